@@ -1,0 +1,1 @@
+"""Hudi's table format: what any Hudi reader would recognise."""

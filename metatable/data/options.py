@@ -1,0 +1,212 @@
+"""Options: all that is fixed or set for a table when it is created.
+
+They are stored, as JSON, in every manifest (not in `hoodie.properties`, from which some
+Hudi versions drop keys that they do not know). `Options.create` is the one place where the
+user's words are checked; what it returns is consistent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from metatable.storage.errors import CorruptError, UsageError
+
+__all__ = ["Options"]
+
+SCOPES = ("partition", "global")
+KEY_FORMS = ("hash", "plain")
+BUCKET_FUNCTIONS = ("xxh64", "java_string")
+HFILE_CODECS = ("gz", "none", "zstd")
+PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
+
+DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 16}
+"""Few: a lookup reads what covers its buckets, and a compaction works bucket by bucket."""
+
+
+def _salts() -> tuple[int, int]:
+    """Two random int64, from which the seeds of the record keys' 128-bit hash are derived."""
+    return secrets.randbits(64) - (1 << 63), secrets.randbits(64) - (1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a table was created with. Sizes in bytes, times in seconds.
+
+    Fields that change what the bytes mean (key, scope, hashes, bucket counts) are fixed for
+    the life of the table; the others are defaults for writers.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    ordering: str | None = None
+    index: str = "metadata_bloom"
+    key_scope: str = "partition"
+    hive_style: bool = True
+    # what a record index entry is keyed by, and how keys spread over its buckets
+    record_key_form: str = "hash"
+    record_bucket_function: str = "xxh64"
+    key_salts: tuple[int, int] = field(default_factory=_salts)
+    buckets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUCKETS))
+    # data files
+    file_rows: int = 500_000
+    """Most rows that one commit puts into one file group (Hudi's insert split size)."""
+    small_file_bytes: int = 100 << 20
+    """Files below this size are given inserts before new file groups are made; 0: never."""
+    file_bytes: int = 120 << 20
+    row_group_rows: int = 128 << 10
+    parquet_codec: str = "zstd"
+    footer_bloom_fpp: float = 1e-3
+    """Hudi's own bloom writers fail on files without a footer filter, so there always is one."""
+    stats_columns: int = 32
+    """Column statistics are kept of so many first columns, as Hudi does."""
+    # metadata files
+    filter_kind: str = "fingerprints"
+    filter_fpp: float = 1e-9
+    hfile_codec: str = "gz"
+    hfile_block_bytes: int = 64 << 10
+    hfile_target_bytes: int = 8 << 20
+    """A commit cuts its entries into files of about this size, at bucket borders."""
+    # commits
+    lease_seconds: float = 60.0
+    commit_retries: int = 20
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        columns: Sequence[str],
+        *,
+        key: str | Sequence[str],
+        partition_by: str | Sequence[str] = (),
+        ordering: str | None = None,
+        index: str = "metadata_bloom",
+        options: Mapping[str, Any] | None = None,
+    ) -> Options:
+        """Checked options for a new table. Raises UsageError, naming the option."""
+        given = dict(options or {})
+        known = {one.name for one in dataclasses.fields(cls)} - {"name", "key", "partition_by"}
+        for word in given:
+            if word not in known or word in ("ordering", "index"):
+                raise UsageError("unknown option", option=word, expected=sorted(known))
+        given.setdefault("key_scope", "global" if index == "record" else "partition")
+        given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
+        made = cls(
+            name=name,
+            key=_names(key),
+            partition_by=_names(partition_by),
+            ordering=ordering,
+            index=index,
+            **given,
+        )
+        made._check(columns)
+        return made
+
+    def encode(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {one.name: _plain(getattr(self, one.name)) for one in dataclasses.fields(self)}
+
+    @classmethod
+    def decode(cls, stored: Mapping[str, Any], path: str) -> Options:
+        """From JSON values; words of a newer minor version are passed over."""
+        known = {one.name for one in dataclasses.fields(cls)}
+        values = {word: value for word, value in stored.items() if word in known}
+        for word in ("key", "partition_by", "key_salts"):
+            if isinstance(values.get(word), list):
+                values[word] = tuple(values[word])
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise CorruptError("options are incomplete", path=path, found=str(error)) from error
+
+    @property
+    def is_global(self) -> bool:
+        """A key lives once in the table, not once in each partition."""
+        return self.key_scope == "global"
+
+    def _check(self, columns: Sequence[str]) -> None:
+        self._check_columns(columns)
+        _one_of("key_scope", self.key_scope, SCOPES)
+        _one_of("record_key_form", self.record_key_form, KEY_FORMS)
+        _one_of("record_bucket_function", self.record_bucket_function, BUCKET_FUNCTIONS)
+        _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
+        _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
+        self._check_numbers()
+        if self.record_key_form == "hash" and self.record_bucket_function != "xxh64":
+            raise UsageError(
+                "options contradict each other: a hashed record key has its bucket in its hash",
+                record_key_form=self.record_key_form,
+                record_bucket_function=self.record_bucket_function,
+                expected="record_key_form='plain' with this bucket function",
+            )
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        if not self.key:
+            raise UsageError("a table needs a key", key=self.key, expected="one column or more")
+        named = (*self.key, *self.partition_by, *filter(None, (self.ordering,)))
+        for column in named:
+            if column not in columns:
+                raise UsageError("no such column", column=column, expected=list(columns))
+        for word, names in (("key", self.key), ("partition_by", self.partition_by)):
+            if len(set(names)) != len(names):
+                raise UsageError("a column is named twice", option=word, found=list(names))
+
+    def _check_numbers(self) -> None:
+        for word, least in _LEAST.items():
+            if getattr(self, word) < least:
+                expected = f"at least {least}"
+                raise UsageError(
+                    "option out of range", option=word, expected=expected, found=getattr(self, word)
+                )
+        for word in ("footer_bloom_fpp", "filter_fpp"):
+            if not 0 < getattr(self, word) < 1:
+                raise UsageError(
+                    "option out of range",
+                    option=word,
+                    expected="0 < p < 1",
+                    found=getattr(self, word),
+                )
+        for partition, count in self.buckets.items():
+            if partition not in DEFAULT_BUCKETS:
+                raise UsageError(
+                    "unknown metadata partition", found=partition, expected=sorted(DEFAULT_BUCKETS)
+                )
+            if not 1 <= count <= 1 << 16:
+                raise UsageError(
+                    "option out of range",
+                    option=f"buckets.{partition}",
+                    expected="1 to 65536",
+                    found=count,
+                )
+
+
+_LEAST = {
+    "file_rows": 1,
+    "small_file_bytes": 0,
+    "file_bytes": 1,
+    "row_group_rows": 1,
+    "stats_columns": 0,
+    "hfile_block_bytes": 64,
+    "hfile_target_bytes": 1,
+    "lease_seconds": 0,
+    "commit_retries": 0,
+}
+
+
+def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _one_of(option: str, found: str, expected: Sequence[str]) -> None:
+    if found not in expected:
+        raise UsageError("no such choice", option=option, found=found, expected=list(expected))

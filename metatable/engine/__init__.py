@@ -1,0 +1,1 @@
+"""How work is spread: the protocol, and the engine of one process."""

@@ -1,0 +1,74 @@
+"""Engine: where a pure function over Arrow batches runs, and how rows get to it.
+
+Algorithms are plain top-level functions of the form `Task`; an engine only decides where
+they run. `Rows` is the engine's own type (chained partitions of batches, or a DataFrame):
+algorithms hand it on and never look inside. Everything but `run` is lazy and free of side
+effects, because a task may be run twice (a retry, a speculative twin, a recomputed stage);
+`run` is the only action, and the only place where a task may write.
+
+Laws, held by tests/engine_contract.py for every engine:
+
+    map       only the columns `inputs` reach the task; any number of rows comes out
+    extend    one row out per row in, in order; the other columns pass by untouched
+    exchange  partition p gets the rows with by == p; a list column sends copies
+    attach    left join by value, null-safe; equal matches count once
+    keep      computed once, read several times
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from metatable.storage.counters import Counters
+from metatable.storage.store import Store
+
+__all__ = ["Engine", "Rows", "Task"]
+
+Rows = TypeVar("Rows")
+
+Task = Callable[[Iterator[pa.RecordBatch], Counters], Iterator[pa.RecordBatch]]
+"""A top-level function, or a `functools.partial` of one: it must pickle."""
+
+
+class Engine(Protocol[Rows]):
+    """One object serves one operation, so its counters are that operation's cost."""
+
+    slots: int
+    """Tasks worth running at once."""
+
+    counters: Counters
+    """Sum over all tasks that have finished so far."""
+
+    def scratch(self, store: Store) -> Store:
+        """A place that all workers reach, for what one job hands to the next."""
+        ...
+
+    def rows(self, data: Any) -> Rows:
+        """Adopt what the user gave; runs nothing. Raises UsageError for what is not rows."""
+        ...
+
+    def schema(self, rows: Rows) -> pa.Schema:
+        """The columns that `rows` has, as Arrow types; runs nothing."""
+        ...
+
+    def map(self, rows: Rows, inputs: Sequence[str], task: Task, schema: pa.Schema) -> Rows: ...
+
+    def extend(self, rows: Rows, inputs: Sequence[str], task: Task, fields: pa.Schema) -> Rows: ...
+
+    def exchange(self, rows: Rows, by: str, count: int) -> Rows: ...
+
+    def attach(self, rows: Rows, matches: Rows, on: Sequence[str]) -> Rows: ...
+
+    def select(self, rows: Rows, columns: Sequence[str]) -> Rows:
+        """Only these columns, in this order."""
+        ...
+
+    def keep(self, rows: Rows) -> AbstractContextManager[Rows]: ...
+
+    def run(self, rows: Rows, task: Task, schema: pa.Schema) -> pa.Table:
+        """Run `task` over every partition; all columns reach it; small receipts come back."""
+        ...

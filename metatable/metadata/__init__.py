@@ -1,0 +1,1 @@
+"""Our versions and entries: the metadata table."""

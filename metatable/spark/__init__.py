@@ -1,0 +1,1 @@
+"""The engine on Spark. The only folder that imports pyspark."""

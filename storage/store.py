@@ -1,0 +1,286 @@
+"""Where a table's bytes are: one folder on disk or one prefix of an object store.
+
+Paths are relative to the root and use "/". Three ways to write, by what a reader may see:
+
+    put     replaces, atomically; for hints and other things that may be overwritten
+    create  fails if the name is taken: True means that what is stored there is ours
+    sink    a file object; the file appears, whole, when the block ends without an exception
+
+`create` settles unknown outcomes by reading back. A client that repeats a conditional put
+whose first answer was lost is told "already exists" about its own object; and a put that
+raised may still have been carried out. So whenever the answer is not a plain yes, the stored
+bytes are compared with ours. Whoever competes for a name must therefore offer bytes that
+nobody else would offer (manifests and leases carry a nonce).
+
+Counted: `store.requests` (every call to the disk or service), `store.reads`,
+`store.bytes_read`, `store.writes`, `store.bytes_written`, `store.lists`, `store.deletes`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, Protocol
+from urllib.parse import unquote, urlsplit
+
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.listing import Listed
+from metatable.storage.local_files import LocalFiles
+
+__all__ = ["Backend", "Store", "StoreFile"]
+
+COALESCE_GAP_BYTES = 64 << 10
+"""Ranges nearer than this are read together: a request costs more than these bytes."""
+
+TEMPORARY = ".hoodie/metatable/tmp"
+"""Where half-written local files wait: a private folder that no Hudi reader looks into."""
+
+
+class Backend(Protocol):
+    """What a kind of storage must be able to do. Absence is None or False, never an exception."""
+
+    def size(self, path: str) -> int | None: ...
+    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
+    def read_whole(self, path: str) -> bytes | None: ...
+    def put(self, path: str, body: bytes) -> None: ...
+    def create(self, path: str, body: bytes) -> bool: ...
+    def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
+    def list(self, folder: str, recursive: bool) -> Iterator[Listed]: ...
+    def delete(self, path: str) -> None: ...
+
+
+class Store:
+    """A root, reachable from every worker: pickles as its address, never as an open handle.
+
+    `uri` is a local path, `file://…`, or any URL that obstore takes (`s3://`, `gs://`, `az://`,
+    `memory://`). `options` go to obstore; for local folders `durable="false"` leaves out fsync.
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        options: Mapping[str, str] | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self.uri = _normal(os.fspath(uri))
+        self.options = dict(options or {})
+        self.counters = Counters() if counters is None else counters
+        self.backend = _backend(self.uri, self.options)
+
+    def counting(self, counters: Counters) -> Store:
+        """The same place, counting into `counters`."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.counters = counters
+        return twin
+
+    def size(self, path: str) -> int | None:
+        """Size in bytes, or None where there is no such file."""
+        self._count("reads")
+        return self.backend.size(_inside(path))
+
+    def get(self, path: str) -> bytes | None:
+        """The whole of a (small) file, or None where there is no such file."""
+        self._count("reads")
+        body = self.backend.read_whole(_inside(path))
+        self.counters.add("store.bytes_read", len(body or b""))
+        return body
+
+    def fetch(self, path: str) -> bytes:
+        """The whole of a (small) file that must be there. Raises CorruptError."""
+        body = self.get(path)
+        if body is None:
+            raise _missing(self, path)
+        return body
+
+    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each (offset, size), neighbours fetched together.
+
+        Raises CorruptError where the file is missing or ends before a range does.
+        """
+        wanted = [one for one in ranges if one[1] > 0]
+        if not wanted:
+            return [b"" for _ in ranges]
+        spans = _coalesce(wanted)
+        self._count("reads", len(spans))
+        parts = self.backend.read(_inside(path), spans)
+        if parts is None:
+            raise _missing(self, path)
+        for (offset, size), part in zip(spans, parts, strict=True):
+            self.counters.add("store.bytes_read", len(part))
+            if len(part) != size:
+                raise CorruptError(
+                    "file ends too early",
+                    path=path,
+                    offset=offset,
+                    expected=f"{size} bytes",
+                    found=f"{len(part)} bytes",
+                )
+        return _cut(ranges, spans, parts)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write or replace a file, atomically."""
+        self._count("writes")
+        self.counters.add("store.bytes_written", len(body))
+        self.backend.put(_inside(path), body)
+
+    def create(self, path: str, body: bytes) -> bool:
+        """Write a file unless the name is taken. True: what is stored there is `body`."""
+        self._count("writes")
+        self.counters.add("store.bytes_written", len(body))
+        try:
+            if self.backend.create(_inside(path), body):
+                return True
+        except OSError:
+            raise
+        except Exception:  # the put may have been carried out: only the store knows
+            if self.get(path) == body:
+                return True
+            raise
+        return bool(body) and self.size(path) == len(body) and self.get(path) == body
+
+    @contextmanager
+    def sink(self, path: str) -> Iterator[IO[bytes]]:
+        """A file object whose content becomes `path` when the block ends without an exception."""
+        self._count("writes")
+        with self.backend.sink(_inside(path)) as file:
+            yield file
+            self.counters.add("store.bytes_written", file.tell())
+
+    def list(self, folder: str, recursive: bool = False) -> list[Listed]:
+        """The files of a folder (and below it), by path; empty where there is no such folder."""
+        self._count("lists")
+        return sorted(self.backend.list(_inside(folder), recursive), key=lambda one: one.path)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are gone already are passed over."""
+        for path in paths:
+            self._count("deletes")
+            self.backend.delete(_inside(path))
+
+    def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
+        """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""
+        size = self.size(path) if size_bytes is None else size_bytes
+        if size is None:
+            raise _missing(self, path)
+        return StoreFile(self, path, size)
+
+    def _count(self, what: str, amount: int = 1) -> None:
+        self.counters.add("store.requests", amount)
+        self.counters.add(f"store.{what}", amount)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"uri": self.uri, "options": self.options}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(state["uri"], state["options"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"Store({self.uri!r})"
+
+
+class StoreFile(io.RawIOBase):
+    """A stored file as pyarrow wants it; each `read` is one counted request."""
+
+    def __init__(self, store: Store, path: str, size_bytes: int) -> None:
+        super().__init__()
+        self._store = store
+        self._path = path
+        self._size = size_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._size - self._position, 0)
+        wanted = left if size is None or size < 0 else min(size, left)
+        [body] = self._store.read(self._path, [(self._position, wanted)])
+        self._position += wanted
+        return body
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        body = self.read(len(view))
+        view[: len(body)] = body
+        return len(body)
+
+
+def _normal(uri: str) -> str:
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return os.path.abspath(unquote(parts.path))
+    if "://" in uri:
+        return uri.rstrip("/")
+    return os.path.abspath(uri)
+
+
+def _backend(uri: str, options: Mapping[str, str]) -> Backend:
+    if "://" in uri:
+        from metatable.storage.objects import Objects  # noqa: PLC0415  (not needed on a disk)
+
+        return Objects(uri, options)
+    durable = options.get("durable", "true").lower() != "false"
+    return LocalFiles(uri, TEMPORARY, durable)
+
+
+def _inside(path: str) -> str:
+    """`path`, unless it would leave the root: paths also come from files that others wrote."""
+    strange = {"", ".", ".."} & set(path.split("/"))
+    if path and (strange or "\\" in path or "\0" in path):
+        expected = "a relative path below the root"
+        raise UsageError("path leaves the table", path=path, expected=expected)
+    return path
+
+
+def _missing(store: Store, path: str) -> CorruptError:
+    return CorruptError("file is missing", path=path, store=store.uri)
+
+
+def _coalesce(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for offset, size in sorted(ranges):
+        if spans and offset <= sum(spans[-1]) + COALESCE_GAP_BYTES:
+            start = spans[-1][0]
+            spans[-1] = (start, max(sum(spans[-1]), offset + size) - start)
+        else:
+            spans.append((offset, size))
+    return spans
+
+
+def _cut(
+    ranges: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]], parts: Sequence[bytes]
+) -> list[bytes]:
+    starts = [offset for offset, _ in spans]
+    cut: list[bytes] = []
+    for offset, size in ranges:
+        if size == 0:
+            cut.append(b"")
+            continue
+        place = _last_at_most(starts, offset)
+        begin = offset - starts[place]
+        part = parts[place]
+        cut.append(part if len(part) == size else part[begin : begin + size])
+    return cut
+
+
+def _last_at_most(starts: Sequence[int], offset: int) -> int:
+    return bisect_right(starts, offset) - 1
