@@ -2,3 +2,16 @@
 
 if __name__ != "metatable.index":  # a second copy would have other error classes
     raise ImportError(f"import metatable.index, not {__name__}")
+
+from metatable.index import metadata_bloom, record
+from metatable.index.protocol import LOCATION, LOCATION_COLUMN, Index, create_index, register
+
+__all__ = [
+    "LOCATION",
+    "LOCATION_COLUMN",
+    "Index",
+    "create_index",
+    "metadata_bloom",
+    "record",
+    "register",
+]

@@ -1,1 +1,70 @@
-"""metatable."""
+"""metatable: find keys, skip files and list files of a data lake.
+
+    import metatable
+    table = metatable.create("flights", schema, key="id", partition_by="day")
+    table.upsert(rows)
+    table.tag_locations(rows)
+
+Names are loaded on first use, so that a worker that imports a part of the package loads
+nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from metatable.data.options import Options as Options
+    from metatable.storage.errors import ConflictError as ConflictError
+    from metatable.storage.errors import CorruptError as CorruptError
+    from metatable.storage.errors import Finding as Finding
+    from metatable.storage.errors import MetatableError as MetatableError
+    from metatable.storage.errors import StaleError as StaleError
+    from metatable.storage.errors import UpgradeError as UpgradeError
+    from metatable.storage.errors import UsageError as UsageError
+    from metatable.table import Table as Table
+    from metatable.table import create as create
+    from metatable.table import open_table as open
+
+__version__ = "0.1.0"
+
+_ERRORS = "metatable.storage.errors"
+_WHERE = {
+    "ConflictError": (_ERRORS, "ConflictError"),
+    "CorruptError": (_ERRORS, "CorruptError"),
+    "Finding": (_ERRORS, "Finding"),
+    "MetatableError": (_ERRORS, "MetatableError"),
+    "Options": ("metatable.data.options", "Options"),
+    "StaleError": (_ERRORS, "StaleError"),
+    "Table": ("metatable.table", "Table"),
+    "UpgradeError": (_ERRORS, "UpgradeError"),
+    "UsageError": (_ERRORS, "UsageError"),
+    "create": ("metatable.table", "create"),
+    "open": ("metatable.table", "open_table"),
+}
+
+__all__ = [
+    "ConflictError",
+    "CorruptError",
+    "Finding",
+    "MetatableError",
+    "Options",
+    "StaleError",
+    "Table",
+    "UpgradeError",
+    "UsageError",
+    "create",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'metatable' has no attribute {name!r}")
+    module, attribute = _WHERE[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_WHERE]

@@ -37,8 +37,10 @@ Task = Callable[[Iterator[pa.RecordBatch], Counters], Iterator[pa.RecordBatch]]
 class Engine(Protocol[Rows]):
     """One object serves one operation, so its counters are that operation's cost."""
 
-    slots: int
-    """Tasks worth running at once."""
+    @property
+    def slots(self) -> int:
+        """Tasks worth running at once."""
+        ...
 
     counters: Counters
     """Sum over all tasks that have finished so far."""

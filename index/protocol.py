@@ -1,0 +1,97 @@
+"""Index: where is this key?
+
+An index is given an engine and a snapshot, and adds a column `_location` to rows: the file
+group that holds the row's key, null where none does. What it needs to know it keeps in
+metadata partitions, which every commit fills. One class an index; `register` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.options import Options
+from metatable.engine.protocol import Engine
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import UsageError
+
+__all__ = [
+    "LOCATION",
+    "LOCATION_COLUMN",
+    "LOCATION_FIELD",
+    "Index",
+    "create_index",
+    "locations",
+    "register",
+]
+
+LOCATION_COLUMN = "_location"
+
+LOCATION = pa.struct(
+    [
+        pa.field("partition_path", pa.string()),
+        pa.field("file_id", pa.string()),
+        pa.field("instant", pa.string()),
+        pa.field("position", pa.int64()),
+    ]
+)
+"""`instant` is that of the current slice; `position`, the row's place in the file, may be null."""
+
+LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, LOCATION)])
+
+
+class Index(Protocol):
+    """Answers which file group holds a key, at one version."""
+
+    name: str
+    partitions: tuple[MetadataPartition, ...]
+    """Filled by every commit, compacted, verified."""
+
+    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+        """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""
+        ...
+
+    def holds(
+        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+    ) -> npt.NDArray[np.bool_]:
+        """Which record keys (texts) this view holds: for the few that a lost race must check."""
+        ...
+
+
+_INDEXES: dict[str, Callable[[Options], Index]] = {}
+
+
+def register(name: str, make: Callable[[Options], Index]) -> None:
+    """Make an index known by the name that `create(index=…)` takes."""
+    _INDEXES[name] = make
+
+
+def create_index(options: Options) -> Index:
+    """The index of a table. Raises UsageError for a name that nobody registered."""
+    make = _INDEXES.get(options.index)
+    if make is None:
+        raise UsageError("no such index", found=options.index, expected=sorted(_INDEXES))
+    return make(options)
+
+
+def locations(
+    places: npt.NDArray[np.int64],
+    partition_paths: list[str],
+    file_ids: list[str],
+    instants: list[str],
+    positions: pa.Array | None = None,
+) -> pa.Array:
+    """A `LOCATION` column: row i is group `places[i]` of the three lists, null where it is -1."""
+    absent = places < 0
+    taken = pa.array(places, mask=absent)
+    texts = [
+        pa.array(values, pa.string()).take(taken)
+        for values in (partition_paths, file_ids, instants)
+    ]
+    last = pa.nulls(len(places), pa.int64()) if positions is None else positions
+    return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))

@@ -1,0 +1,72 @@
+"""`record`: a record-level index of HFiles (RFC-08).
+
+One lookup a key: its hash names a bucket, the bucket's HFiles are asked from the newest to
+the oldest, and the entry names the file group. Nothing is read of the data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.options import Options
+from metatable.engine.protocol import Engine
+from metatable.index.key_texts import identity_columns, texts_of
+from metatable.index.protocol import LOCATION_FIELD, locations, register
+from metatable.metadata.files import current_slices
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.record_index import RecordIndexPartition, locate
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError
+
+__all__ = ["RecordIndex", "locate_batches"]
+
+
+class RecordIndex:
+    name = "record"
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.partitions: tuple[MetadataPartition, ...] = (RecordIndexPartition(options),)
+
+    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+        inputs = identity_columns(self._options, engine.schema(rows).names)
+        return engine.extend(rows, inputs, partial(locate_batches, snapshot), LOCATION_FIELD)
+
+    def holds(
+        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+    ) -> npt.NDArray[np.bool_]:
+        return np.asarray(locate(snapshot, keys, partition_paths).group >= 0)
+
+
+def locate_batches(
+    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: the location of each row's key, row by row."""
+    snapshot = snapshot.counting(counters)
+    for batch in batches:
+        keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
+        counters.add("tag.keys", len(keys))
+        yield pa.RecordBatch.from_arrays([_locate(snapshot, keys, paths)], schema=LOCATION_FIELD)
+
+
+def _locate(snapshot: Snapshot, keys: pa.Array, paths: pa.Array) -> pa.Array:
+    found = locate(snapshot, keys, paths)
+    partition_paths = [path for path, _ in found.groups]
+    file_ids = [file_id for _, file_id in found.groups]
+    slices = current_slices(snapshot, partition_paths, file_ids)
+    instants = []
+    for group, one in zip(found.groups, slices, strict=True):
+        if one is None:
+            raise CorruptError("index names a file group that is not there", found=group)
+        instants.append(one.instant)
+    return locations(found.group, partition_paths, file_ids, instants)
+
+
+register(RecordIndex.name, RecordIndex)

@@ -1,0 +1,218 @@
+"""Making given columns the table's columns: same names, same order, same types, or an error.
+
+Only conversions that can lose nothing are made, and which ones is decided by the types, never
+by the values at hand, so that a job does not fail on its thousandth batch:
+
+    integers          to wider ones; up to 32 bits also to float64
+    floats            to wider ones
+    decimals          to ones with no fewer digits on either side of the point
+    strings, binaries of any layout; dictionaries are decoded
+    timestamps        to a finer unit; between zones, keeping the instant; never naive to zoned
+    date64, time32    to date32, time64
+    null              to a column of nulls
+
+One exception, because nobody chooses nanoseconds: a table never has them, so they become
+microseconds, and a value that does not fit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pyarrow as pa
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["align", "is_list"]
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with exactly the columns of `schema`.
+
+    A missing nullable column becomes null. Raises UsageError, naming the column, for a missing
+    required one, an extra one, one given twice, nulls where they are not allowed, and a type
+    that is not safely widened to the table's.
+    """
+    for name in data.schema.names:
+        if name not in schema.names:
+            raise UsageError("column is not in the table", column=name, expected=schema.names)
+        if len(data.schema.get_all_field_indices(name)) > 1:
+            raise UsageError("column is given twice", column=name)
+    columns = [_column(data, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is any of Arrow's list types."""
+    t = pa.types
+    kinds = (t.is_list, t.is_large_list, t.is_fixed_size_list, t.is_list_view, t.is_large_list_view)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _column(data: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    place = data.schema.get_field_index(field.name)
+    if place >= 0:
+        return _aligned(data.column(place), field, field.name)
+    if field.nullable:
+        return pa.nulls(data.num_rows, field.type)
+    raise UsageError("column is missing", column=field.name, expected=str(field.type))
+
+
+def _aligned(array: pa.Array, field: pa.Field, column: str) -> pa.Array:
+    if array.type != field.type:
+        array = _converted(array, field.type, column)
+    if array.null_count and not field.nullable:
+        raise UsageError(
+            "column must not be null", column=column, found=f"{array.null_count} nulls"
+        )
+    return array
+
+
+def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    for is_kind, nested in _NESTED:
+        if is_kind(kind) and is_kind(array.type):
+            return nested(array, kind, column)
+    return array if array.type == kind else _cast(array, kind, column)
+
+
+def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    if not _widens(array.type, kind):
+        raise _other_type(column, kind, str(array.type))
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise _other_type(column, kind, str(error)) from error
+
+
+def _struct(array: pa.StructArray, kind: pa.StructType, column: str) -> pa.Array:
+    for given in array.type:
+        if kind.get_field_index(given.name) < 0:
+            name = f"{column}.{given.name}"
+            raise UsageError("column is not in the table", column=name, expected=kind.names)
+    columns = [_member(array, field, f"{column}.{field.name}") for field in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=_mask(array))
+
+
+def _member(array: pa.StructArray, field: pa.Field, column: str) -> pa.Array:
+    place = array.type.get_field_index(field.name)
+    if place < 0:
+        if field.nullable:
+            return pa.nulls(len(array), field.type)
+        raise UsageError("column is missing", column=column, expected=str(field.type))
+    inner = array.field(place)
+    if field.nullable or not array.null_count:
+        return _aligned(inner, field, column)
+    converted = _aligned(inner, field.with_nullable(True), column)  # nulls below null structs
+    _aligned(converted.filter(array.is_valid()), field, column)
+    return converted
+
+
+def _list(array: pa.Array, kind: pa.ListType, column: str) -> pa.Array:
+    array = array.cast(pa.list_(array.type.value_field))
+    offsets, first, last = _offsets(array)
+    values = array.values.slice(first, last - first)
+    values = _aligned(values, kind.value_field, f"{column}.element")
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=_mask(array))
+
+
+def _map(array: pa.MapArray, kind: pa.MapType, column: str) -> pa.Array:
+    offsets, first, last = _offsets(array)
+    keys = array.keys.slice(first, last - first)
+    items = array.items.slice(first, last - first)
+    keys = _aligned(keys, kind.key_field, f"{column}.key")
+    items = _aligned(items, kind.item_field, f"{column}.value")
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_mask(array))
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets that begin at 0, and which part of the values they were into."""
+    bounds = array.offsets.to_numpy()
+    first, last = int(bounds[0]), int(bounds[-1])
+    return pa.array(bounds - first, pa.int32()), first, last
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+_NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
+    (pa.types.is_struct, _struct),
+    (is_list, _list),
+    (pa.types.is_map, _map),
+)
+
+
+def _widens(given: pa.DataType, kind: pa.DataType) -> bool:
+    return any(is_kind(given) and allows(given, kind) for is_kind, allows in _WIDENING)
+
+
+def _integer(given: pa.DataType, kind: pa.DataType) -> bool:
+    signed = pa.types.is_signed_integer(given)
+    needed = given.bit_width if signed else given.bit_width + 1
+    if pa.types.is_signed_integer(kind):
+        return cast(bool, needed <= kind.bit_width)
+    return cast(bool, kind == pa.float64() and needed <= 33)
+
+
+def _floating(given: pa.DataType, kind: pa.DataType) -> bool:
+    return cast(bool, pa.types.is_floating(kind) and given.bit_width <= kind.bit_width)
+
+
+def _decimal(given: pa.DataType, kind: pa.DataType) -> bool:
+    if not pa.types.is_decimal(kind):
+        return False
+    before = given.precision - given.scale <= kind.precision - kind.scale
+    return cast(bool, before and given.scale <= kind.scale)
+
+
+def _timestamp(given: pa.DataType, kind: pa.DataType) -> bool:
+    if not pa.types.is_timestamp(kind):
+        return False
+    return (given.tz is None) == (kind.tz is None) and _finer(given.unit, kind.unit)
+
+
+def _time(given: pa.DataType, kind: pa.DataType) -> bool:
+    return pa.types.is_time(kind) and _finer(given.unit, kind.unit)
+
+
+def _finer(given: str, unit: str) -> bool:
+    return given == "ns" or _UNITS.index(given) <= _UNITS.index(unit)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    t = pa.types
+    return cast(bool, t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    t = pa.types
+    variable = t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind)
+    return cast(bool, variable or t.is_fixed_size_binary(kind))
+
+
+_WIDENING: tuple[
+    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]], ...
+] = (
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _floating),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_time, _time),
+    (pa.types.is_date, lambda _, kind: kind == pa.date32()),
+    (_is_text, lambda _, kind: kind == pa.string()),
+    (_is_bytes, lambda _, kind: kind == pa.binary()),
+)
+
+
+def _other_type(column: str, kind: pa.DataType, found: str) -> UsageError:
+    what = "column has another type than the table's"
+    return UsageError(what, column=column, expected=str(kind), found=found)

@@ -1,0 +1,229 @@
+"""Base files: the Parquet files that hold a table's rows, with the footer that Hudi's writers read.
+
+Columns: the five meta columns, then the table's. Footer keys:
+
+    org.apache.hudi.bloomfilter         base64 bloom filter over the record keys (filters/hudi.py)
+    hoodie_bloom_filter_type_code       DYNAMIC_V0
+    hoodie_min_record_key, hoodie_max_record_key     in byte order; absent in a file without rows
+
+Without the filter Hudi's bloom index dies of a null pointer, so there always is one. The Arrow
+schema is not stored: readers see plain Parquet types. A file's name is planned before it is
+written and the write is put-if-absent: a second attempt finds the file of the first and adopts
+it, because two files of one slice would make every read of the table fail.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metatable.data.options import Options
+from metatable.data.parquet import open_parquet
+from metatable.data.schema import KEY_COLUMN, META_FIELDS
+from metatable.data.slices import DataFile
+from metatable.storage.errors import CorruptError
+from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
+from metatable.storage.store import Store
+
+__all__ = [
+    "add_meta_columns",
+    "read_base_file",
+    "read_record_keys",
+    "with_file_name",
+    "write_base_file",
+]
+
+_FILE_NAME = "_hoodie_file_name"
+_SAMPLE = 8192
+"""Rows looked at to decide whether a column is worth a dictionary."""
+
+
+def add_meta_columns(
+    table: pa.Table, keys: pa.Array, data_file: DataFile, task: int = 0
+) -> pa.Table:
+    """Rows of the table as rows of `data_file`, written by its instant.
+
+    `keys` (string) is their key text; `task` tells apart the files of one commit, so that a
+    sequence number, `<instant>_<task>_<row>`, is given once.
+    """
+    rows = pc.cast(pa.array(np.arange(table.num_rows)), pa.string())
+    numbers = pc.binary_join_element_wise(f"{data_file.instant}_{task}_", rows, "")
+    same = (
+        pa.repeat(word, table.num_rows)
+        for word in (data_file.instant, data_file.partition_path, data_file.name)
+    )
+    instant, partition_path, name = same
+    columns = [instant, numbers, keys, partition_path, name, *table.columns]
+    return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
+
+
+def with_file_name(table: pa.Table, data_file: DataFile) -> pa.Table:
+    """Rows copied into `data_file`: each names the file that holds it now."""
+    place = table.schema.get_field_index(_FILE_NAME)
+    names = pa.repeat(data_file.name, table.num_rows)
+    return table.set_column(place, META_FIELDS[-1], names)
+
+
+def write_base_file(
+    store: Store, data_file: DataFile, table: pa.Table, *, options: Options
+) -> tuple[int, bool]:
+    """Write the rows, meta columns included, under the file's name, unless it is there.
+
+    Returns its size in bytes, and whether what is stored is what was given. False: another
+    attempt wrote other bytes first; they are the file, and entries must be made from them.
+    """
+    body = _encode(table, options)
+    if store.create(data_file.path, body):
+        return len(body), True
+    size = store.size(data_file.path)
+    if size is None:
+        raise CorruptError("data file vanished while it was written", path=data_file.path)
+    return size, False
+
+
+def read_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> pa.Table:
+    """Exactly these columns, in this order. Raises CorruptError.
+
+    A nullable column that the file lacks is null; a narrower type is widened.
+    """
+    with open_parquet(store, data_file) as parquet:
+        held = set(parquet.schema_arrow.names)
+        table = parquet.read([field.name for field in schema if field.name in held])
+        store.counters.add("data.row_groups", parquet.num_row_groups)
+        columns = [_column(table, field, data_file.path) for field in schema]
+        return pa.table(columns, schema=schema)
+
+
+def read_record_keys(
+    store: Store, data_file: DataFile, first: str | None = None, last: str | None = None
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Key text (string array) and row position of the rows that may lie in [first, last].
+
+    Row groups whose statistics cannot hold the range are not read; the others come whole.
+    """
+    with open_parquet(store, data_file) as parquet:
+        starts, groups = _row_groups(parquet.metadata, first, last)
+        store.counters.add("data.row_groups", len(groups))
+        column = parquet.read_row_groups(groups, [KEY_COLUMN]).column(KEY_COLUMN)
+        if column.null_count:
+            raise CorruptError("a stored record key is null", path=data_file.path)
+        keys = column.cast(pa.string()).combine_chunks()
+    spans = [np.arange(starts[group], starts[group + 1]) for group in groups]
+    return keys, np.concatenate([np.empty(0, np.int64), *spans])
+
+
+def _encode(table: pa.Table, options: Options) -> bytes:
+    sink = pa.BufferOutputStream()
+    writer = pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=options.parquet_codec,
+        use_dictionary=_worth_a_dictionary(table),
+        store_schema=False,
+        write_page_checksum=True,
+        version="2.6",
+    )
+    with writer:
+        writer.write_table(table, row_group_size=options.row_group_rows)
+        writer.add_key_value_metadata(_footer(table.column(KEY_COLUMN), options.footer_bloom_fpp))
+    return bytes(sink.getvalue())
+
+
+def _footer(keys: pa.ChunkedArray, fpp: float) -> dict[str, str]:
+    bloom = HudiBloom.build(keys.combine_chunks(), fpp)
+    footer = {
+        "org.apache.hudi.bloomfilter": bloom.to_base64().decode(),
+        "hoodie_bloom_filter_type_code": DYNAMIC,
+    }
+    if len(keys):
+        ends = pc.min_max(keys)
+        footer["hoodie_min_record_key"] = ends["min"].as_py()
+        footer["hoodie_max_record_key"] = ends["max"].as_py()
+    return footer
+
+
+def _worth_a_dictionary(table: pa.Table) -> list[str]:
+    """Leaf columns whose values repeat in a sample; nested ones are not looked at, but get one."""
+    if not table.num_rows:
+        return []
+    rows = pa.array(
+        np.linspace(0, table.num_rows - 1, min(_SAMPLE, table.num_rows)).astype(np.int64)
+    )
+    worth: list[str] = []
+    for field in table.schema:
+        if pa.types.is_nested(field.type):
+            worth += _leaves(field)
+        elif pa.types.is_boolean(field.type):
+            continue
+        elif pc.count_distinct(table.column(field.name).take(rows)).as_py() * 2 <= len(rows):
+            worth.append(field.name)
+    return worth
+
+
+def _leaves(field: pa.Field) -> list[str]:
+    """Parquet's paths of the leaves below a field."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        below = [leaf for inner in kind for leaf in _leaves(inner)]
+    elif pa.types.is_list(kind):
+        below = [f"list.{leaf}" for leaf in _leaves(kind.value_field.with_name("element"))]
+    elif pa.types.is_map(kind):
+        key = ["key_value.key"]
+        below = key + [f"key_value.{leaf}" for leaf in _leaves(kind.item_field.with_name("value"))]
+    else:
+        return [field.name]
+    return [f"{field.name}.{leaf}" for leaf in below]
+
+
+def _column(table: pa.Table, field: pa.Field, path: str) -> pa.ChunkedArray:
+    place = table.schema.get_field_index(field.name)
+    if place < 0 and field.nullable:
+        return pa.nulls(table.num_rows, field.type)
+    if place < 0:
+        what = "data file lacks a required column"
+        raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
+    column = table.column(place)
+    if column.null_count and not field.nullable:
+        raise CorruptError(
+            "data file holds nulls in a required column", path=path, found=field.name
+        )
+    return column if column.type == field.type else column.cast(field.type)
+
+
+def _row_groups(
+    footer: pq.FileMetaData, first: str | None, last: str | None
+) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Where each row group starts (and the end), and which ones may hold keys of the range."""
+    counts = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+    starts: npt.NDArray[np.int64] = np.cumsum([0, *counts])
+    leaf = _leaf(footer)
+    low = None if first is None else first.encode()
+    high = None if last is None else last.encode()
+    groups = [
+        group
+        for group in range(footer.num_row_groups)
+        if _may_hold(footer.row_group(group).column(leaf).statistics, low, high)
+    ]
+    return starts, groups
+
+
+def _leaf(footer: pq.FileMetaData) -> int:
+    paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
+    if KEY_COLUMN not in paths:
+        raise pa.ArrowInvalid(f"no column {KEY_COLUMN}")
+    return paths.index(KEY_COLUMN)
+
+
+def _may_hold(statistics: pq.Statistics | None, low: bytes | None, high: bytes | None) -> bool:
+    if statistics is None or not statistics.has_min_max:
+        return True
+    below = high is not None and _bytes(statistics.min) > high
+    above = low is not None and _bytes(statistics.max) < low
+    return not below and not above
+
+
+def _bytes(bound: str | bytes) -> bytes:
+    return bound.encode() if isinstance(bound, str) else bound

@@ -1,0 +1,160 @@
+"""Commit metadata: what a completed commit tells Hudi's readers, as version 6 writes it (JSON).
+
+Snapshots do not consult it; incremental reads see exactly the files that it lists, and on some
+releases nothing at all where `fileSizeInBytes` is left out. `extraMetadata.schema` is the
+table's Avro schema without the meta columns. Keys stand in the order in which Hudi writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from metatable.data.slices import DataFile
+from metatable.storage.errors import CorruptError
+
+__all__ = ["CommitMetadata", "WriteStat"]
+
+_NEW_GROUP = "null"
+"""Hudi's word, a string, for the previous commit of a file group that is new."""
+
+_ZEROS = (
+    "totalLogRecords",
+    "totalLogFilesCompacted",
+    "totalLogSizeCompacted",
+    "totalUpdatedRecordsCompacted",
+    "totalLogBlocks",
+    "totalCorruptLogBlock",
+    "totalRollbackBlocks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """One file that a commit wrote: its rows, and how they came to differ from the slice before.
+
+    `previous` is the instant of the slice that this one replaces, None for a new file group.
+    """
+
+    partition_path: str
+    file_id: str
+    path: str
+    previous: str | None
+    row_count: int
+    inserted: int
+    updated: int
+    deleted: int
+    size_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        data_file: DataFile,
+        *,
+        previous: str | None,
+        inserted: int,
+        updated: int,
+        deleted: int,
+    ) -> WriteStat:
+        """For a written file, whose size and row count are known."""
+        return cls(
+            data_file.partition_path,
+            data_file.file_id,
+            data_file.path,
+            previous,
+            data_file.row_count or 0,
+            inserted,
+            updated,
+            deleted,
+            data_file.size_bytes,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """With every field that Hudi writes, in its order."""
+        return {
+            "fileId": self.file_id,
+            "path": self.path,
+            "cdcStats": None,
+            "prevCommit": self.previous or _NEW_GROUP,
+            "numWrites": self.row_count,
+            "numDeletes": self.deleted,
+            "numUpdateWrites": self.updated,
+            "numInserts": self.inserted,
+            "totalWriteBytes": self.size_bytes,
+            "totalWriteErrors": 0,
+            "tempPath": None,
+            "partitionPath": self.partition_path,
+            **dict.fromkeys(_ZEROS, 0),
+            "fileSizeInBytes": self.size_bytes,
+            "minEventTime": None,
+            "maxEventTime": None,
+            "runtimeStats": None,
+        }
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, Any], partition_path: str) -> WriteStat:
+        """From a stat of any Hudi writer; numbers that it lacks are 0."""
+        previous = stored.get("prevCommit")
+        return cls(
+            partition_path,
+            str(stored.get("fileId") or ""),
+            str(stored.get("path") or ""),
+            None if previous in (None, _NEW_GROUP) else str(previous),
+            _number(stored, "numWrites"),
+            _number(stored, "numInserts"),
+            _number(stored, "numUpdateWrites"),
+            _number(stored, "numDeletes"),
+            _number(stored, "fileSizeInBytes"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """A completed `commit` or, with `replaced` (partition path -> file ids), `replacecommit`."""
+
+    operation: str
+    stats: tuple[WriteStat, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    def encode(self) -> bytes:
+        """As the completed file."""
+        by_partition: dict[str, list[dict[str, Any]]] = {}
+        for stat in self.stats:
+            by_partition.setdefault(stat.partition_path, []).append(stat.as_json())
+        stored: dict[str, Any] = {
+            "partitionToWriteStats": by_partition,
+            "compacted": False,
+            "extraMetadata": dict(self.extra),
+            "operationType": self.operation,
+        }
+        if self.replaced is not None:
+            stored["partitionToReplaceFileIds"] = {
+                partition_path: list(file_ids) for partition_path, file_ids in self.replaced.items()
+            }
+        return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes, path: str) -> CommitMetadata:
+        """From a completed file of any Hudi writer of version 6. Raises CorruptError."""
+        try:
+            stored = json.loads(raw)
+            stats = tuple(
+                WriteStat.of_json(stat, partition_path)
+                for partition_path, listed in (stored.get("partitionToWriteStats") or {}).items()
+                for stat in listed
+            )
+            groups = stored.get("partitionToReplaceFileIds")
+            replaced = (
+                None if groups is None else {name: tuple(ids) for name, ids in groups.items()}
+            )
+            operation, extra = stored.get("operationType") or "", stored.get("extraMetadata") or {}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CorruptError("commit is not readable", path=path, found=str(error)) from error
+        return cls(operation, stats, extra, replaced)
+
+
+def _number(stored: Mapping[str, Any], key: str) -> int:
+    return int(stored.get(key) or 0)

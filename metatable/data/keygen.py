@@ -1,0 +1,260 @@
+"""Record keys and partition paths: what a row's key columns are as text.
+
+    bool                    true, false
+    integers                decimal
+    string                  as it is
+    date                    2024-03-01
+    timestamp               microseconds since 1970 in UTC (a naive one is taken as UTC)
+    decimal                 plain, all digits of its scale, never an exponent
+    binary                  hex, lower case; not in a partition path
+    floats, nested, time    refused: their text is not the same everywhere
+
+One key column: its text. Several: `a:x,b:y`, as Hudi's ComplexKeyGenerator writes it. No part
+of a key is null or empty, and no value may look like the start of the next part.
+
+A partition path is the texts joined by "/", each as `column=text` where the table is in Hive
+style; null and empty become `__HIVE_DEFAULT_PARTITION__`. The texts go into paths as they are,
+so those that would break one are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.options import Options
+from metatable.storage.errors import UsageError
+
+__all__ = ["DEFAULT_PARTITION", "KeyGenerator", "text"]
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+_NAMED = 5
+"""So many rows or values an error names."""
+
+_UNSAFE = r'[\x00-\x1f\x7f"#%*/:?\\{}\[\]^]'
+"""What Hudi escapes where it is told to (ours is not), but for ' and =, which do no harm: Hadoop
+takes ":" for a scheme and "*?{[" for a pattern, Spark unescapes "%", object stores escape some."""
+
+_LONGEST = 255
+"""Bytes of a folder's name that every file system takes."""
+
+_RESERVED = ("metadata", "_delta_log", ".hoodie", ".hoodie_partition_metadata")
+"""Folders that readers pass over without a word; in Hive style no folder is called so."""
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+class KeyGenerator:
+    """Key and partition columns of a table, applied to batches. Without state; pickles.
+
+    `schema`, where it is known, is checked at once: UsageError for types that make no key.
+    """
+
+    def __init__(self, options: Options, schema: pa.Schema | None = None) -> None:
+        self.key = options.key
+        self.partition_by = options.partition_by
+        self.hive_style = options.hive_style
+        if schema is not None:
+            for name in self.key:
+                text(pa.nulls(0, schema.field(name).type), name)
+            for name in self.partition_by:
+                self._folders(name, pa.nulls(0, schema.field(name).type), top=True)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Key columns, then partition columns, each once."""
+        return tuple(dict.fromkeys((*self.key, *self.partition_by)))
+
+    def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Key text of every row, as a string array without nulls. Raises UsageError."""
+        parts = [text(_column(batch, name), name) for name in self.key]
+        for name, part in zip(self.key, parts, strict=True):
+            _refuse_missing(name, part, batch, self.key)
+        if len(parts) == 1:
+            return parts[0]
+        for name, part, following in zip(self.key, parts, self.key[1:], strict=False):
+            _refuse_ambiguous(name, part, f",{following}:")
+        labels = [f",{name}:"[not place :] for place, name in enumerate(self.key)]
+        named = [word for pair in zip(labels, parts, strict=True) for word in pair]
+        return pc.binary_join_element_wise(*named, "")
+
+    def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Partition path of every row, as a string array: "" for all of an unpartitioned table.
+
+        Raises UsageError for values that no path can hold.
+        """
+        if not self.partition_by:
+            return pa.repeat("", batch.num_rows)
+        values = [_column(batch, name) for name in self.partition_by]
+        codes, distinct = _distinct(values)
+        folders = [
+            self._folders(name, column.take(distinct), top=not place)
+            for place, (name, column) in enumerate(zip(self.partition_by, values, strict=True))
+        ]
+        return pc.binary_join_element_wise(*folders, "/").take(codes)
+
+    def _folders(self, name: str, column: pa.Array, top: bool) -> pa.Array:
+        if _is_binary(column.type):  # hudi-rs takes the hex for the bytes, and loses the rows
+            what = "type makes no partition"
+            raise UsageError(what, column=name, expected="a readable text", found=str(column.type))
+        words = text(column, name)
+        reserved = () if self.hive_style or not top else _RESERVED
+        _refuse_unsafe(name, words, reserved)
+        words = pc.if_else(pc.equal(words, ""), None, words).fill_null(DEFAULT_PARTITION)
+        if self.hive_style:
+            words = pc.binary_join_element_wise(f"{name}=", words, "")
+        _refuse_long(name, words)
+        return words
+
+
+def text(column: pa.Array, name: str = "") -> pa.Array:
+    """The text of every value, null where it is null. Raises UsageError naming column `name`."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    for is_kind, made in _TEXTS:
+        if is_kind(column.type):
+            return made(column, name)
+    expected = "bool, integer, string, date, timestamp, decimal or binary"
+    raise UsageError("type makes no key", column=name, expected=expected, found=str(column.type))
+
+
+def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    if batch.schema.get_field_index(name) < 0:
+        raise UsageError("key column is missing", column=name, found=batch.schema.names)
+    column = batch.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _as_it_is(column: pa.Array, _: str) -> pa.Array:
+    return column if column.type == pa.string() else column.cast(pa.string())
+
+
+def _date(column: pa.Array, _: str) -> pa.Array:
+    return column.cast(pa.date32()).cast(pa.string())
+
+
+def _microseconds(column: pa.Array, name: str) -> pa.Array:
+    try:
+        whole = column.cast(pa.timestamp("us", column.type.tz))
+        return whole.cast(pa.int64()).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        what = "timestamp is not a whole number of microseconds"
+        raise UsageError(what, column=name, found=str(error)) from error
+
+
+def _plain_decimals(column: pa.Array, _: str) -> pa.Array:
+    """Digits before the point and `scale` digits behind it (Arrow's cast writes 1E-7)."""
+    scale = column.type.scale
+    whole = column.cast(pa.decimal128(column.type.precision, scale))
+    buffers = [None if one is None else one for one in whole.buffers()]
+    unscaled = pa.Array.from_buffers(
+        pa.decimal128(column.type.precision, 0), len(whole), buffers, offset=whole.offset
+    ).cast(pa.string())
+    if scale <= 0:
+        return unscaled
+    sign = pc.if_else(pc.starts_with(unscaled, "-"), "-", "")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(unscaled, "-"), scale + 1, "0")
+    head = pc.utf8_slice_codeunits(digits, 0, -scale)
+    tail = pc.utf8_slice_codeunits(digits, -scale, 2**31 - 1)
+    return pc.binary_join_element_wise(sign, head, ".", tail, "")
+
+
+def _hex(column: pa.Array, _: str) -> pa.Array:
+    column = column.cast(pa.binary())
+    _, offsets, values = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    raw = (
+        np.frombuffer(values or b"", np.uint8)[bounds[0] : bounds[-1]] if len(column) else _HEX[:0]
+    )
+    digits = np.stack([_HEX[raw >> 4], _HEX[raw & 15]], axis=1).ravel()
+    ends = ((bounds - bounds[:1]) * 2).astype(np.int32)
+    mask = column.is_valid()
+    made = pa.StringArray.from_buffers(len(column), pa.py_buffer(ends), pa.py_buffer(digits))
+    return pc.if_else(mask, made, pa.scalar(None, pa.string()))
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
+    (pa.types.is_string, _as_it_is),
+    (pa.types.is_large_string, _as_it_is),
+    (pa.types.is_string_view, _as_it_is),
+    (pa.types.is_boolean, _as_it_is),
+    (pa.types.is_integer, _as_it_is),
+    (pa.types.is_date, _date),
+    (pa.types.is_timestamp, _microseconds),
+    (pa.types.is_decimal, _plain_decimals),
+    (pa.types.is_binary, _hex),
+    (pa.types.is_large_binary, _hex),
+    (pa.types.is_fixed_size_binary, _hex),
+)
+
+
+def _refuse_missing(name: str, part: pa.Array, batch: Any, key: Sequence[str]) -> None:
+    missing = pc.or_kleene(pc.is_null(part), pc.equal(part, ""))
+    rows = pc.indices_nonzero(missing.fill_null(True))
+    if len(rows):
+        examples = [dict(zip(key, row, strict=True)) for row in _rows(batch, key, rows)]
+        raise UsageError(
+            "key is null or empty", column=name, rows=rows[:_NAMED].to_pylist(), found=examples
+        )
+
+
+def _rows(batch: Any, columns: Sequence[str], rows: pa.Array) -> list[tuple[Any, ...]]:
+    taken = batch.select(list(columns)).take(rows[:_NAMED]).to_pylist()
+    return [tuple(row.values()) for row in taken]
+
+
+def _refuse_ambiguous(name: str, part: pa.Array, following: str) -> None:
+    unclear = part.filter(pc.match_substring(part, following))
+    if len(unclear):
+        what = "key value could be taken for the next part of the key"
+        raise UsageError(what, column=name, expected=f"no {following!r} in it", found=_few(unclear))
+
+
+def _refuse_unsafe(name: str, words: pa.Array, reserved: Sequence[str]) -> None:
+    unsafe = pc.or_(
+        pc.match_substring_regex(words, _UNSAFE),
+        pc.is_in(words, pa.array([".", "..", DEFAULT_PARTITION, *reserved])),
+    )
+    found = words.filter(unsafe)
+    if len(found):
+        expected = "a value that can stand in a path"
+        raise UsageError("not a partition value", column=name, expected=expected, found=_few(found))
+
+
+def _refuse_long(name: str, words: pa.Array) -> None:
+    found = words.filter(pc.greater(pc.binary_length(words), _LONGEST))
+    if len(found):
+        what, expected = "partition value is too long", f"{_LONGEST} bytes"
+        raise UsageError(what, column=name, expected=expected, found=_few(found))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind))
+
+
+def _few(values: pa.Array) -> list[Any]:
+    found: list[Any] = values.unique()[:_NAMED].to_pylist()
+    return found
+
+
+def _distinct(columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+    """For each row a number of its combination of values, and a row of each number.
+
+    Few combinations stand for many rows, so texts are made of those alone.
+    """
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = (
+            column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+        )
+        width = len(encoded.dictionary) + 1
+        indices = encoded.indices.fill_null(width - 1).to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes * width + indices, return_inverse=True)
+    _, rows = np.unique(codes, return_index=True)
+    return pa.array(codes), pa.array(rows)

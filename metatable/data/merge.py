@@ -1,0 +1,214 @@
+"""Merging rows: which of two rows of one key lives on.
+
+Rows are matched by the text of `_hoodie_record_key`. With an ordering column the greatest
+wins: null is the lowest value, NaN the greatest, and -0 = 0. Equal ones: the later row of a
+batch wins, and a row that comes in replaces the stored one (Hudi's
+`DefaultHoodieRecordPayload`). Without an ordering column a key may come once in a batch, and
+what comes in wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.storage.errors import CorruptError, UsageError
+
+__all__ = ["Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
+
+KEY = "_hoodie_record_key"
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The rows of the new slice and what happened to get there.
+
+    `stale` counts rows that came in and lost against a newer stored one. `inserted_keys` and
+    `deleted_keys` are string arrays; a delete of an absent key counts nowhere.
+    """
+
+    table: pa.Table
+    updated: int
+    inserted: int
+    deleted: int
+    stale: int
+    inserted_keys: pa.Array
+    deleted_keys: pa.Array
+
+
+def check_ordering(schema: pa.Schema, ordering: str | None) -> None:
+    """Raises UsageError where the ordering column has no order: it is nested."""
+    if ordering is not None and pa.types.is_nested(schema.field(ordering).type):
+        found = str(schema.field(ordering).type)
+        raise UsageError("column has no order", column=ordering, expected="one value", found=found)
+
+
+def deduplicate(table: pa.Table, key_columns: Sequence[str], ordering: str | None) -> pa.Table:
+    """One row a key: the greatest by `ordering`; the survivors keep their order.
+
+    Raises UsageError, naming five keys, where keys repeat and there is no ordering.
+    """
+    codes, count = _codes([table.column(name) for name in key_columns])
+    if count == table.num_rows:
+        return table
+    repeated = np.flatnonzero(np.bincount(codes, minlength=count)[codes] > 1)
+    if ordering is None:
+        raise _repeated(table, key_columns, codes[repeated], repeated)
+    ranked = repeated[_ascending(table.column(ordering).take(pa.array(repeated)))]
+    last = np.full(count, -1, np.int64)
+    last[codes[ranked]] = ranked  # numpy keeps the last value given for a place: the greatest
+    survives = np.ones(table.num_rows, np.bool_)
+    survives[repeated] = last[codes[repeated]] == repeated
+    return table.filter(pa.array(survives))
+
+
+def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
+    """For each pair whether the incoming row replaces the stored one, that is, is not older."""
+    base, incoming = _whole(base_ordering), _whole(incoming_ordering)
+    if base.type != incoming.type:
+        base = base.cast(incoming.type)
+    replaces = _numpy_mask(pc.greater_equal(incoming, base))
+    if pa.types.is_floating(incoming.type):
+        replaces |= _numpy_mask(pc.is_nan(incoming))
+    return replaces | _numpy_mask(base.is_null())
+
+
+def merge_rows(
+    base: pa.Table, upserts: pa.Table, deletes: pa.Array, ordering: str | None
+) -> Merged:
+    """The stored rows of one file group with rows put in and keys taken out.
+
+    Both tables have the same columns, meta columns included. Stored rows keep their places and,
+    where nothing replaces them, their meta columns; inserts follow in their order. Keys of
+    `upserts` differ from each other and from those of `deletes` (else UsageError); keys of
+    `base` differ from each other (else CorruptError).
+    """
+    stored, offered = base.num_rows, upserts.num_rows
+    codes = _match(base, upserts, deletes)
+    targets = codes[stored : stored + offered]
+    found = np.flatnonzero(targets < stored)
+    wins = _winners(base, upserts, found, targets[found], ordering)
+    taken = codes[stored + offered :]
+    taken = np.unique(taken[taken < stored])
+    new = np.flatnonzero(targets >= stored)
+
+    source = np.arange(stored)
+    source[targets[found[wins]]] = stored + found[wins]
+    source = np.concatenate([np.delete(source, taken), stored + new])
+    return Merged(
+        table=_take_from(base, upserts, source),
+        updated=int(wins.sum()),
+        inserted=len(new),
+        deleted=len(taken),
+        stale=len(found) - int(wins.sum()),
+        inserted_keys=_whole(upserts.column(KEY)).take(pa.array(new)),
+        deleted_keys=_whole(base.column(KEY)).take(pa.array(taken)),
+    )
+
+
+def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:
+    """A number for each key of the three, equal for equal keys; below `base.num_rows`, its row."""
+    stored, offered = base.num_rows, upserts.num_rows
+    chunks = [*base.column(KEY).chunks, *upserts.column(KEY).chunks]
+    chunks += [_whole(deletes).cast(base.schema.field(KEY).type)]
+    codes, _ = _codes([pa.chunked_array(chunks, type=base.schema.field(KEY).type)])
+    if not np.array_equal(codes[:stored], np.arange(stored)):
+        again = np.flatnonzero(codes[:stored] != np.arange(stored))[0]
+        raise CorruptError("a key is stored twice in one file", key=base.column(KEY)[again].as_py())
+    _check_disjoint(upserts, codes[stored : stored + offered], codes[stored + offered :])
+    return codes
+
+
+def _check_disjoint(upserts: pa.Table, targets: Positions, taken: Positions) -> None:
+    _, first = np.unique(targets, return_index=True)
+    if len(first) < len(targets):
+        again = np.setdiff1d(np.arange(len(targets)), first)
+        raise UsageError("a key is given twice", keys=_keys_at(upserts, again[:5]))
+    both = np.flatnonzero(np.isin(targets, taken))
+    if len(both):
+        raise UsageError("a key is both put and deleted", keys=_keys_at(upserts, both[:5]))
+
+
+def _winners(
+    base: pa.Table, upserts: pa.Table, rows: Positions, targets: Positions, ordering: str | None
+) -> Mask:
+    if ordering is None:
+        return np.ones(len(rows), np.bool_)
+    old = _whole(base.column(ordering)).take(pa.array(targets))
+    return newer(old, _whole(upserts.column(ordering)).take(pa.array(rows)))
+
+
+def _take_from(base: pa.Table, upserts: pa.Table, source: Positions) -> pa.Table:
+    both = pa.concat_tables([base, upserts.select(base.column_names).cast(base.schema)])
+    return both.combine_chunks().take(pa.array(source))
+
+
+def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
+    """A number for each row, equal for rows that agree in all columns, and how many there are.
+
+    Numbers of a single column are given in the order of first appearance.
+    """
+    codes, count = _column_codes(columns[0])
+    for column in columns[1:]:
+        more, width = _column_codes(column)
+        distinct, codes = np.unique(codes * width + more, return_inverse=True)
+        count = len(distinct)
+    return codes, count
+
+
+def _column_codes(column: pa.ChunkedArray) -> tuple[Positions, int]:
+    encoded = _whole(column).dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, len(encoded.dictionary)
+
+
+def _ascending(ordering: pa.ChunkedArray) -> Positions:
+    """Row numbers from lowest to greatest, null first, NaN last, equal ones in their order."""
+    column = _whole(ordering)
+    if pa.types.is_floating(column.type):
+        nulls = _numpy_mask(column.is_null())
+        values = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return np.lexsort((values, ~nulls))
+    order = pc.array_sort_indices(column, null_placement="at_start")
+    rows: Positions = order.to_numpy(zero_copy_only=False).astype(np.int64)
+    return rows
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _numpy_mask(mask: pa.Array) -> Mask:
+    filled: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _keys_at(table: pa.Table, rows: Positions) -> list[str]:
+    keys: list[str] = table.column(KEY).take(pa.array(rows)).to_pylist()
+    return keys
+
+
+def _repeated(
+    table: pa.Table, key_columns: Sequence[str], codes: Positions, rows: Positions
+) -> UsageError:
+    """The error that names up to five of the keys that repeat."""
+    _, first = np.unique(codes, return_index=True)
+    examples = table.select(list(key_columns)).take(pa.array(np.sort(rows[first])[:5])).to_pylist()
+    return UsageError(
+        "keys repeat in the rows given",
+        keys=[
+            tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in examples
+        ],
+        expected="each key once, or a table with an ordering column",
+        found=f"{len(first)} keys more than once",
+    )

@@ -1,0 +1,165 @@
+"""`hoodie.properties`: what Hudi's readers and writers must know of a table.
+
+Java properties text, one `key=value` a line, comments first. Written so that the plainest
+parser reads it: no continuation lines, no "=" in a value, ":" escaped as Java does (hudi-rs
+takes both forms). `hoodie.table.checksum` is the CRC-32 of `<database>.<table name>`; Hudi
+refuses a wrong one. Keys that we do not know are kept.
+
+Written last when a table is made, and replaced atomically. Rules: version 6, timeline layout 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from metatable.data.options import Options
+from metatable.data.schema import to_avro
+from metatable.storage.errors import CorruptError
+
+__all__ = ["PROPERTIES_PATH", "TableProperties"]
+
+PROPERTIES_PATH = ".hoodie/hoodie.properties"
+
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_CHECKSUM = "hoodie.table.checksum"
+_GENERATORS = "org.apache.hudi.keygen."
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """All keys and values, as text."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Options, schema: pa.Schema) -> TableProperties:
+        """Those of a copy-on-write table of version 6."""
+        values = {
+            "hoodie.table.name": options.name,
+            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.version": "6",
+            "hoodie.timeline.layout.version": "1",
+            "hoodie.table.recordkey.fields": ",".join(options.key),
+            "hoodie.table.partition.fields": ",".join(options.partition_by),
+            "hoodie.datasource.write.hive_style_partitioning": _word(options.hive_style),
+            "hoodie.database.name": "default",
+            "hoodie.table.keygenerator.class": _GENERATORS + _generator(options),
+            "hoodie.datasource.write.partitionpath.urlencode": "false",
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.populate.meta.fields": "true",
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.table.base.file.format": "PARQUET",
+            "hoodie.table.timeline.timezone": "UTC",
+            "hoodie.table.precombine.field": options.ordering or "",
+            "hoodie.table.create.schema": json.dumps(
+                to_avro(schema, options.name), separators=(",", ":")
+            ),
+        }
+        made = {key: value for key, value in values.items() if value}
+        return cls(made | {_CHECKSUM: _checksum(made)})
+
+    @property
+    def version(self) -> int:
+        """`hoodie.table.version`; 0 where it is missing."""
+        return self._number("hoodie.table.version")
+
+    @property
+    def layout(self) -> int:
+        """`hoodie.timeline.layout.version`; 0 where it is missing."""
+        return self._number("hoodie.timeline.layout.version")
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """Partitions of Hudi's own metadata table, where it has one."""
+        named = self.values.get("hoodie.table.metadata.partitions", "")
+        return tuple(filter(None, (word.strip() for word in named.split(","))))
+
+    def encode(self, saved: datetime | None = None) -> bytes:
+        """As a file, with the time of saving in its first line."""
+        stamp = (saved or datetime.now(UTC)).isoformat()
+        lines = [f"{_escape_key(key)}={_escape(value)}" for key, value in self.values.items()]
+        return "\n".join([f"#Properties saved on {stamp}", *lines, ""]).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes, path: str = PROPERTIES_PATH) -> TableProperties:
+        """Read any Hudi writer's. Raises CorruptError for no text or a wrong checksum."""
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptError("not a properties file", path=path, found=str(error)) from error
+        values = dict(_pair(line) for line in _logical_lines(text))
+        expected, found = _checksum(values), values.get(_CHECKSUM)
+        if found is not None and found != expected:
+            what = "properties checksum mismatch"
+            raise CorruptError(what, path=path, expected=expected, found=found)
+        return cls(values)
+
+    def _number(self, key: str) -> int:
+        value = self.values.get(key, "0")
+        return int(value) if value.isascii() and value.isdigit() else 0
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _generator(options: Options) -> str:
+    if not options.partition_by:
+        return "NonpartitionedKeyGenerator"
+    simple = len(options.key) == len(options.partition_by) == 1
+    return "SimpleKeyGenerator" if simple else "ComplexKeyGenerator"
+
+
+def _checksum(values: Mapping[str, str]) -> str:
+    named = f"{values.get('hoodie.database.name', '')}.{values.get('hoodie.table.name', '')}"
+    return str(zlib.crc32(named.encode()))
+
+
+def _escape(value: str) -> str:
+    return re.sub(r"([\\:=#!])", r"\\\1", value)
+
+
+def _escape_key(key: str) -> str:
+    return _escape(key).replace(" ", "\\ ")
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines that hold a pair; one that ends in an odd number of backslashes goes on."""
+    joined: list[str] = []
+    pending = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        line = pending + line.lstrip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2
+        pending = line[:-1] if goes_on else ""
+        if not goes_on:
+            joined.append(line)
+    return [*joined, pending] if pending else joined
+
+
+def _pair(line: str) -> tuple[str, str]:
+    """Cut at the first "=" that is not escaped (":" and blanks separate only where there is none).
+
+    Values of Hudi's are often written with ":" and "=" left as they are.
+    """
+    cut = re.match(r"((?:[^\\=]|\\.)*)=(.*)", line, re.DOTALL)
+    cut = cut or re.match(r"((?:[^\\:\s]|\\.)*)[:\s]?(.*)", line, re.DOTALL)
+    key, value = cut.groups() if cut else (line, "")
+    return _unescape(key.strip()), _unescape(value.strip())
+
+
+def _unescape(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        word = found[1]
+        return chr(int(word[1:], 16)) if len(word) == 5 else _CONTROL.get(word, word)
+
+    return _ESCAPED.sub(plain, text)

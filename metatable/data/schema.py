@@ -1,0 +1,232 @@
+"""Schemas: which columns a table may have, and how given columns become the table's.
+
+A table's schema is a list of Arrow fields in one of these forms (`normal` brings what a user
+gives into it), because every Hudi reader must be able to read them; beside it, what Avro,
+and so a Hudi commit, calls the type:
+
+    bool int32 int64 float32 float64   boolean int long float double
+    string binary                      string bytes
+    fixed_size_binary(n)               fixed(n)
+    decimal128(p, s), 0 <= s <= p      fixed + decimal
+    date32                             int + date
+    time64[us]                         long + time-micros
+    timestamp[ms | us]                 long + timestamp-millis | timestamp-micros
+    timestamp[ms | us, UTC]            the same: the local-timestamp types break Hudi's readers
+    list<T>, map<string, T>            array, map
+    struct<...>                        record
+
+Narrower integers and half floats are widened, seconds become milliseconds, nanoseconds become
+microseconds (only where nothing is lost), other zones become UTC, which keeps the instant.
+Five string columns of Hudi's, `META_COLUMNS`, stand before these in every data file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.align import align, is_list
+from metatable.data.schema_text import decode_schema, encode_schema
+from metatable.storage.errors import UsageError
+
+__all__ = [
+    "KEY_COLUMN",
+    "META_COLUMNS",
+    "META_FIELDS",
+    "align",
+    "decode_schema",
+    "encode_schema",
+    "normal",
+    "to_avro",
+    "with_meta_columns",
+]
+
+META_COLUMNS: tuple[str, ...] = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+"""Commit that last wrote the row, a number for it within that commit, key text, partition path,
+name of the file that now holds the row."""
+
+META_FIELDS: list[pa.Field] = [pa.field(name, pa.string()) for name in META_COLUMNS]
+
+KEY_COLUMN = "_hoodie_record_key"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST_DIGITS = 38
+
+_WIDENED = {
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+    pa.time64("ns"): pa.time64("us"),
+    pa.date64(): pa.date32(),
+}
+
+_AVRO: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+}
+
+_UNITS = {"s": "ms", "ms": "ms", "us": "us", "ns": "us"}
+_LOGICAL_UNITS = {"ms": "timestamp-millis", "us": "timestamp-micros"}
+
+
+def with_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """What a data file holds: the meta columns, then the table's."""
+    return pa.schema([*META_FIELDS, *schema])
+
+
+def normal(schema: pa.Schema) -> pa.Schema:
+    """The table's schema for a schema as a user gives it. Raises UsageError, naming the column."""
+    if not len(schema):
+        raise UsageError("a table needs columns", found=[])
+    _check_names(schema.names, "")
+    for name in schema.names:
+        if name.startswith("_hoodie_"):
+            raise UsageError("column name is taken by Hudi", column=name)
+    return pa.schema([_normal_field(field, "") for field in schema])
+
+
+def to_avro(schema: pa.Schema, name: str) -> dict[str, Any]:
+    """The Avro record schema of the table called `name`, named as Hudi on Spark names it.
+
+    The same names matter: a decimal is a named `fixed` there, and another name is another type
+    to the next writer. Without meta columns.
+    """
+    table = _avro_name(name)
+    record = pa.struct(list(schema))
+    made: dict[str, Any] = _to_avro_type(record, f"{table}_record", f"hoodie.{table}")
+    return made
+
+
+def _normal_field(field: pa.Field, parent: str) -> pa.Field:
+    column = f"{parent}.{field.name}" if parent else field.name
+    return pa.field(field.name, _normal_type(field.type, column), field.nullable)
+
+
+def _normal_type(kind: pa.DataType, column: str) -> pa.DataType:
+    if kind in _WIDENED or kind in _AVRO:
+        return _WIDENED.get(kind, kind)
+    if pa.types.is_dictionary(kind):
+        return _normal_type(kind.value_type, column)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(_UNITS[kind.unit], "UTC" if kind.tz else None)
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _MOST_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_fixed_size_binary(kind) and kind.byte_width:
+        return pa.binary(kind.byte_width)
+    if pa.types.is_nested(kind):
+        return _normal_nested(kind, column)
+    raise _unreadable(kind, column)
+
+
+def _normal_nested(kind: pa.DataType, column: str) -> pa.DataType:
+    if pa.types.is_struct(kind) and kind.num_fields:
+        _check_names([field.name for field in kind], column)
+        return pa.struct([_normal_field(field, column) for field in kind])
+    if is_list(kind):
+        item = kind.value_field
+        inner = _normal_type(item.type, f"{column}.element")
+        return pa.list_(pa.field("element", inner, item.nullable))
+    if pa.types.is_map(kind) and _normal_type(kind.key_type, f"{column}.key") == pa.string():
+        inner = _normal_type(kind.item_type, f"{column}.value")
+        return pa.map_(pa.string(), pa.field("value", inner, kind.item_field.nullable))
+    raise _unreadable(kind, column)
+
+
+def _check_names(names: list[str], parent: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        column = f"{parent}.{name}" if parent else name
+        if not _NAME.fullmatch(name):
+            expected = "letters, digits and _, not a digit first, as Avro has it"
+            raise UsageError("not a column name", column=column, expected=expected)
+        if name.lower() in seen:
+            what = "two columns have one name (Spark does not tell case apart)"
+            raise UsageError(what, column=column, found=seen[name.lower()])
+        seen[name.lower()] = name
+
+
+def _unreadable(kind: pa.DataType, column: str) -> UsageError:
+    return UsageError(
+        "Hudi's readers cannot read a column of this type",
+        column=column,
+        expected=_WAY_OUT.get(str(kind), "a type of the table in metatable/data/schema.py"),
+        found=str(kind),
+    )
+
+
+_WAY_OUT = {
+    "uint64": "int64, or decimal128(20, 0)",
+    "null": "a type: an empty column has none",
+    "extension<arrow.uuid>": "string",
+}
+
+
+def _to_avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
+    """`name` and `namespace` are those that Spark would give to a named type in this place."""
+    if kind in _AVRO:
+        return _AVRO[kind]
+    if pa.types.is_timestamp(kind):
+        return {"type": "long", "logicalType": _LOGICAL_UNITS[kind.unit]}
+    if is_list(kind):
+        return {"type": "array", "items": _element(kind.value_field, name, namespace)}
+    if pa.types.is_map(kind):
+        return {"type": "map", "values": _element(kind.item_field, name, namespace)}
+    if pa.types.is_struct(kind):
+        fields = [_to_avro_field(field, f"{namespace}.{name}") for field in kind]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    return _to_avro_fixed(kind, f"{namespace}.{name}")
+
+
+def _to_avro_fixed(kind: pa.DataType, namespace: str) -> dict[str, Any]:
+    fixed: dict[str, Any] = {"type": "fixed", "name": "fixed", "namespace": namespace}
+    if pa.types.is_decimal(kind):
+        decimal = {"precision": kind.precision, "scale": kind.scale}
+        return fixed | {"size": decimal_bytes(kind.precision), "logicalType": "decimal"} | decimal
+    return fixed | {"size": kind.byte_width}
+
+
+def decimal_bytes(precision: int) -> int:
+    """Fewest bytes whose signed integers hold so many digits."""
+    return (int(10**precision - 1).bit_length() + 8) // 8
+
+
+def _to_avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
+    inner = _to_avro_type(field.type, field.name, namespace)
+    if not field.nullable:
+        return {"name": field.name, "type": inner}
+    return {"name": field.name, "type": ["null", inner], "default": None}
+
+
+def _element(field: pa.Field, name: str, namespace: str) -> Any:
+    inner = _to_avro_type(field.type, name, namespace)
+    return ["null", inner] if field.nullable else inner
+
+
+def _avro_name(name: str) -> str:
+    """As Hudi makes one of a table's name: what Avro does not allow becomes two underscores."""
+    head = re.sub(r"^[^A-Za-z_]", "__", name)
+    return re.sub(r"[^A-Za-z0-9_]", "__", head)

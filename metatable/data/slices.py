@@ -1,0 +1,115 @@
+"""Slices: how Hudi names the files of a table, and what a name says.
+
+A file group lives in one partition and keeps its file id for ever; every commit that touches
+it writes a new slice, a whole file under a new instant:
+
+    <partition path>/<file id>_<write token>_<instant>.parquet
+    .hoodie/.temp/<instant>/<partition path>/<that name>.marker.CREATE | MERGE
+    <partition path>/.hoodie_partition_metadata
+
+The name is cut at "_", so a file id holds none. Hudi on Spark finds partitions only by
+`.hoodie_partition_metadata`, and finds the files of a crashed commit only by its markers
+(there is no `MARKERS.type` beside them: one that says DIRECT makes Hudi's rollback fail).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from metatable.storage.errors import CorruptError
+
+__all__ = [
+    "DataFile",
+    "FileSlice",
+    "marker_path",
+    "markers_folder",
+    "new_file_id",
+    "partition_metadata",
+    "partition_metadata_path",
+]
+
+_NAME = re.compile(r"([^_./\\]+)_([^_./\\]+)_(\d{17}|\d{14})\.parquet")
+_SHAPE = "<file id>_<write token>_<instant>.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One base file. `encode` is `path`; size and rows (None: not known) travel beside it."""
+
+    partition_path: str
+    file_id: str
+    write_token: str
+    instant: str
+    size_bytes: int = 0
+    row_count: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The bare file name."""
+        return f"{self.file_id}_{self.write_token}_{self.instant}.parquet"
+
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        return _join(self.partition_path, self.name)
+
+    @classmethod
+    def decode(cls, path: str, size_bytes: int = 0) -> DataFile:
+        """From a path relative to the table. Raises CorruptError where it names no base file."""
+        partition_path, _, name = path.rpartition("/")
+        cut = _NAME.fullmatch(name)
+        if cut is None:
+            raise CorruptError("not the name of a data file", path=path, expected=_SHAPE)
+        file_id, write_token, instant = cut.groups()
+        return cls(partition_path, file_id, write_token, instant, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A file group as of one instant: a base file, and the log files on top of it."""
+
+    base: DataFile
+    logs: tuple[str, ...] = ()
+
+
+def new_file_id() -> str:
+    """A file id never given before."""
+    return f"{uuid.uuid4()}-0"
+
+
+def markers_folder(instant: str) -> str:
+    """Where the markers of one commit lie while it is under way."""
+    return f".hoodie/.temp/{instant}"
+
+
+def marker_path(data_file: DataFile, kind: Literal["CREATE", "MERGE"]) -> str:
+    """The (empty) marker to write before `data_file`: CREATE opens a group, MERGE follows a slice.
+
+    It lies in the folder of the file's own instant.
+    """
+    return f"{markers_folder(data_file.instant)}/{data_file.path}.marker.{kind}"
+
+
+def partition_metadata_path(partition_path: str) -> str:
+    """Where the file lies by which Hudi recognises a partition."""
+    return _join(partition_path, ".hoodie_partition_metadata")
+
+
+def partition_metadata(instant: str, partition_path: str) -> bytes:
+    """Its content; the same for all writers of one instant, so a second attempt changes nothing."""
+    written = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    depth = len(partition_path.split("/")) if partition_path else 0
+    return (
+        "#partition metadata\n"
+        f"#{written:%a %b %d %H:%M:%S} UTC {written:%Y}\n"
+        f"commitTime={instant}\n"
+        f"partitionDepth={depth}\n"
+    ).encode()
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

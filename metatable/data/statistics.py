@@ -1,0 +1,166 @@
+"""Column statistics of one data file: what a reader needs to leave the file out.
+
+A bound is exact, or on the safe side, or None: None says nothing, and a file without bounds
+is kept. Bounds are those of Spark's order: NaN is the greatest number, -0 = 0, strings and
+binaries in byte order, false below true.
+
+    strings, binaries   bounds longer than 64 characters (bytes) are cut: the minimum is cut
+                        off, the maximum is cut off and its last character raised; where
+                        that cannot be done there is no maximum. Never `_hoodie_record_key`:
+                        its bounds decide which file a key may be in
+    floats              with a NaN in the file there is no maximum
+    nested columns      no bounds; nulls are those of the column itself
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.parquet import open_parquet
+from metatable.data.slices import DataFile
+from metatable.storage.store import Store
+
+__all__ = ["BOUND_LENGTH", "ColumnStats", "of_file", "of_table"]
+
+BOUND_LENGTH = 64
+"""Characters of a string bound, bytes of a binary one."""
+
+_KEY = "_hoodie_record_key"
+_LAST_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Bounds and counts of one column of one file.
+
+    `minimum` and `maximum` are Python values of the natural kind of `type` (int, float, bool,
+    str, bytes, Decimal, date, time, datetime), or None where there is no bound. `value_count`
+    counts all rows, nulls included, as Parquet and Hudi do. Sizes are of the column's data, in
+    memory (`of_table`) or in the file (`of_file`): a hint for planners, not part of any answer.
+    """
+
+    column: str
+    type: pa.DataType
+    minimum: Any | None
+    maximum: Any | None
+    null_count: int
+    value_count: int
+    size_bytes: int
+    uncompressed_bytes: int
+
+
+def of_table(table: pa.Table, columns: Sequence[str]) -> list[ColumnStats]:
+    """Statistics of these columns of a file's rows, in this order."""
+    return [_of_column(name, table.column(name)) for name in columns]
+
+
+def of_file(store: Store, data_file: DataFile, columns: Sequence[str]) -> list[ColumnStats]:
+    """The same, read back from a stored file, with types as they are in the file.
+
+    Columns that the file lacks are left out. Raises CorruptError.
+    """
+    with open_parquet(store, data_file) as parquet:
+        held = set(parquet.schema_arrow.names)
+        table = parquet.read([name for name in columns if name in held])
+        sizes = _stored_sizes(parquet.metadata)
+    return [
+        replace(one, size_bytes=sizes[one.column][0], uncompressed_bytes=sizes[one.column][1])
+        for one in of_table(table, table.column_names)
+    ]
+
+
+def _of_column(name: str, column: pa.ChunkedArray) -> ColumnStats:
+    minimum, maximum = _bounds(column, cut=name != _KEY)
+    return ColumnStats(
+        column=name,
+        type=column.type,
+        minimum=minimum,
+        maximum=maximum,
+        null_count=column.null_count,
+        value_count=len(column),
+        size_bytes=column.nbytes,
+        uncompressed_bytes=column.nbytes,
+    )
+
+
+def _bounds(column: pa.ChunkedArray, cut: bool) -> tuple[Any | None, Any | None]:
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return None, None
+    if pa.types.is_fixed_size_binary(kind):
+        column = column.cast(pa.binary())
+    ends = pc.min_max(column)
+    minimum, maximum = _value(ends["min"]), _value(ends["max"])
+    if pa.types.is_floating(kind):
+        return _float_bounds(column, minimum, maximum)
+    if cut and isinstance(minimum, str) and isinstance(maximum, str):
+        return minimum[:BOUND_LENGTH], _raised_text(maximum)
+    if cut and isinstance(minimum, bytes) and isinstance(maximum, bytes):
+        return minimum[:BOUND_LENGTH], _raised_bytes(maximum)
+    return minimum, maximum
+
+
+def _value(bound: pa.Scalar) -> Any | None:
+    """As Python has it; None for what Python cannot hold (nanoseconds, the year 10000)."""
+    if pa.types.is_timestamp(bound.type) and bound.type.unit == "ns":
+        return None
+    try:
+        return bound.as_py()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _float_bounds(
+    column: pa.ChunkedArray, minimum: float | None, maximum: float | None
+) -> tuple[float | None, float | None]:
+    """Arrow's minimum and maximum leave NaN out; it would be the maximum."""
+    if pc.any(pc.is_nan(column)).as_py():
+        return (None if minimum is None or not _is_bound(column, minimum) else minimum), None
+    return minimum, maximum
+
+
+def _is_bound(column: pa.ChunkedArray, minimum: float) -> bool:
+    """Whether `minimum` is a value, and not what Arrow starts from where all is NaN."""
+    return not math.isnan(minimum) and bool(pc.any(pc.equal(column, minimum)).as_py())
+
+
+def _raised_text(longest: str) -> str | None:
+    """The least text of `BOUND_LENGTH` characters or fewer that is not below `longest`."""
+    if len(longest) <= BOUND_LENGTH:
+        return longest
+    for last in range(BOUND_LENGTH - 1, -1, -1):
+        raised = ord(longest[last]) + 1
+        if raised in _SURROGATES:
+            raised = _SURROGATES.stop
+        if raised <= _LAST_CODE_POINT:
+            return longest[:last] + chr(raised)
+    return None
+
+
+def _raised_bytes(longest: bytes) -> bytes | None:
+    if len(longest) <= BOUND_LENGTH:
+        return longest
+    head = longest[:BOUND_LENGTH].rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1]) if head else None
+
+
+def _stored_sizes(footer: Any) -> dict[str, tuple[int, int]]:
+    """Bytes in the file of each top-level column: as stored, and before compression."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for group in range(footer.num_row_groups):
+        for leaf in range(footer.num_columns):
+            chunk = footer.row_group(group).column(leaf)
+            name = chunk.path_in_schema.partition(".")[0]
+            stored, plain = sizes.get(name, (0, 0))
+            sizes[name] = (
+                stored + chunk.total_compressed_size,
+                plain + chunk.total_uncompressed_size,
+            )
+    return sizes

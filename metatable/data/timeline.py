@@ -1,0 +1,142 @@
+"""Timeline: Hudi's log of what was done to a table, layout 1 (flat in `.hoodie/`).
+
+An action goes through three states, each a file that is made once and never rewritten:
+
+    <instant>.<action>.requested      empty, before any data file is written
+    <instant>.<action>.inflight       empty; a commit's is `<instant>.inflight`, without its action
+    <instant>.<action>                commit metadata; a completed action
+
+An instant is 17 digits, `yyyyMMddHHmmssSSS` in UTC (14 in old tables), and is a time of the
+calendar: readers ignore, without a word, one that is not. Files that exist but were never
+completed are hidden from Hudi's readers only as long as their `.requested` is there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, cast
+
+from metatable.storage.errors import CorruptError
+from metatable.storage.store import Store
+
+__all__ = [
+    "Instant",
+    "State",
+    "Timeline",
+    "completed_path",
+    "inflight_path",
+    "next_instant",
+    "requested_path",
+]
+
+State = Literal["requested", "inflight", "completed"]
+
+FOLDER = ".hoodie"
+
+_NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
+_TICK = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """An action and how far it came."""
+
+    time: str
+    action: str
+    state: State
+
+
+def requested_path(instant: str, action: str = "commit") -> str:
+    """The first file of an action."""
+    return f"{FOLDER}/{instant}.{action}.requested"
+
+
+def inflight_path(instant: str, action: str = "commit") -> str:
+    """The second file of an action."""
+    return f"{FOLDER}/{instant}{'' if action == 'commit' else '.' + action}.inflight"
+
+
+def completed_path(instant: str, action: str = "commit") -> str:
+    """The last file of an action: with it, the action is done."""
+    return f"{FOLDER}/{instant}.{action}"
+
+
+def next_instant(now: datetime | None = None, after: str | None = None) -> str:
+    """The current time as an instant, or a millisecond after `after`, whichever is later."""
+    moment = datetime.now(UTC) if now is None else now.astimezone(UTC)
+    if after is not None:
+        moment = max(moment, _moment(after) + _TICK)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03}".rjust(17, "0")
+
+
+class Timeline:
+    """The timeline of one table. Only the commit protocol and recovery complete or withdraw."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def load(self) -> list[Instant]:
+        """Every action in its furthest state, by time: one listing. Names of other kinds are
+        passed over."""
+        furthest: dict[tuple[str, str], Instant] = {}
+        for listed in self.store.list(FOLDER):
+            instant = _read_name(listed.name)
+            if instant is not None:
+                key = instant.time, instant.action
+                furthest[key] = max(furthest.get(key, instant), instant, key=_progress)
+        return sorted(furthest.values())
+
+    def request(self, instant: str, action: str = "commit") -> bool:
+        """Take an instant. False: it is taken already."""
+        return self.store.create(requested_path(instant, action), b"")
+
+    def inflight(self, instant: str, action: str = "commit") -> bool:
+        """Say that data files are being written. False: said already."""
+        return self.store.create(inflight_path(instant, action), b"")
+
+    def complete(self, instant: str, body: bytes, action: str = "commit") -> bool:
+        """Publish to Hudi's readers. True also where the same bytes are there already."""
+        return self.store.create(completed_path(instant, action), body)
+
+    def is_complete(self, instant: str, action: str = "commit") -> bool:
+        """Whether the completed file is there."""
+        return self.store.size(completed_path(instant, action)) is not None
+
+    def withdraw(
+        self,
+        instant: str,
+        states: tuple[State, ...] = ("completed", "inflight", "requested"),
+        action: str = "commit",
+    ) -> None:
+        """Delete an action's files, in the order given: what hides its data files goes last."""
+        paths = {
+            "completed": completed_path(instant, action),
+            "inflight": inflight_path(instant, action),
+            "requested": requested_path(instant, action),
+        }
+        self.store.delete([paths[state] for state in states])
+
+
+def _read_name(name: str) -> Instant | None:
+    cut = _NAME.fullmatch(name)
+    if cut is None:
+        return None
+    time, action, state = cut.groups()
+    if action in ("requested", "inflight") and state is None:  # `T.inflight` is a commit's
+        return Instant(time, "commit", "inflight") if action == "inflight" else None
+    return None if action is None else Instant(time, action, cast(State, state or "completed"))
+
+
+def _progress(instant: Instant) -> int:
+    return ("requested", "inflight", "completed").index(instant.state)
+
+
+def _moment(instant: str) -> datetime:
+    milliseconds = instant[14:] or "0"
+    try:
+        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        return moment + timedelta(milliseconds=int(milliseconds))
+    except (ValueError, OverflowError) as error:
+        raise CorruptError("not an instant", found=instant, expected="yyyyMMddHHmmssSSS") from error

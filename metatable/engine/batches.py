@@ -1,0 +1,173 @@
+"""Batches: what every engine does with Arrow batches before, between and after its tasks.
+
+    adopted    anything Arrow-like becomes a table, or a reader that is read once
+    conform    a batch in exactly the columns that were promised, or a UsageError
+    filled     batches with rows; a task never sees an empty one
+    gathered   small batches joined up to a size worth a call of numpy
+    deal       a batch cut by the task number that each row carries
+
+Types are compared without metadata; what comes in another type is cast where no value is
+lost, because Spark takes columns by position and trusts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["Partition", "adopted", "conform", "deal", "filled", "gathered", "joined", "viewless"]
+
+Partition = Callable[[], Iterable[pa.RecordBatch]]
+"""Batches that are made when they are asked for, as often as they are asked for."""
+
+ARROW_LIKE = "a Table, RecordBatch, RecordBatchReader, or pandas, Polars, DuckDB, … rows"
+
+
+def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
+    """`data` as Arrow, without reading a stream. Raises UsageError for what is not rows.
+
+    A pandas index is left out, and so is metadata of the schema.
+    """
+    try:
+        found = _as_arrow(data)
+    except (pa.ArrowException, TypeError) as error:
+        what = "rows cannot be taken over as Arrow"
+        raise UsageError(what, found=type(data).__name__, reason=str(error)) from error
+    if found is None:
+        what = "these are no rows"
+        raise UsageError(what, expected=ARROW_LIKE, found=type(data).__qualname__)
+    names = found.schema.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError("a column is there twice", found=twice)
+    return found
+
+
+def _as_arrow(data: Any) -> pa.Table | pa.RecordBatchReader | None:
+    if isinstance(data, type):
+        return None
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if _is_pandas(data):
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pa.Table):
+        return data.replace_schema_metadata(None)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    return _one_batch(data) if hasattr(data, "__arrow_c_array__") else None
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def _one_batch(data: Any) -> pa.Table:
+    return pa.Table.from_batches([pa.record_batch(data)]).replace_schema_metadata(None)
+
+
+def viewless(schema: pa.Schema) -> pa.Schema:
+    """`schema` without metadata and without view types, for which Arrow lacks most kernels."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in schema]
+    return pa.schema(fields)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`, by name. Raises UsageError."""
+    if batch.schema.equals(schema):
+        return batch
+    found = batch.schema.names
+    if sorted(found) != sorted(schema.names):
+        raise UsageError("columns are not those promised", expected=schema.names, found=found)
+    columns = [_column(batch, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    column = batch.column(field.name)
+    if column.type.equals(field.type):
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UsageError(
+            "column is not of the type promised",
+            column=field.name,
+            expected=str(field.type),
+            found=str(column.type),
+        ) from error
+
+
+def filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
+    """The batches that have rows, or None where there is none at all."""
+    rest = (batch for batch in batches if batch.num_rows)
+    first = next(rest, None)
+    return None if first is None else _preceded(first, rest)
+
+
+def _preceded(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    del first  # not held while the rest goes by
+    yield from rest
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `rows` rows, except for the last."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield from joined(held)
+            held, count = [], 0
+    yield from joined(held)
+
+
+def joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows as one batch (more only where a column would pass 2 GiB)."""
+    if len(pieces) < 2:
+        return pieces
+    return cast("list[pa.RecordBatch]", pa.Table.from_batches(pieces).combine_chunks().to_batches())
+
+
+def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.RecordBatch]]:
+    """(p, rows of partition p) for every p met, rows in the order in which they came.
+
+    Column `by` (int32, or a list of int32: one copy of the row for each) leaves as int32.
+    Raises UsageError where it is null or outside of 0 … count - 1.
+    """
+    column = batch.column(by)
+    if _is_list(column.type):
+        batch, column = batch.take(pc.list_parent_indices(column)), column.flatten()
+    places = _places(column, by, count)
+    order = np.argsort(places.astype(np.uint16) if count <= 1 << 16 else places, kind="stable")
+    places = places[order]
+    at = batch.schema.get_field_index(by)
+    dealt = batch.remove_column(at).take(pa.array(order))
+    dealt = dealt.add_column(at, pa.field(by, pa.int32()), pa.array(places))
+    met, starts = np.unique(places, return_index=True)
+    sizes = np.diff(starts, append=len(places))
+    cuts = zip(met.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+    return [(place, dealt.slice(start, size)) for place, start, size in cuts]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _places(column: pa.Array, by: str, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    if column.null_count:
+        raise UsageError("a row has no partition to go to", column=by, found=None)
+    places = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
+    if len(places) and not (places.min() >= 0 and places.max() < count):
+        strange = int(places[(places < 0) | (places >= count)][0])
+        expected = f"0 to {count - 1}"
+        raise UsageError("no such partition", column=by, expected=expected, found=strange)
+    return cast("np.ndarray[Any, np.dtype[np.int32]]", places)

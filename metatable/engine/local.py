@@ -1,0 +1,350 @@
+"""The engine of one process: partitions of batches, run by an ordered pool of threads.
+
+Rows are a schema and a recipe for partitions; a recipe is followed when `run` needs it, and
+again by the next `run` unless `keep` holds its result. Tables are cut, without copying, into
+partitions of up to PARTITION_ROWS rows, so that the threads have something to share; a
+stream is read whole when it is first needed, because it can be read only once.
+
+Results leave in the order of the partitions, and no more than two a thread are under way.
+A task sees no empty batch, and is not called for a partition without rows. An exception
+ends the run: what has not begun is dropped, what has begun is waited for, the exception of
+the earliest partition is raised.
+
+For tests: `twice` calls every task a second time over the same batches and takes the second
+answer, as after a retry; `shuffle_seed` runs partitions in a random order. Neither may
+change an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
+from metatable.engine.matching import Matches, attached_schema
+from metatable.engine.protocol import Task
+from metatable.engine.spill import Hand, Spill
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.store import Store
+
+__all__ = ["LocalEngine", "LocalRows"]
+
+T = TypeVar("T")
+
+PARTITION_ROWS = 256 << 10
+"""Large, because a partition pays once for opening, sorting and decoding what it looks up."""
+
+PARTITION_BYTES = 64 << 20
+"""Rows as wide as a page must not make partitions of gigabytes."""
+
+MEMORY_BYTES = 1 << 30
+"""Enough for ten million narrow rows; beyond it a disk is fast enough."""
+
+LEAST_ROWS = 32 << 10
+"""Below this a second thread costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """A recipe: the columns, and partitions that are made when they are asked for."""
+
+    schema: pa.Schema
+    partitions: Callable[[], Iterable[Partition]]
+
+
+class LocalEngine:
+    """Runs tasks on `threads` threads of this process; one object serves one operation.
+
+    `memory_bytes` bounds what an `exchange` or a `keep` holds in memory; more goes to disk.
+    """
+
+    def __init__(
+        self,
+        threads: int | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        counters: Counters | None = None,
+        *,
+        shuffle_seed: int | None = None,
+        twice: bool = False,
+    ) -> None:
+        self.slots = threads or _processors()
+        self.counters = Counters() if counters is None else counters
+        self._memory_bytes = memory_bytes
+        self._random = None if shuffle_seed is None else random.Random(shuffle_seed)
+        self._twice = twice
+        self._scratch: str | None = None
+
+    def scratch(self, store: Store) -> Store:
+        """A folder of this machine, gone with this engine; `store` only lends its counters."""
+        if self._scratch is None:
+            self._scratch = tempfile.mkdtemp(prefix="metatable-")
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        return Store(self._scratch, {"durable": "false"}, store.counters)
+
+    def rows(self, data: Any) -> LocalRows:
+        """Adopt anything Arrow-like. Raises UsageError for what is not rows."""
+        if isinstance(data, LocalRows):
+            return data
+        found = adopted(data)
+        read = _once(found.read_all) if isinstance(found, pa.RecordBatchReader) else lambda: found
+        schema = viewless(found.schema)
+        return LocalRows(schema, lambda: _cut(read(), schema, self.slots))
+
+    def schema(self, rows: LocalRows) -> pa.Schema:
+        return rows.schema
+
+    def map(
+        self, rows: LocalRows, inputs: Sequence[str], task: Task, schema: pa.Schema
+    ) -> LocalRows:
+        """What `task` makes of the columns `inputs`, a call for each partition."""
+        _known(rows.schema, inputs)
+
+        def mapped(source: Partition) -> Iterator[pa.RecordBatch]:
+            batches = (batch.select(list(inputs)) for batch in source())
+            return self._call(task, batches, schema)
+
+        return LocalRows(schema, lambda: (partial(mapped, one) for one in rows.partitions()))
+
+    def extend(
+        self, rows: LocalRows, inputs: Sequence[str], task: Task, fields: pa.Schema
+    ) -> LocalRows:
+        """`rows` with the columns `fields` behind its own; `task` answers row for row."""
+        _known(rows.schema, inputs)
+        for name in fields.names:
+            if name in rows.schema.names:
+                raise UsageError("a column is there already", column=name, found=rows.schema.names)
+        schema = pa.schema([*rows.schema, *fields])
+
+        def extended(source: Partition) -> Iterator[pa.RecordBatch]:
+            beside = _Beside(source(), inputs)
+            for answers in self._call(task, beside.asked(), fields):
+                yield from beside.answered(answers, schema)
+            beside.finish()
+
+        return LocalRows(schema, lambda: (partial(extended, one) for one in rows.partitions()))
+
+    def exchange(self, rows: LocalRows, by: str, count: int) -> LocalRows:
+        """`count` partitions, each with the rows that name it in `by`, in order.
+
+        `by` is int32, or a list of int32 that sends copies; it leaves as int32.
+        """
+        _known(rows.schema, [by])
+        place = rows.schema.get_field_index(by)
+        schema = rows.schema.set(place, pa.field(by, pa.int32()))
+
+        def dealt(source: Partition) -> list[tuple[int, pa.RecordBatch]]:
+            return [piece for batch in source() for piece in deal(batch, by, count)]
+
+        def exchanged() -> Iterable[Partition]:
+            spill = Spill(self._memory_bytes)
+            hands = [spill.hand() for _ in range(count)]
+            for pieces in self._each(rows.partitions(), dealt):
+                for place, piece in pieces:
+                    spill.add(hands[place], piece)
+            spill.finish()
+            return [hand.batches for hand in hands]
+
+        return LocalRows(schema, exchanged)
+
+    def attach(self, rows: LocalRows, matches: LocalRows, on: Sequence[str]) -> LocalRows:
+        """`rows`, in order, with the columns of the `matches` that are equal in `on`."""
+        schema = attached_schema(rows.schema, matches.schema, on)
+
+        def attached(right: Matches, source: Partition) -> Iterator[pa.RecordBatch]:
+            return (right.attach(batch, schema) for batch in source())
+
+        def recipe() -> Iterable[Partition]:
+            right = Matches(self.to_table(matches), on)
+            return (partial(attached, right, one) for one in rows.partitions())
+
+        return LocalRows(schema, recipe)
+
+    def select(self, rows: LocalRows, columns: Sequence[str]) -> LocalRows:
+        """Only these columns, in this order."""
+        _known(rows.schema, columns)
+        schema = pa.schema([rows.schema.field(name) for name in columns])
+
+        def selected(source: Partition) -> Iterator[pa.RecordBatch]:
+            return (batch.select(list(columns)) for batch in source())
+
+        return LocalRows(schema, lambda: (partial(selected, one) for one in rows.partitions()))
+
+    @contextmanager
+    def keep(self, rows: LocalRows) -> Iterator[LocalRows]:
+        """The same rows, made at their first use and held until the block ends."""
+        held: list[Partition] | None = None
+
+        def kept() -> Iterable[Partition]:
+            nonlocal held
+            if held is None:
+                held = self._held(rows)
+            return held
+
+        try:
+            yield LocalRows(rows.schema, kept)
+        finally:
+            held = None
+
+    def _held(self, rows: LocalRows) -> list[Partition]:
+        spill = Spill(self._memory_bytes)
+        hands: list[Hand] = []
+        for batches in self._each(rows.partitions(), lambda source: list(source())):
+            hands.append(spill.hand())
+            for batch in batches:
+                spill.add(hands[-1], batch)
+        spill.finish()
+        return [hand.batches for hand in hands]
+
+    def run(self, rows: LocalRows, task: Task, schema: pa.Schema) -> pa.Table:
+        """What `task` makes of every partition with rows, in order. The only action."""
+
+        def receipts(source: Partition) -> list[pa.RecordBatch]:
+            return list(self._call(task, source(), schema))
+
+        parts = self._each(rows.partitions(), receipts)
+        return pa.Table.from_batches([batch for part in parts for batch in part], schema=schema)
+
+    def to_table(self, rows: LocalRows) -> pa.Table:
+        """All rows, in order."""
+        return pa.Table.from_batches(self.stream(rows), schema=rows.schema)
+
+    def stream(self, rows: LocalRows) -> Iterator[pa.RecordBatch]:
+        """All rows, in order, a few partitions ahead of whoever reads them."""
+        for batches in self._each(rows.partitions(), lambda source: list(source())):
+            yield from (batch for batch in batches if batch.num_rows)
+
+    def _call(
+        self, task: Task, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """One call of a task (in test mode, two), counted when it has finished."""
+        asked = filled(batches)
+        if asked is None:
+            return
+        if self._twice:
+            held = list(asked)
+            deque(task(iter(held), Counters()), maxlen=0)
+            asked = iter(held)
+        counters = Counters()
+        for batch in task(asked, counters):
+            yield conform(batch, schema)
+        self.counters.merge(counters)
+
+    def _each(self, parts: Iterable[Partition], work: Callable[[Partition], T]) -> Iterator[T]:
+        """`work(part)` for every part, in the order of the parts, whatever order they ran in."""
+        if self._random is not None:
+            yield from self._each_in_random_order(list(parts), work)
+        elif self.slots == 1:
+            yield from map(work, parts)
+        else:
+            yield from _pooled(parts, work, self.slots)
+
+    def _each_in_random_order(
+        self, parts: Sequence[Partition], work: Callable[[Partition], T]
+    ) -> Iterator[T]:
+        assert self._random is not None
+        order = self._random.sample(range(len(parts)), len(parts))
+        results = _pooled([parts[place] for place in order], work, self.slots)
+        by_place = dict(zip(order, results, strict=True))
+        return (by_place[place] for place in range(len(parts)))
+
+
+def _pooled(parts: Iterable[Partition], work: Callable[[Partition], T], slots: int) -> Iterator[T]:
+    pool = ThreadPoolExecutor(slots, thread_name_prefix="metatable")
+    ahead: deque[Future[T]] = deque()
+    try:
+        for part in parts:
+            ahead.append(pool.submit(work, part))
+            if len(ahead) >= 2 * slots:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Beside:
+    """Rows that wait while a task works out the columns that go beside them."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], inputs: Sequence[str]) -> None:
+        self._batches = batches
+        self._inputs = list(inputs)
+        self._waiting: deque[pa.RecordBatch] = deque()
+
+    def asked(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if batch.num_rows:
+                self._waiting.append(batch)
+                yield batch.select(self._inputs)
+
+    def answered(self, answers: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The next rows, as many as there are answers, with the answers beside them."""
+        while answers.num_rows:
+            if not self._waiting:
+                raise _uneven("more answers than rows")
+            rows = self._waiting.popleft()
+            count = min(rows.num_rows, answers.num_rows)
+            columns = [*rows.slice(0, count).columns, *answers.slice(0, count).columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            answers = answers.slice(count)
+            if count < rows.num_rows:
+                self._waiting.appendleft(rows.slice(count))
+
+    def finish(self) -> None:
+        if self._waiting:
+            raise _uneven("fewer answers than rows")
+
+
+def _uneven(found: str) -> UsageError:
+    what = "a task that extends rows must answer row for row"
+    return UsageError(what, expected="one answer a row", found=found)
+
+
+def _cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:
+    """Slices of `table`, so many rows each that all slots have work, within the limits."""
+    if not table.num_rows:
+        return []
+    width = max(table.nbytes // table.num_rows, 1)
+    fair = max(-(-table.num_rows // slots), LEAST_ROWS)
+    rows = max(min(fair, PARTITION_ROWS, PARTITION_BYTES // width), 1)
+    starts = range(0, table.num_rows, rows)
+    return [partial(_slice, table, schema, start, rows) for start in starts]
+
+
+def _slice(table: pa.Table, schema: pa.Schema, start: int, rows: int) -> list[pa.RecordBatch]:
+    batches = joined(table.slice(start, rows).to_batches())
+    return [conform(batch, schema) for batch in batches]
+
+
+def _once(make: Callable[[], pa.Table]) -> Callable[[], pa.Table]:
+    made: list[pa.Table] = []
+
+    def get() -> pa.Table:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
+
+
+def _known(schema: pa.Schema, columns: Sequence[str]) -> None:
+    for column in columns:
+        if column not in schema.names:
+            raise UsageError("no such column", column=column, expected=schema.names)
+
+
+def _processors() -> int:
+    counted = getattr(os, "sched_getaffinity", None)
+    return len(counted(0)) if counted else os.cpu_count() or 1

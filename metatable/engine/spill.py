@@ -1,0 +1,97 @@
+"""Spill: batches held for later, in memory up to a budget and beyond it on local disk.
+
+A `Spill` deals out hands, one for each partition that is being collected. Whenever the budget
+is passed, all that is in memory is appended to a file for each hand: an uncompressed Arrow
+stream, so that reading it back maps the file and copies nothing. Order within a hand is the
+order of `add`. The files go when the last hand is forgotten.
+
+One thread fills the hands; after `finish` any number may read them, as often as they like.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from metatable.engine.batches import joined
+
+__all__ = ["Hand", "Spill"]
+
+
+class Spill:
+    """Hands that share one budget of memory."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.spilled_bytes = 0
+        self._memory_bytes = memory_bytes
+        self._held_bytes = 0
+        self._filling: list[Hand] = []
+        self._folder: str | None = None
+
+    def hand(self) -> Hand:
+        """A new, empty hand."""
+        self._filling.append(Hand(self, len(self._filling)))
+        return self._filling[-1]
+
+    def add(self, hand: Hand, batch: pa.RecordBatch) -> None:
+        """Hold one more batch in `hand`."""
+        hand.pieces.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > self._memory_bytes:
+            for one in self._filling:
+                one.write_out()
+            self.spilled_bytes += self._held_bytes
+            self._held_bytes = 0
+
+    def finish(self) -> None:
+        """Nothing more will be added."""
+        for hand in self._filling:
+            hand.close()
+        self._filling = []  # from here on hands hold the spill, not the spill its hands
+
+    def path(self, number: int) -> str:
+        """Where hand `number` puts what does not fit."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="metatable-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return os.path.join(self._folder, f"{number}.arrows")
+
+
+class Hand:
+    """The batches of one partition."""
+
+    def __init__(self, spill: Spill, number: int) -> None:
+        self.pieces: list[pa.RecordBatch] = []
+        self._spill = spill
+        self._number = number
+        self._path: str | None = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Everything that was added, in order, in few batches."""
+        if self._path is not None:
+            with pa.memory_map(self._path) as file:
+                yield from pa.ipc.open_stream(file)
+        yield from joined(self.pieces)
+
+    def write_out(self) -> None:
+        """Move what is in memory behind what is on disk."""
+        if not self.pieces:
+            return
+        if self._writer is None:
+            self._path = self._spill.path(self._number)
+            self._writer = pa.ipc.new_stream(self._path, self.pieces[0].schema)
+        for piece in joined(self.pieces):
+            self._writer.write_batch(piece)
+        self.pieces = []
+
+    def close(self) -> None:
+        """Finish the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,263 @@
+"""Commit: whatever alters a table is one `Change`, published by one put.
+
+A change says what must still be true and what becomes true. It was made on a base version;
+if that is still the newest there is nothing to check. Otherwise it must hold on the newest
+one: no rollback since, our instant not withdrawn, the slices we replace still current, the
+HFiles we merged still listed, and nobody inserted a key that we insert. Then it is composed
+on top of the newest version and put again.
+
+Nobody puts N+1 before the timeline steps of N are done (`settle`), so only the newest
+version can have open steps, and whoever comes next can finish them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.slices import DataFile, markers_folder
+from metatable.data.timeline import Timeline, requested_path
+from metatable.metadata.files import current_slices
+from metatable.metadata.manifest import (
+    HOME,
+    HFileRef,
+    Manifest,
+    PageRef,
+    TimelineStep,
+    all_refs,
+    checksum,
+    load_newest,
+    load_version,
+    put_hint,
+    write_pages,
+)
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import ConflictError, CorruptError, StaleError
+from metatable.storage.store import Store
+
+__all__ = [
+    "Change",
+    "Clashes",
+    "Swap",
+    "announce",
+    "drop_markers",
+    "publish",
+    "settle",
+    "stage_commit",
+    "staged_path",
+]
+
+Clashes = Callable[[Snapshot], None]
+"""Looks at what others published since the base; raises ConflictError if it has our keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Compaction: `inputs` (paths) give up buckets [lo, hi) of a partition to `output`."""
+
+    partition: str
+    lo: int
+    hi: int
+    inputs: tuple[str, ...]
+    output: HFileRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What must still be true, and what becomes true."""
+
+    operation: str
+    instant: str = ""
+    """Of a data commit; services have none."""
+    expects_slices: tuple[DataFile, ...] = ()
+    expects_base: bool = False
+    """Only valid on the very version it was made on (rollback)."""
+    adds: Mapping[str, tuple[HFileRef, ...]] = field(default_factory=dict)
+    swaps: tuple[Swap, ...] = ()
+    content_of: int | None = None
+    """Go back to the content of this version."""
+    withdraws: tuple[str, ...] = ()
+    steps: tuple[TimelineStep, ...] = ()
+    summary: Mapping[str, int] = field(default_factory=dict)
+
+
+def publish(
+    store: Store, base: Manifest, change: Change, clashes: Clashes | None = None
+) -> Manifest:
+    """Put the next version. Raises ConflictError or StaleError; then nothing is visible."""
+    newest = base
+    while True:
+        manifest = _compose(store, newest, change)
+        if store.create(manifest.path, manifest.encode()):
+            return manifest
+        newest = _newest(store)
+        settle(store, newest)
+        _check(store, base, newest, change, clashes)
+
+
+def staged_path(instant: str) -> str:
+    """Where the finished Hudi commit of an instant lies, before and after it is published."""
+    return f"{HOME}/commits/{instant}.json"
+
+
+def stage_commit(store: Store, instant: str, body: bytes) -> TimelineStep:
+    """Write the finished Hudi commit aside, and say that it is to be completed."""
+    path = staged_path(instant)
+    store.put(path, body)
+    return TimelineStep("complete", instant, path, checksum(body))
+
+
+def settle(store: Store, manifest: Manifest) -> None:
+    """Make Hudi's timeline equal to this (newest) version. Harmless to repeat."""
+    for step in manifest.steps:
+        if step.kind == "complete":
+            _complete(store, step)
+        else:
+            _withdraw(store, step)
+
+
+def announce(store: Store, manifest: Manifest) -> None:
+    """After a put: finish the timeline, then tell readers where to begin."""
+    settle(store, manifest)
+    put_hint(store, manifest.version)
+
+
+def _newest(store: Store) -> Manifest:
+    newest = load_newest(store)
+    if newest is None:
+        raise StaleError("table is gone", path=store.uri)
+    return newest
+
+
+def _check(
+    store: Store, base: Manifest, newest: Manifest, change: Change, clashes: Clashes | None
+) -> None:
+    facts = {"base": base.version, "newest": newest.version}
+    if change.instant and change.instant in newest.withdrawn:
+        raise StaleError(
+            "this writer was taken for dead and its instant withdrawn: start again",
+            instant=change.instant,
+            **facts,
+        )
+    if newest.restored_at > base.version:
+        raise ConflictError("table was rolled back meanwhile: retry", **facts)
+    if change.expects_base:
+        raise ConflictError("another commit was first: retry", **facts)
+    snapshot = Snapshot(store, newest)
+    _check_slices(snapshot, change, facts)
+    if clashes is not None:
+        clashes(snapshot.since(base.version))
+
+
+def _check_slices(snapshot: Snapshot, change: Change, facts: Mapping[str, int]) -> None:
+    expected = change.expects_slices
+    current = current_slices(
+        snapshot, [one.partition_path for one in expected], [one.file_id for one in expected]
+    )
+    for ours, theirs in zip(expected, current, strict=True):
+        if theirs is None or theirs.name != ours.name:
+            raise ConflictError(
+                "another commit rewrote the same file group: retry",
+                expected=ours.path,
+                found=theirs and theirs.path,
+                **facts,
+            )
+
+
+def _compose(store: Store, newest: Manifest, change: Change) -> Manifest:
+    version = newest.version + 1
+    content = newest if change.content_of is None else load_version(store, change.content_of)
+    pages = dict(content.pages)
+    for partition, refs in change.adds.items():
+        ours = [replace(ref, sequence=version) for ref in refs]
+        pages[partition] = (*pages.get(partition, ()), *write_pages(store, partition, ours))
+    for partition in sorted({swap.partition for swap in change.swaps}):
+        swaps = [swap for swap in change.swaps if swap.partition == partition]
+        pages[partition] = _swapped(store, partition, pages.get(partition, ()), swaps)
+    fresh = (one for one in change.withdraws if one not in newest.withdrawn)
+    return Manifest(
+        version=version,
+        operation=change.operation,
+        options=newest.options,
+        schema=newest.schema,
+        instant=change.instant,
+        time_ms=time.time_ns() // 1_000_000,
+        parent=newest.version,
+        latest_instant=max(newest.latest_instant, change.instant),
+        pages=pages,
+        withdrawn=(*newest.withdrawn, *fresh),
+        restored_at=newest.restored_at if change.content_of is None else version,
+        last_commit=(version, change.instant) if change.instant else content.last_commit,
+        steps=change.steps,
+        summary=change.summary,
+    )
+
+
+def _swapped(
+    store: Store, partition: str, pages: tuple[PageRef, ...], swaps: list[Swap]
+) -> tuple[PageRef, ...]:
+    """The partition's references after compaction, folded into few pages."""
+    refs = all_refs(store, pages)
+    for swap in swaps:
+        refs = _swap(refs, swap)
+    return write_pages(store, partition, sorted(refs, key=lambda ref: (ref.sequence, ref.lo)))
+
+
+def _swap(refs: list[HFileRef], swap: Swap) -> list[HFileRef]:
+    taken = [ref for ref in refs if ref.path in swap.inputs and _covers(ref, swap)]
+    if {ref.path for ref in taken} != set(swap.inputs):
+        raise ConflictError(
+            "another compaction was first: nothing is lost, retry",
+            partition=swap.partition,
+            buckets=(swap.lo, swap.hi),
+        )
+    kept = [ref for ref in refs if ref not in taken]
+    kept += [rest for ref in taken for rest in ref.without(swap.lo, swap.hi)]
+    if swap.output is not None:
+        newest = max(ref.sequence for ref in taken)
+        kept.append(replace(swap.output, sequence=newest))
+    return kept
+
+
+def _covers(ref: HFileRef, swap: Swap) -> bool:
+    return ref.lo < swap.hi and swap.lo < ref.hi
+
+
+def _complete(store: Store, step: TimelineStep) -> None:
+    timeline = Timeline(store)
+    if timeline.is_complete(step.instant):
+        return
+    body = store.fetch(step.staged)
+    if checksum(body) != step.checksum:
+        raise CorruptError(
+            "staged commit is not the one that the manifest names",
+            path=step.staged,
+            expected=step.checksum,
+            found=checksum(body),
+        )
+    if not timeline.complete(step.instant, body):
+        raise CorruptError(
+            "timeline holds another commit of this instant", path=f".hoodie/{step.instant}.commit"
+        )
+
+
+def _withdraw(store: Store, step: TimelineStep) -> None:
+    """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
+    timeline = Timeline(store)
+    if store.size(requested_path(step.instant)) is None:
+        return
+    timeline.withdraw(step.instant, ("completed",))
+    store.delete(data_files_of(store, step.staged))
+    drop_markers(store, step.instant)
+    timeline.withdraw(step.instant, ("inflight", "requested"))
+
+
+def data_files_of(store: Store, staged: str) -> list[str]:
+    """Paths of the data files that a staged commit wrote."""
+    return [stat.path for stat in CommitMetadata.decode(store.fetch(staged), staged).stats]
+
+
+def drop_markers(store: Store, instant: str) -> None:
+    store.delete(one.path for one in store.list(markers_folder(instant), recursive=True))

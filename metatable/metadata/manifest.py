@@ -1,0 +1,309 @@
+"""Manifest: our log of versions. The put of version N+1 is the commit.
+
+    manifest/<version, 20 digits>.json   root of one version, put-if-absent, never rewritten
+    manifest/latest                      a hint: some version that exists; readers probe forward
+    pages/<id>.json                      immutable list of at most 256 HFile references
+
+Root and pages are JSON objects `{"checksum": …, "body": …}`; the checksum is the CRC32C of the
+body's compact form with sorted keys, in hex. Fields: metadata/FORMAT.md. Readers refuse a
+root that asks for a newer reader, writers one that asks for a newer writer.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import google_crc32c
+
+from metatable.data.options import Options
+from metatable.storage.cache import cached
+from metatable.storage.errors import CorruptError, StaleError, UpgradeError
+from metatable.storage.store import Store
+
+__all__ = [
+    "HFileRef",
+    "Manifest",
+    "PageRef",
+    "TimelineStep",
+    "all_refs",
+    "checksum",
+    "load_newest",
+    "load_version",
+    "put_hint",
+    "read_page",
+    "write_pages",
+]
+
+HOME = ".hoodie/metatable"
+READER_FORMAT = 1
+WRITER_FORMAT = 1
+PAGE_REFS = 256
+"""A page is read whole: this bounds it to some 100 kB."""
+
+
+@dataclass(frozen=True, slots=True)
+class HFileRef:
+    """One HFile as a version sees it: of its buckets, those in [lo, hi) are still live."""
+
+    path: str
+    lo: int
+    hi: int
+    sequence: int
+    """The version that published it: the newest wins by this, never by instant."""
+    instant: str
+    entry_count: int
+    tombstone_count: int
+    first_key: bytes
+    last_key: bytes
+    size_bytes: int
+    checksum: str
+
+    def encode(self) -> dict[str, Any]:
+        stored = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("first_key", "last_key"):
+            stored[name] = b64encode(stored[name]).decode()
+        return stored
+
+    @classmethod
+    def decode(cls, stored: Mapping[str, Any]) -> HFileRef:
+        values = {name: stored[name] for name in cls.__slots__}
+        for name in ("first_key", "last_key"):
+            values[name] = b64decode(values[name])
+        return cls(**values)
+
+    def without(self, lo: int, hi: int) -> list[HFileRef]:
+        """What stays live of this reference when buckets [lo, hi) are taken over."""
+        left = replace(self, hi=min(self.hi, lo))
+        right = replace(self, lo=max(self.lo, hi))
+        return [one for one in (left, right) if one.lo < one.hi]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRef:
+    """A page as a root names it."""
+
+    path: str
+    checksum: str
+    ref_count: int
+    newest_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """What has to happen on Hudi's timeline before the next version may be put.
+
+    `complete`: publish the staged commit of `instant`. `withdraw`: undo it, for a rollback.
+    """
+
+    kind: str
+    instant: str
+    staged: str
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The root of one version. `time_ms` is when it was put, epoch milliseconds UTC."""
+
+    version: int
+    operation: str
+    options: Options
+    schema: str
+    instant: str = ""
+    """Of the data commit that this version publishes; empty for services."""
+    time_ms: int = 0
+    parent: int = 0
+    nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
+    latest_instant: str = ""
+    """The greatest instant that any version has used: new ones are greater."""
+    pages: Mapping[str, tuple[PageRef, ...]] = field(default_factory=dict)
+    withdrawn: tuple[str, ...] = ()
+    """Instants of dead or rolled-back writers: they can never be published (again)."""
+    restored_at: int = 0
+    """The newest version made by a rollback: writers begun before it must start again."""
+    last_commit: tuple[int, str] | None = None
+    """(version, instant) of the newest data commit in this content: what a rollback undoes."""
+    steps: tuple[TimelineStep, ...] = ()
+    summary: Mapping[str, int] = field(default_factory=dict)
+    format: Mapping[str, int] = field(
+        default_factory=lambda: {"reader": READER_FORMAT, "writer": WRITER_FORMAT}
+    )
+    """The least reader and the least writer that understand this version."""
+
+    @property
+    def path(self) -> str:
+        return version_path(self.version)
+
+    def encode(self) -> bytes:
+        body = {name: getattr(self, name) for name in self.__slots__}
+        body["format"] = dict(self.format)
+        body["options"] = self.options.encode()
+        body["pages"] = {
+            name: [_fields(page) for page in pages] for name, pages in self.pages.items()
+        }
+        body["steps"] = [_fields(step) for step in self.steps]
+        body["summary"] = dict(self.summary)
+        return _seal(body)
+
+    def check_writable(self) -> None:
+        """Refuse to write a table whose format asks for a newer writer."""
+        if self.format.get("writer", 0) > WRITER_FORMAT:
+            raise UpgradeError(
+                "table has a newer format: upgrade metatable to write it",
+                path=self.path,
+                expected=f"writer format {WRITER_FORMAT} or less",
+                found=dict(self.format),
+            )
+
+    @classmethod
+    def decode(cls, raw: bytes, path: str) -> Manifest:
+        body = _unseal(raw, path)
+        _check_format(body, path)
+        try:
+            values = {name: body[name] for name in cls.__slots__}
+            values["options"] = Options.decode(values["options"], path)
+            values["pages"] = {
+                name: tuple(PageRef(**page) for page in pages)
+                for name, pages in values["pages"].items()
+            }
+            values["steps"] = tuple(TimelineStep(**step) for step in values["steps"])
+            values["withdrawn"] = tuple(values["withdrawn"])
+            if values["last_commit"] is not None:
+                values["last_commit"] = tuple(values["last_commit"])
+            return cls(**values)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptError("manifest is incomplete", path=path, found=repr(error)) from error
+
+
+def version_path(version: int) -> str:
+    return f"{HOME}/manifest/{version:020d}.json"
+
+
+def load_newest(store: Store) -> Manifest | None:
+    """The newest version, or None where there is no table. Two or three small requests."""
+    version = _hinted(store)
+    if version is None:
+        version = _newest_listed(store)
+    if version is None:
+        return None
+    raw = store.get(version_path(version))
+    if raw is None:
+        raise CorruptError(
+            "manifest is missing", path=version_path(version), expected="the hinted version"
+        )
+    while (later := store.get(version_path(version + 1))) is not None:
+        version, raw = version + 1, later
+    return Manifest.decode(raw, version_path(version))
+
+
+def load_version(store: Store, version: int) -> Manifest:
+    """The root of one version. Raises StaleError where it is not there (any more)."""
+    raw = store.get(version_path(version))
+    if raw is None:
+        raise StaleError("no such version", path=version_path(version), version=version)
+    return Manifest.decode(raw, version_path(version))
+
+
+def put_hint(store: Store, version: int) -> None:
+    """Tell readers where to begin probing; a hint may be old or lost without harm."""
+    store.put(f"{HOME}/manifest/latest", str(version).encode())
+
+
+def write_pages(store: Store, partition: str, refs: Sequence[HFileRef]) -> tuple[PageRef, ...]:
+    """New pages holding `refs`, durable, named by no version yet."""
+    chunks = [refs[start : start + PAGE_REFS] for start in range(0, len(refs), PAGE_REFS)]
+    return tuple(_write_page(store, partition, chunk) for chunk in chunks)
+
+
+def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
+    """The references of one page; kept in the process's cache, for a page never changes."""
+    return cached(
+        ("page", store.uri, page.path, page.checksum),
+        lambda: _read_page(store, page),
+        lambda refs: 600 * len(refs) + 200,
+    )
+
+
+def checksum(raw: bytes) -> str:
+    """CRC32C in hex, as manifests name it."""
+    return f"{google_crc32c.value(raw):08x}"
+
+
+def _write_page(store: Store, partition: str, refs: Sequence[HFileRef]) -> PageRef:
+    raw = _seal({"partition": partition, "refs": [ref.encode() for ref in refs]})
+    path = f"{HOME}/pages/{uuid.uuid4().hex}.json"
+    store.put(path, raw)
+    return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs))
+
+
+def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
+    raw = store.fetch(page.path)
+    if checksum(raw) != page.checksum:
+        raise CorruptError(
+            "page is not the one that the manifest names",
+            path=page.path,
+            expected=page.checksum,
+            found=checksum(raw),
+        )
+    try:
+        return tuple(HFileRef.decode(ref) for ref in _unseal(raw, page.path)["refs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError("page is incomplete", path=page.path, found=repr(error)) from error
+
+
+def _hinted(store: Store) -> int | None:
+    raw = store.get(f"{HOME}/manifest/latest")
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= 20 else None
+
+
+def _newest_listed(store: Store) -> int | None:
+    names = (one.name for one in store.list(f"{HOME}/manifest"))
+    versions = [int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"]
+    return max(versions, default=None)
+
+
+def _fields(value: PageRef | TimelineStep) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _compact(body: Any) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _seal(body: Mapping[str, Any]) -> bytes:
+    sealed = {"checksum": checksum(_compact(body)), "body": body}
+    return json.dumps(sealed, sort_keys=True, indent=1, ensure_ascii=False).encode()
+
+
+def _unseal(raw: bytes, path: str) -> dict[str, Any]:
+    try:
+        sealed = json.loads(raw)
+        body, expected = sealed["body"], sealed["checksum"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError("not a manifest file", path=path, found=repr(error)[:200]) from error
+    found = checksum(_compact(body))
+    if found != expected or not isinstance(body, dict):
+        raise CorruptError("checksum mismatch", path=path, expected=expected, found=found)
+    return body
+
+
+def _check_format(body: Mapping[str, Any], path: str) -> None:
+    found = body.get("format")
+    if not isinstance(found, dict) or found.get("reader", 0) > READER_FORMAT:
+        raise UpgradeError(
+            "table has a newer format: upgrade metatable",
+            path=path,
+            expected=f"reader format {READER_FORMAT} or less",
+            found=found,
+        )
+
+
+def all_refs(store: Store, pages: Iterable[PageRef]) -> list[HFileRef]:
+    """The references of many pages, newest first."""
+    refs = [ref for page in pages for ref in read_page(store, page)]
+    return sorted(refs, key=lambda ref: (-ref.sequence, ref.lo, ref.path))

@@ -1,0 +1,223 @@
+"""What a metadata partition is: entries made from data files, stored in sorted HFiles.
+
+A partition knows its bytes: how a written data file becomes entries, which bucket a key
+belongs to, how a value is stored. An index only knows how to ask. Entries travel as
+
+    bucket  int32   which bucket the key belongs to
+    key     binary  the HFile's row key
+    value   binary or dictionary of binary; null = tombstone
+
+and every partition stores a tombstone as one constant byte string, so that whoever merges
+or looks up recognises it by equality without decoding anything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.options import Options
+from metatable.data.slices import DataFile
+from metatable.data.statistics import ColumnStats
+from metatable.metadata.keys import bucket_of_text
+from metatable.metadata.manifest import HOME, HFileRef
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.store import Store
+
+__all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter", "WrittenFile"]
+
+ENTRIES = pa.schema(
+    [
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+    ]
+)
+
+Entry = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
+"""A batch on its way from old HFiles to a new one: keys, raw values, number of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A new slice, and what it changed. Keys are record-key texts.
+
+    `keys` are all that the file holds; `arrived` live in this file group only since this
+    commit (inserted, or moved in from another one); `departed` are in no file any more.
+    """
+
+    data_file: DataFile
+    replaced: DataFile | None
+    keys: pa.Array
+    arrived: pa.Array
+    departed: pa.Array
+    stats: tuple[ColumnStats, ...]
+
+
+class Rewriter(Protocol):
+    """Carries raw values from old HFiles into a new one, batch by batch."""
+
+    def values(
+        self, values: pa.Array, sources: npt.NDArray[np.int32]
+    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """(values as the new file stores them, True where the entry is a tombstone)."""
+        ...
+
+    def metas(self) -> Mapping[str, bytes]:
+        """Meta blocks of the new file, known when all values have passed."""
+        ...
+
+
+class MetadataPartition:
+    """Base of the stored partitions: one sorted HFile over a range of buckets."""
+
+    name: ClassVar[str]
+    tombstone: ClassVar[bytes]
+    schema: pa.Schema = ENTRIES
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.bucket_count = int(options.buckets[self.name])
+
+    def entries(self, written: WrittenFile) -> pa.Table:
+        """What one written file adds to and takes from this partition, in `schema`."""
+        raise NotImplementedError
+
+    def buckets(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        """The bucket of each stored key, int32 in [0, bucket_count)."""
+        if self.bucket_count == 1:
+            return np.zeros(len(keys), dtype=np.int32)
+        return bucket_of_text(keys, self.bucket_count)
+
+    def file_info(self) -> Mapping[str, bytes]:
+        """Entries of our own for the HFile's file info."""
+        return {}
+
+    def stored(self, entries: pa.Table) -> tuple[pa.Array, Mapping[str, bytes]]:
+        """(values as bytes, meta blocks) for entries that are about to be stored."""
+        values = entries["value"].combine_chunks()
+        return pc.fill_null(values, pa.scalar(self.tombstone, pa.binary())), {}
+
+    def rewriter(self, readers: Sequence[HFileReader]) -> Rewriter:
+        """How values move from these HFiles into a new one; as they are, unless overridden."""
+        return _AsTheyAre(self.tombstone)
+
+    def tombstones(self, values: pa.Array) -> npt.NDArray[np.bool_]:
+        """True where a stored value is the tombstone; False where it is null."""
+        return _equal(values, self.tombstone)
+
+    def store(
+        self, store: Store, lo: int, hi: int, entries: pa.Table, instant: str
+    ) -> HFileRef | None:
+        """Write `entries` (any order, of buckets [lo, hi)) to one HFile, durable but unseen.
+
+        A commit has one entry a key: the writer refuses a second one.
+        """
+        if not entries.num_rows:
+            return None
+        order = pa.array(sort_order(entries["key"].combine_chunks()))
+        entries = entries.take(order).combine_chunks()
+        keys = as_binary(entries["key"])
+        values, metas = self.stored(entries)
+        tombstones = int(entries["value"].null_count)
+        with self.writer(store, instant) as writer:
+            writer.add(keys, values)
+            for name, body in metas.items():
+                writer.add_meta(name, body)
+        return self._ref(writer, lo, hi, instant, tombstones)
+
+    def rewrite(
+        self,
+        store: Store,
+        lo: int,
+        hi: int,
+        readers: Sequence[HFileReader],
+        batches: Iterable[Entry],
+        instant: str,
+        keep_tombstones: bool,
+    ) -> HFileRef | None:
+        """Write merged batches (sorted, one entry a key) of `readers` to one HFile."""
+        rewriter = self.rewriter(readers)
+        counts = [0, 0]
+        with self.writer(store, instant) as writer:
+            for keys, values, dead in _rewritten(batches, rewriter, keep_tombstones):
+                writer.add(keys, values)
+                counts[0] += len(keys)
+                counts[1] += int(dead.sum())
+            for name, body in rewriter.metas().items():
+                writer.add_meta(name, body)
+        if not counts[0]:
+            store.delete([writer.written.path])
+            return None
+        return self._ref(writer, lo, hi, instant, counts[1])
+
+    @contextmanager
+    def writer(self, store: Store, instant: str) -> Iterator[HFileWriter]:
+        """A writer of a new file of this partition, with its file info filled in."""
+        path = f"{HOME}/{self.name}/{instant}-{uuid.uuid4().hex}.hfile"
+        codec = Codec.named(self.options.hfile_codec)
+        block_size_bytes = self.options.hfile_block_bytes
+        with HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes) as writer:
+            for name, value in self.file_info().items():
+                writer.add_file_info(name, value)
+            yield writer
+
+    def _ref(
+        self, writer: HFileWriter, lo: int, hi: int, instant: str, tombstones: int
+    ) -> HFileRef:
+        """A reference without a sequence: the version that publishes it gives it one."""
+        made = writer.written
+        return HFileRef(
+            path=made.path,
+            lo=lo,
+            hi=hi,
+            sequence=0,
+            instant=instant,
+            entry_count=made.entry_count,
+            tombstone_count=tombstones,
+            first_key=made.first_key,
+            last_key=made.last_key,
+            size_bytes=made.size_bytes,
+            checksum=made.checksum,
+        )
+
+
+class _AsTheyAre:
+    def __init__(self, tombstone: bytes) -> None:
+        self._tombstone = tombstone
+
+    def values(
+        self, values: pa.Array, sources: npt.NDArray[np.int32]
+    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        return values, _equal(values, self._tombstone)
+
+    def metas(self) -> Mapping[str, bytes]:
+        return {}
+
+
+def _rewritten(
+    batches: Iterable[Entry], rewriter: Rewriter, keep_tombstones: bool
+) -> Iterator[tuple[pa.Array, pa.Array, npt.NDArray[np.bool_]]]:
+    for keys, raw, sources in batches:
+        values, dead = rewriter.values(raw, sources)
+        if not keep_tombstones and dead.any():
+            alive = pa.array(~dead)
+            keys, values, dead = keys.filter(alive), values.filter(alive), dead[~dead]
+        if len(keys):
+            yield keys, values, dead
+
+
+def _equal(values: pa.Array, constant: bytes) -> npt.NDArray[np.bool_]:
+    same = pc.fill_null(pc.equal(values, pa.scalar(constant, values.type)), False)
+    return np.asarray(same.to_numpy(zero_copy_only=False), dtype=bool)

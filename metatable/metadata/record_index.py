@@ -1,0 +1,207 @@
+"""Partition `record_index`: where each record key lives (RFC-08).
+
+    key    16 bytes, the 128-bit hash of the record key (`hash`, the default),
+           or the key's own text (`plain`); in partition scope the table partition's path
+           and a zero byte stand before the record key
+    value  4 bytes, big-endian: 0 = deleted, else n: the n-th location of the meta block
+    meta   `locations`: JSON list of [partition path, file id], n = 1, 2, …
+
+The value is not Avro: a file has few locations and many keys. A bucket is a range of the
+hash, so files of the `hash` form are in bucket order as well as in key order. An entry names
+a file GROUP, and stays right when the group is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.options import Options
+from metatable.metadata.keys import (
+    bucket_java,
+    bucket_of_hash,
+    bucket_of_text,
+    record_key_hash,
+)
+from metatable.metadata.partition import MetadataPartition, Rewriter, WrittenFile
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.cache import cached
+from metatable.storage.errors import CorruptError
+from metatable.storage.hfile.reader import HFileReader
+
+__all__ = ["Located", "RecordIndexPartition", "index_keys", "locate"]
+
+LOCATIONS = "locations"
+SEPARATOR = "\0"
+
+
+class RecordIndexPartition(MetadataPartition):
+    name: ClassVar[str] = "record_index"
+    tombstone: ClassVar[bytes] = bytes(4)
+    schema = pa.schema(
+        [
+            pa.field("bucket", pa.int32(), nullable=False),
+            pa.field("key", pa.binary(), nullable=False),
+            pa.field("value", pa.dictionary(pa.int32(), pa.string())),
+        ]
+    )
+
+    def buckets(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        if self.bucket_count == 1:
+            return np.zeros(len(keys), dtype=np.int32)
+        if self.options.record_key_form == "hash":
+            return bucket_of_hash(keys, self.bucket_count)
+        if self.options.record_bucket_function == "java_string":
+            return bucket_java(keys.cast(pa.string()), self.bucket_count)
+        return bucket_of_text(keys, self.bucket_count)
+
+    def entries(self, written: WrittenFile) -> pa.Table:
+        made = written.data_file
+        texts = pa.concat_arrays([written.arrived, written.departed])
+        keys = index_keys(self.options, texts, pa.scalar(made.partition_path, pa.string()))
+        here = np.zeros(len(texts), dtype=np.int32)
+        gone = np.arange(len(texts)) >= len(written.arrived)
+        location = json.dumps([made.partition_path, made.file_id], ensure_ascii=False)
+        values = pa.DictionaryArray.from_arrays(pa.array(here, mask=gone), pa.array([location]))
+        buckets = pa.array(self.buckets(keys))
+        return pa.table([buckets, keys.cast(pa.binary()), values], schema=self.schema)
+
+    def stored(self, entries: pa.Table) -> tuple[pa.Array, Mapping[str, bytes]]:
+        values = entries["value"].unify_dictionaries().combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = values.chunk(0)
+        numbers = pc.fill_null(values.indices, -1).to_numpy() + 1
+        locations = [json.loads(one) for one in values.dictionary.to_pylist()]
+        return _numbers_to_values(numbers), {LOCATIONS: _encode_locations(locations)}
+
+    def rewriter(self, readers: Sequence[HFileReader]) -> Rewriter:
+        return _Renumber([_locations(reader) for reader in readers])
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where keys live, by row: `group[i]` is a place in `groups`, -1 for a key not found."""
+
+    groups: tuple[tuple[str, str], ...]
+    group: npt.NDArray[np.int64]
+
+
+def index_keys(
+    options: Options, texts: pa.Array, partition_paths: pa.Array | pa.Scalar
+) -> pa.Array:
+    """The stored keys of record keys: 16 raw bytes or text, with the path in partition scope."""
+    if not options.is_global:
+        texts = pc.binary_join_element_wise(partition_paths, texts, SEPARATOR)
+    if options.record_key_form == "hash":
+        return record_key_hash(texts, options.key_salts)
+    return texts.cast(pa.binary())
+
+
+def locate(snapshot: Snapshot, texts: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
+    """The file group of each record key, by one lookup in the key's bucket."""
+    partition = RecordIndexPartition(snapshot.options)
+    found = snapshot.lookup(partition, index_keys(snapshot.options, texts, partition_paths))
+    numbers = _values_to_numbers(found.values)
+    group = np.full(len(numbers), -1, dtype=np.int64)
+    groups: list[tuple[str, str]] = []
+    hit = numbers > 0
+    for source in np.unique(found.sources[hit]):
+        ref = found.refs[source]
+        locations = _locations(snapshot.reader(ref))
+        ours = hit & (found.sources == source)
+        if numbers[ours].max() > len(locations):
+            raise CorruptError(
+                "record index entry names no location",
+                path=ref.path,
+                expected=f"at most {len(locations)}",
+                found=int(numbers[ours].max()),
+            )
+        group[ours] = len(groups) + numbers[ours] - 1
+        groups.extend(locations)
+    return _distinct(groups, group)
+
+
+class _Renumber:
+    """Gives the locations of several files the numbers of one, in the order of first use."""
+
+    def __init__(self, locations: Sequence[Sequence[tuple[str, str]]]) -> None:
+        self._locations = locations
+        self._maps = [np.zeros(len(one) + 1, dtype=np.int64) for one in locations]
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def values(
+        self, values: pa.Array, sources: npt.NDArray[np.int32]
+    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        numbers = _values_to_numbers(values)
+        renumbered = np.zeros_like(numbers)
+        for source in np.unique(sources):
+            ours = sources == source
+            self._learn(int(source), np.unique(numbers[ours]))
+            renumbered[ours] = self._maps[source][numbers[ours]]
+        return _numbers_to_values(renumbered), renumbered == 0
+
+    def metas(self) -> Mapping[str, bytes]:
+        return {LOCATIONS: _encode_locations(list(self._numbers))}
+
+    def _learn(self, source: int, used: npt.NDArray[np.int64]) -> None:
+        for number in used[used > 0].tolist():
+            location = self._locations[source][number - 1]
+            new = self._numbers.setdefault(location, len(self._numbers) + 1)
+            self._maps[source][number] = new
+
+
+def _locations(reader: HFileReader) -> list[tuple[str, str]]:
+    return cached(
+        ("locations", reader.identity),
+        lambda: _decode_locations(reader),
+        lambda locations: 200 * len(locations) + 100,
+    )
+
+
+def _decode_locations(reader: HFileReader) -> list[tuple[str, str]]:
+    raw = reader.meta(LOCATIONS)
+    try:
+        return [(str(path), str(file_id)) for path, file_id in json.loads(raw or b"[]")]
+    except (ValueError, TypeError) as error:
+        raise CorruptError("damaged meta block", path=reader.path, found=repr(error)) from error
+
+
+def _encode_locations(locations: Sequence[Sequence[str]]) -> bytes:
+    return json.dumps(locations, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _numbers_to_values(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    raw = numbers.astype(">u4").tobytes()
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(4), len(numbers), [None, pa.py_buffer(raw)]
+    )
+    return fixed.cast(pa.binary())
+
+
+def _values_to_numbers(values: pa.Array) -> npt.NDArray[np.int64]:
+    """0 for null and for tombstones."""
+    filled = pc.fill_null(values, pa.scalar(bytes(4), values.type))
+    widths = pc.binary_length(filled)
+    if len(filled) and pc.any(pc.not_equal(widths, 4)).as_py():
+        raise CorruptError("record index value has a wrong length", expected=4)
+    fixed = filled.cast(pa.binary(4))
+    raw = fixed.buffers()[1] if len(fixed) else b""
+    numbers = np.frombuffer(raw, dtype=">u4")[fixed.offset : fixed.offset + len(fixed)]
+    return numbers.astype(np.int64)
+
+
+def _distinct(groups: list[tuple[str, str]], group: npt.NDArray[np.int64]) -> Located:
+    """Only the groups that were found, each once, though many files may name it."""
+    used = np.unique(group[group >= 0])
+    order: dict[tuple[str, str], int] = {}
+    places = np.full(len(groups) + 1, -1, dtype=np.int64)
+    for number in used.tolist():
+        places[number] = order.setdefault(groups[number], len(order))
+    return Located(tuple(order), places[group])

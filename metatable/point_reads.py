@@ -1,0 +1,64 @@
+"""Point reads: the rows of some keys, from the few files that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.slice_reader import read_slice
+from metatable.data.slices import DataFile, FileSlice
+from metatable.engine.local import LocalEngine
+from metatable.index import create_index
+from metatable.index.key_texts import KEY, texts_of
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.files import current_slices
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import UsageError
+
+__all__ = ["read_keys"]
+
+
+def read_keys(
+    engine: LocalEngine, snapshot: Snapshot, keys: Any, columns: Sequence[str] | None
+) -> pa.Table:
+    """Rows whose key is among `keys` (rows with the key's columns); absent keys are left out.
+
+    Raises UsageError for unknown columns and for keys without their columns.
+    """
+    wanted = _chosen(snapshot.schema, columns)
+    tagged = engine.to_table(
+        create_index(snapshot.options).tag(engine, engine.rows(keys), snapshot)
+    )
+    parts = []
+    for file, asked in _by_file(snapshot, tagged.filter(tagged[LOCATION_COLUMN].is_valid())):
+        texts, _ = texts_of(snapshot.options, snapshot.schema, asked)
+        schema = pa.schema([pa.field(KEY, pa.string()), *wanted])
+        rows = read_slice(snapshot.store, FileSlice(file), schema)
+        parts.append(rows.filter(pc.is_in(rows[KEY], value_set=texts)).drop_columns([KEY]))
+    return pa.concat_tables(parts) if parts else wanted.empty_table()
+
+
+def _by_file(snapshot: Snapshot, tagged: pa.Table) -> list[tuple[DataFile, pa.RecordBatch]]:
+    location = tagged[LOCATION_COLUMN].combine_chunks()
+    file_ids = pc.struct_field(location, "file_id")
+    groups = pa.table([pc.struct_field(location, "partition_path"), file_ids], names=["path", "id"])
+    distinct = groups.group_by(["path", "id"]).aggregate([]).sort_by("id").to_pylist()
+    paths, ids = [one["path"] for one in distinct], [one["id"] for one in distinct]
+    found = []
+    for file, file_id in zip(current_slices(snapshot, paths, ids), ids, strict=True):
+        asked = tagged.filter(pc.equal(file_ids, file_id)).drop_columns([LOCATION_COLUMN])
+        if file is not None:
+            found.append((file, asked.combine_chunks().to_batches()[0]))
+    return found
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    for name in columns:
+        if name not in schema.names:
+            raise UsageError("no such column", column=name, expected=schema.names)
+    return pa.schema([schema.field(name) for name in columns])

@@ -1,0 +1,294 @@
+"""The engine on Spark: the same tasks, run by Python workers over Arrow batches.
+
+    map        mapInArrow over the columns asked for
+    extend     an iterator arrow_udf: the other columns never leave the JVM
+    exchange   repartitionById, after explode where a row goes to several partitions
+    attach     a null-safe left join with the distinct matches (row order is lost)
+    keep       persist
+    run        mapInArrow, one toArrow
+
+Only the DataFrame API is used, nothing that Spark Connect lacks; the session comes with the
+user's DataFrame and is never configured. Batches are joined up in the worker, because a call of
+numpy on ten thousand rows costs as much again as its work.
+
+Counters travel as the last receipt of each task of `run`, so a task that was tried twice
+counts once. Those of lazy steps (`map`, `extend`) are not reported: the worker that runs
+them has no way back to the driver that works on Connect too.
+
+An error of ours that ends a task comes back as itself, with Spark's as its cause.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+from pyspark.sql.types import ArrayType, StructType
+
+from metatable.engine.batches import conform, filled, gathered
+from metatable.engine.matching import attached_schema
+from metatable.engine.protocol import Task
+from metatable.spark.types import arrow_schema, spark_schema
+from metatable.storage import errors
+from metatable.storage.counters import Counters
+from metatable.storage.errors import MetatableError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["SparkEngine"]
+
+BATCH_ROWS = 50_000
+"""Rows that reach a task at once: below it numpy's fixed costs show, above it little changes."""
+
+COUNTED = "_metatable_counted"
+"""The extra column of receipts in which counters travel, as JSON; null in true receipts."""
+
+
+class SparkEngine:
+    """Runs tasks on the cluster of `source`'s session; one object serves one operation."""
+
+    def __init__(self, source: DataFrame | SparkSession, counters: Counters | None = None) -> None:
+        self.session = source.sparkSession if isinstance(source, DataFrame) else source
+        self.counters = Counters() if counters is None else counters
+        self._folder = f".hoodie/metatable/tmp/{uuid.uuid4().hex}"
+
+    @cached_property
+    def slots(self) -> int:
+        """Tasks that the cluster runs at once: into so many parts Spark cuts a range."""
+        parts = self.session.range(1 << 12).select(F.spark_partition_id().alias("part"))
+        return int(parts.agg(F.max("part").alias("last")).toArrow()["last"][0].as_py()) + 1
+
+    def scratch(self, store: Store) -> Store:
+        """A folder in the table's own store, which every worker reaches."""
+        return Store(f"{store.uri}/{self._folder}", store.options, store.counters)
+
+    def rows(self, data: Any) -> DataFrame:
+        """Adopt a DataFrame. Raises UsageError for what is none, or streams."""
+        if not isinstance(data, DataFrame):
+            what = "these are no rows for Spark"
+            raise UsageError(what, expected="a Spark DataFrame", found=type(data).__qualname__)
+        if data.isStreaming:
+            what = "a streaming DataFrame has no end"
+            raise UsageError(what, expected="a batch, as in foreachBatch", found="a stream")
+        names = data.columns
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError("a column is there twice", found=twice)
+        return data
+
+    def schema(self, rows: DataFrame) -> pa.Schema:
+        return arrow_schema(rows.schema)
+
+    def map(
+        self, rows: DataFrame, inputs: Sequence[str], task: Task, schema: pa.Schema
+    ) -> DataFrame:
+        """What `task` makes of the columns `inputs`, a call for each partition."""
+        asked = self.select(rows, inputs)
+        given, made = self.schema(asked), spark_schema(schema)
+        call = partial(_mapped, task=task, given=given, made=arrow_schema(made))
+        return asked.mapInArrow(call, made)
+
+    def extend(
+        self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
+    ) -> DataFrame:
+        """`rows` with the columns `fields` behind its own; `task` answers row for row."""
+        asked = self.select(rows, inputs)
+        for name in fields.names:
+            if name in rows.columns:
+                raise UsageError("a column is there already", column=name, found=rows.columns)
+        made = spark_schema(fields)
+        single = len(made.fields) == 1
+        answer = _answering(task, self.schema(asked), arrow_schema(made), single)
+        # not to be worked out twice where a filter on the answer is pushed down
+        kind = made.fields[0].dataType if single else made
+        answered = F.arrow_udf(  # type: ignore[attr-defined]
+            answer, kind
+        ).asNondeterministic()(*map(_column, inputs))
+        if single:
+            return rows.select("*", answered.alias(made.names[0]))
+        beside = rows.select("*", answered.alias(COUNTED))
+        parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
+        return beside.select(*map(_column, rows.columns), *parts)
+
+    def exchange(self, rows: DataFrame, by: str, count: int) -> DataFrame:
+        """`count` partitions, each with the rows that name it in `by`.
+
+        `by` is int32, or a list of int32 that sends copies; it leaves as int32.
+        """
+        rows = self.select(rows, rows.columns)
+        if isinstance(rows.schema[by].dataType, ArrayType):
+            rows = _replaced(rows, by, F.explode(_column(by)))
+        rows = _replaced(rows, by, _within(_column(by), by, count))
+        return rows.repartitionById(count, _column(by))
+
+    def attach(self, rows: DataFrame, matches: DataFrame, on: Sequence[str]) -> DataFrame:
+        """`rows`, in any order, with the columns of the `matches` that are equal in `on`."""
+        schema = attached_schema(_outline(rows, on), self.schema(matches), on)
+        # names of their own: both sides may descend from one DataFrame
+        theirs = {name: f"_match_{place}" for place, name in enumerate(matches.columns)}
+        renamed = [_column(name).alias(theirs[name]) for name in matches.columns]
+        right = matches.select(*renamed).distinct()
+        equal: Column = F.lit(True)
+        for name in on:
+            equal = equal & _column(name).eqNullSafe(F.col(theirs[name]))
+        added = [
+            F.col(theirs[name]).alias(name) for name in schema.names if name not in rows.columns
+        ]
+        return rows.join(right, on=equal, how="left").select(*map(_column, rows.columns), *added)
+
+    def select(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Only these columns, in this order."""
+        for column in columns:
+            if column not in rows.columns:
+                raise UsageError("no such column", column=column, expected=rows.columns)
+        return rows.select(*map(_column, columns))
+
+    @contextmanager
+    def keep(self, rows: DataFrame) -> Iterator[DataFrame]:
+        """The same rows, worked out at their first use and held by the executors."""
+        kept = rows.persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
+
+    def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:
+        """What `task` makes of every partition with rows, in order. The only action."""
+        made = spark_schema(schema.append(pa.field(COUNTED, pa.string())), nullable=True)
+        call = partial(_receipts, task=task, given=self.schema(rows), made=arrow_schema(made))
+        with _own_errors():
+            told = rows.mapInArrow(call, made).toArrow()
+        for counted in told.column(COUNTED).drop_null().to_pylist():
+            self.counters.merge(json.loads(counted))
+        receipts = told.filter(told.column(COUNTED).is_null()).drop_columns([COUNTED])
+        return receipts.cast(schema)
+
+    def to_table(self, rows: DataFrame) -> pa.Table:
+        """All rows, on the driver: for tests and for results known to be small."""
+        with _own_errors():
+            return rows.toArrow()
+
+
+def _mapped(
+    batches: Iterable[pa.RecordBatch], task: Task, given: pa.Schema, made: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    asked = _asked(batches, given)
+    if asked is not None:
+        for batch in task(asked, Counters()):
+            yield conform(batch, made)
+
+
+def _receipts(
+    batches: Iterable[pa.RecordBatch], task: Task, given: pa.Schema, made: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    asked = _asked(batches, given)
+    if asked is None:
+        return
+    counters = Counters()
+    for batch in task(asked, counters):
+        blank = pa.nulls(batch.num_rows, pa.string())
+        yield conform(batch.append_column(COUNTED, blank), made)
+    told = {name: pa.nulls(1, made.field(name).type) for name in made.names}
+    told[COUNTED] = pa.array([json.dumps(dict(counters))])
+    yield pa.record_batch(told, schema=made)
+
+
+def _answering(
+    task: Task, given: pa.Schema, made: pa.Schema, single: bool
+) -> Callable[..., Iterator[pa.Array]]:
+    """An iterator UDF: one column where there is one field, else a struct of them."""
+
+    def answer(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for batch in _answers(arrays, task, given, made):
+            yield batch.column(0) if single else batch.to_struct_array()
+
+    # Spark tells the kind of a UDF by its hints; they differ for one input and for several
+    taken = Iterator[pa.Array] if len(given) == 1 else Iterator[tuple[pa.Array, ...]]
+    answer.__annotations__ = {"arrays": taken, "return": Iterator[pa.Array]}
+    return answer
+
+
+def _answers(
+    arrays: Iterable[Any], task: Task, given: pa.Schema, made: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    asking = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal asking
+        for columns in arrays:
+            asking += len(columns) if isinstance(columns, pa.Array) else len(columns[0])
+            yield _batch(columns, given)
+
+    asked = _asked(counted(), given)
+    if asked is None:
+        return
+    answered = 0
+    for batch in task(asked, Counters()):
+        answered += batch.num_rows
+        if answered > asking:
+            break
+        yield conform(batch, made)
+    if answered != asking:
+        what = "a task that extends rows must answer row for row"
+        raise UsageError(what, expected=asking, found=answered)
+
+
+def _batch(columns: pa.Array | tuple[pa.Array, ...], given: pa.Schema) -> pa.RecordBatch:
+    arrays = list(columns) if isinstance(columns, tuple) else [columns]
+    return pa.RecordBatch.from_arrays(arrays, given.names)
+
+
+def _asked(batches: Iterable[pa.RecordBatch], given: pa.Schema) -> Iterator[pa.RecordBatch] | None:
+    """What a task is given: large batches in the types that the driver knew; None: no rows."""
+    return filled(conform(batch, given) for batch in gathered(batches, BATCH_ROWS))
+
+
+def _column(name: str) -> Column:
+    """The column called exactly so, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _within(column: Column, name: str, count: int) -> Column:
+    """`column`; a row that names no partition fails (Spark would send it to some other)."""
+    kind = f"{UsageError.__module__}.{UsageError.__name__}"
+    told = f"{kind}: no such partition: column={name!r} expected='0 to {count - 1}' found="
+    found = F.coalesce(column.cast("string"), F.lit("None"))
+    strange = F.raise_error(F.concat(F.lit(told), found)).cast("int")
+    return F.when(column.between(0, count - 1), column.cast("int")).otherwise(strange)
+
+
+def _outline(rows: DataFrame, on: Sequence[str]) -> pa.Schema:
+    """The columns of `rows`, with types only where they matter: others may be Spark's alone."""
+    fields = {field.name: field for field in rows.schema.fields}
+    known = arrow_schema(StructType([fields[name] for name in on if name in fields]))
+    return pa.schema([known.field(name) if name in on else (name, pa.null()) for name in fields])
+
+
+def _replaced(rows: DataFrame, name: str, by: Column) -> DataFrame:
+    return rows.select(*[by.alias(one) if one == name else _column(one) for one in rows.columns])
+
+
+_OWN = re.compile(
+    r"metatable\.storage\.errors\.(\w+Error): (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
+"""The last line of a Python worker's traceback, or what `_within` says in the JVM."""
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raise what a task raised, where that is an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        told = _OWN.findall(str(error))
+        kind = getattr(errors, told[-1][0], None) if told else None
+        if kind is None or not issubclass(kind, MetatableError):
+            raise
+        raise kind(told[-1][1]) from error

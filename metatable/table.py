@@ -1,0 +1,282 @@
+"""Table: the face. Every method says what it does and hands it to the module that does it.
+
+The engine is picked by the data: a Spark DataFrame brings its own session, everything else is
+Arrow and runs in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from metatable.compaction.compact import Compact
+from metatable.compaction.rollback import Rollback
+from metatable.compaction.service import execute
+from metatable.compaction.verify import verify
+from metatable.data.options import Options
+from metatable.data.properties import TableProperties
+from metatable.data.schema import encode_schema, normal
+from metatable.engine.local import LocalEngine
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.index.key_texts import identity_columns
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.column_stats import row_counts
+from metatable.metadata.files import slices_of_table
+from metatable.metadata.manifest import Manifest, load_newest, load_version, put_hint
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.transaction import PROPERTIES, check_properties
+from metatable.point_reads import read_keys
+from metatable.results import CommitInfo, Description, ServiceResult, WriteResult
+from metatable.scan import Scan
+from metatable.storage.errors import (
+    ConflictError,
+    CorruptError,
+    StaleError,
+    UpgradeError,
+    UsageError,
+)
+from metatable.storage.store import Store
+from metatable.workload import DELETE
+from metatable.write import INSERT, UPSERT, write
+
+__all__ = ["Table", "create", "open_table"]
+
+Uri = str | os.PathLike[str]
+
+
+class Table:
+    """A table at a place. Writers always work on the newest version; a reader pins one a call."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._newest()
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self._newest().version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without Hudi's meta columns."""
+        return self._snapshot(None).schema
+
+    @property
+    def options(self) -> Options:
+        return self._newest().options
+
+    def insert(self, rows: Any) -> WriteResult:
+        """Add rows. Raises UsageError where a key exists, ConflictError after lost races."""
+        return write(self._store, _engine(rows), rows, INSERT)
+
+    def upsert(self, rows: Any) -> WriteResult:
+        """Add rows, or replace those of the same keys."""
+        return write(self._store, _engine(rows), rows, UPSERT)
+
+    def delete(self, keys: Any) -> WriteResult:
+        """Delete by key columns (in partition scope with the partition's); others are ignored."""
+        return write(self._store, _engine(keys), keys, DELETE)
+
+    def tag_locations(self, rows: Any, version: int | None = None) -> Any:
+        """`rows` with the column `_location`: which file group holds each key, null for none.
+
+        An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
+        on the version it was made on.
+        """
+        engine = _engine(rows)
+        snapshot = self._snapshot(version).counting(engine.counters)
+        adopted = engine.rows(rows)
+        identity_columns(snapshot.options, engine.schema(adopted).names)
+        tagged = create_index(snapshot.options).tag(engine, adopted, snapshot)
+        return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
+
+    def filter_exists(self, rows: Any) -> Any:
+        """The rows whose key is in the table (Arrow only in this version)."""
+        tagged = self.tag_locations(rows)
+        return tagged.filter(tagged[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
+
+    def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of these keys; reads only the files that hold them."""
+        engine = LocalEngine()
+        return read_keys(engine, self._snapshot(None).counting(engine.counters), keys, columns)
+
+    def scan(self, columns: Sequence[str] | None = None, version: int | None = None) -> Scan:
+        """The rows of a version, the newest by default."""
+        return Scan(self._snapshot(version), columns)
+
+    def compact(
+        self,
+        *,
+        major: bool = False,
+        partitions: Sequence[str] | None = None,
+        buckets: Sequence[int] | None = None,
+    ) -> ServiceResult:
+        """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer."""
+        return execute(self._store, LocalEngine(), Compact(major, partitions, buckets))
+
+    def rollback(self) -> ServiceResult:
+        """Undo the last data commit, and the services that came after it."""
+        return execute(self._store, LocalEngine(), Rollback())
+
+    def verify(self) -> ServiceResult:
+        """Read the data and hold the index against it, both ways. Findings are data."""
+        engine = LocalEngine()
+        return verify(engine, self._snapshot(None).counting(engine.counters))
+
+    def history(self) -> list[CommitInfo]:
+        """Every version, newest first."""
+        manifest: Manifest | None = self._newest()
+        infos = []
+        while manifest is not None:
+            infos.append(_info(manifest))
+            manifest = load_version(self._store, manifest.parent) if manifest.parent else None
+        return infos
+
+    def describe(self) -> Description:
+        """What the table is, and how much there is of it."""
+        return _describe(self._snapshot(None))
+
+    def _newest(self) -> Manifest:
+        newest = load_newest(self._store)
+        if newest is None:
+            raise StaleError("the table is gone", path=self.uri)
+        return newest
+
+    def _snapshot(self, version: int | None) -> Snapshot:
+        newest = self._newest()
+        if version is None or version == newest.version:
+            return Snapshot(self._store, newest)
+        if not 0 < version < newest.version:
+            raise UsageError(
+                "no such version", found=version, expected=f"1 to {newest.version}", path=self.uri
+            )
+        return Snapshot(self._store, load_version(self._store, version))
+
+    def __repr__(self) -> str:
+        newest = self._newest()
+        return f"Table({self.uri!r}, version={newest.version}, index={newest.options.index!r})"
+
+
+def create(
+    uri: Uri,
+    schema: pa.Schema,
+    *,
+    key: str | Sequence[str],
+    partition_by: str | Sequence[str] = (),
+    ordering: str | None = None,
+    index: str = "metadata_bloom",
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make an empty table. Raises UsageError for what cannot be one, and where one is already.
+
+    `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
+    """
+    schema = normal(schema)
+    given = {"key": key, "partition_by": partition_by, "ordering": ordering, "index": index}
+    name = os.fspath(uri).rstrip("/").rpartition("/")[2] or "table"
+    made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
+    create_index(made)
+    properties = TableProperties.of(made, schema)
+    store = Store(uri, storage_options)
+    if store.size(PROPERTIES) is not None:
+        raise UsageError("there is a table here already: open it", path=store.uri)
+    _put_first(store, Manifest(1, "create", made, encode_schema(schema), time_ms=_now_ms()))
+    store.put(PROPERTIES, properties.encode())  # last: with it, the table is there
+    return Table(store)
+
+
+def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:
+    """Open a table. Raises CorruptError where there is none, UpgradeError for one of others."""
+    store = Store(uri, storage_options)
+    check_properties(store)
+    if load_newest(store) is None:
+        raise UpgradeError(
+            "a Hudi table that metatable did not create: create one from its rows", path=store.uri
+        )
+    return Table(store)
+
+
+def _put_first(store: Store, manifest: Manifest) -> None:
+    """Put version 1, over what a creation that died may have left."""
+    if store.create(manifest.path, manifest.encode()):
+        return
+    try:
+        left = load_version(store, 1)
+    except CorruptError:
+        left = None
+    patience_ms = int(manifest.options.lease_seconds * 1000)
+    if left is not None and left.time_ms + patience_ms > manifest.time_ms:
+        raise ConflictError("somebody else is creating this table: open it", path=store.uri)
+    store.put(manifest.path, manifest.encode())
+    put_hint(store, 1)
+
+
+def _engine(data: Any) -> Engine[Any]:
+    """The engine that the data asks for; Spark is loaded only when a DataFrame comes."""
+    kind: Literal["spark", "arrow"] = "arrow"
+    if type(data).__module__.startswith("pyspark."):
+        kind = "spark"
+    if kind == "arrow":
+        return LocalEngine()
+    from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
+
+    return SparkEngine(data)
+
+
+def _describe(snapshot: Snapshot) -> Description:
+    files = slices_of_table(snapshot)
+    options, manifest = snapshot.options, snapshot.manifest
+    counts = row_counts(snapshot, files)
+    return Description(
+        uri=snapshot.store.uri,
+        name=options.name,
+        version=snapshot.version,
+        instant=manifest.last_commit[1] if manifest.last_commit else "",
+        key=options.key,
+        partition_by=options.partition_by,
+        ordering=options.ordering,
+        index=options.index,
+        key_scope=options.key_scope,
+        columns={field.name: str(field.type) for field in snapshot.schema},
+        file_groups=len(files),
+        partitions=len({one.partition_path for one in files}),
+        rows=int(counts.clip(0).sum()),
+        data_bytes=sum(one.size_bytes for one in files),
+        metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
+    )
+
+
+def _partition_facts(snapshot: Snapshot, name: str) -> dict[str, int]:
+    refs = snapshot.refs(name)
+    files = {ref.path: ref for ref in refs}.values()
+    return {
+        "buckets": int(snapshot.options.buckets[name]),
+        "hfiles": len(files),
+        "entries": sum(ref.entry_count for ref in files),
+        "tombstones": sum(ref.tombstone_count for ref in files),
+        "bytes": sum(ref.size_bytes for ref in files),
+    }
+
+
+def _info(manifest: Manifest) -> CommitInfo:
+    return CommitInfo(
+        version=manifest.version,
+        operation=manifest.operation,
+        instant=manifest.instant,
+        time_ms=manifest.time_ms,
+        summary=dict(manifest.summary),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

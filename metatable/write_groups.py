@@ -1,0 +1,225 @@
+"""The worker's part of a data commit: rows of some file groups in, new slices out.
+
+For each group: marker, current slice, merge, new file by put-if-absent, entries for every
+metadata partition. What a task made leaves as receipts: one a file, one a run of entries.
+A second attempt finds the files of the first, adopts them, and makes its entries from what
+they hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data import statistics
+from metatable.data.base_file import (
+    add_meta_columns,
+    read_record_keys,
+    with_file_name,
+    write_base_file,
+)
+from metatable.data.commit_metadata import WriteStat
+from metatable.data.merge import Merged, merge_rows
+from metatable.data.schema import with_meta_columns
+from metatable.data.slice_reader import read_slice
+from metatable.data.slices import (
+    DataFile,
+    FileSlice,
+    marker_path,
+    partition_metadata,
+    partition_metadata_path,
+)
+from metatable.index.key_texts import KEY, PATH
+from metatable.metadata.entry_files import RUN_SCHEMA, write_run
+from metatable.metadata.partition import MetadataPartition, WrittenFile
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
+from metatable.storage.store import Store
+from metatable.workload import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
+
+__all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "stats_columns", "write_groups"]
+
+ARRIVALS = "arrivals"
+"""A run of its own: keys new to their group, for the check against concurrent inserts."""
+
+ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
+
+RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
+"""Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReceipt:
+    """One written file and what came of the rows. Counts of rows."""
+
+    partition_path: str
+    file_id: str
+    path: str
+    previous: str | None
+    size_bytes: int
+    row_count: int
+    stored: int
+    updated: int
+    removed: int
+    stale: int
+    moved_in: int
+    misses: int
+
+    def stat(self) -> WriteStat:
+        return WriteStat(
+            partition_path=self.partition_path,
+            file_id=self.file_id,
+            path=self.path,
+            previous=self.previous,
+            row_count=self.row_count,
+            inserted=self.stored,
+            updated=self.updated,
+            deleted=self.removed,
+            size_bytes=self.size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one task, and where each comes from and goes to."""
+
+    table: pa.Table
+    to: Destinations
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> pa.Table:
+        return self.table.take(pa.array(np.flatnonzero(mask)))
+
+
+def write_groups(
+    snapshot: Snapshot,
+    plan: WritePlan,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out."""
+    snapshot = snapshot.counting(counters)
+    table = pa.Table.from_batches(list(batches)).combine_chunks()
+    task = table[TASK_COLUMN][0].as_py()
+    rows = _Rows(table, Destinations.of(plan, table))
+    runs = _Runs(partitions)
+    receipts = []
+    for place, group in enumerate(plan.groups):
+        if group.task == task:
+            receipt, written = _write_group(snapshot, plan, place, group, rows)
+            receipts.append(receipt)
+            runs.add(written)
+    yield _file_receipts(receipts)
+    yield from runs.receipts(scratch.counting(counters))
+
+
+def stats_columns(snapshot: Snapshot) -> list[str]:
+    """Columns whose statistics are kept: the record key, and the first of the table's."""
+    flat = [field.name for field in snapshot.schema if not pa.types.is_nested(field.type)]
+    return [KEY, *flat[: snapshot.options.stats_columns]]
+
+
+def _write_group(
+    snapshot: Snapshot, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+) -> tuple[FileReceipt, WrittenFile]:
+    store, target, base = snapshot.store, group.target, group.base
+    store.put(marker_path(target, "MERGE" if base else "CREATE"), b"")
+    if base is None:
+        path = target.partition_path
+        store.create(partition_metadata_path(path), partition_metadata(target.instant, path))
+    merged = _merge(snapshot, plan, place, group, rows)
+    table = with_file_name(merged.table, target)
+    size_bytes, ours = write_base_file(store, target, table, options=snapshot.options)
+    target = replace(target, size_bytes=size_bytes, row_count=table.num_rows)
+    entering = (rows.to.target == place) & (rows.to.source != place)
+    written = WrittenFile(
+        data_file=target,
+        replaced=base,
+        keys=_whole(table[KEY]) if ours else read_record_keys(store, target)[0],
+        arrived=_whole(rows.of(entering)[KEY]),
+        departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
+        stats=_stats(snapshot, target, table, ours),
+    )
+    receipt = FileReceipt(
+        partition_path=target.partition_path,
+        file_id=target.file_id,
+        path=target.path,
+        previous=base.instant if base else None,
+        size_bytes=size_bytes,
+        row_count=table.num_rows,
+        stored=merged.inserted,
+        updated=merged.updated,
+        removed=merged.deleted,
+        stale=merged.stale,
+        moved_in=int((entering & (rows.to.source >= 0)).sum()),
+        misses=merged.inserted - int(entering.sum()),
+    )
+    return receipt, written
+
+
+def _merge(
+    snapshot: Snapshot, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+) -> Merged:
+    schema = with_meta_columns(snapshot.schema)
+    base = schema.empty_table()
+    if group.base is not None:
+        base = read_slice(snapshot.store, FileSlice(group.base), schema)
+    leaving = (rows.to.source == place) & (rows.to.target != place)
+    deletes = _whole(rows.of(leaving)[KEY])
+    offered = rows.of(rows.to.target == place)
+    if plan.operation == DELETE:
+        return merge_rows(base, schema.empty_table(), deletes, None)
+    if group.base is None:  # a new file is sorted: its row groups hold narrow ranges of keys
+        offered = offered.take(pc.sort_indices(offered, [(KEY, "ascending")]))
+    columns = offered.select(snapshot.schema.names)
+    upserts = add_meta_columns(columns, _whole(offered[KEY]), group.target, place)
+    return merge_rows(base, upserts, deletes, snapshot.options.ordering)
+
+
+def _stats(
+    snapshot: Snapshot, target: DataFile, table: pa.Table, ours: bool
+) -> tuple[statistics.ColumnStats, ...]:
+    columns = stats_columns(snapshot)
+    if ours:
+        return tuple(statistics.of_table(table, columns))
+    return tuple(statistics.of_file(snapshot.store, target, columns))
+
+
+class _Runs:
+    """Entries of a task's files, gathered by metadata partition."""
+
+    def __init__(self, partitions: Sequence[MetadataPartition]) -> None:
+        self._partitions = partitions
+        self._entries: dict[str, list[pa.Table]] = {}
+
+    def add(self, written: WrittenFile) -> None:
+        for partition in self._partitions:
+            self._entries.setdefault(partition.name, []).append(partition.entries(written))
+        arrived = written.arrived
+        paths = pa.repeat(pa.scalar(written.data_file.partition_path, pa.string()), len(arrived))
+        arrivals = pa.table([arrived, paths], schema=ARRIVALS_SCHEMA)
+        self._entries.setdefault(ARRIVALS, []).append(arrivals)
+
+    def receipts(self, scratch: Store) -> Iterator[pa.RecordBatch]:
+        for name, parts in self._entries.items():
+            entries = pa.concat_tables(parts)
+            if entries.num_rows:
+                run = asdict(write_run(scratch, name, entries))
+                yield pa.RecordBatch.from_pylist([{"file": None, **run}], schema=RECEIPT)
+
+
+def _file_receipts(receipts: Sequence[FileReceipt]) -> pa.RecordBatch:
+    rows: list[dict[str, Any]] = [{"file": json.dumps(asdict(one))} for one in receipts]
+    return pa.RecordBatch.from_pylist(rows, schema=RECEIPT)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()

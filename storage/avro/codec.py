@@ -1,0 +1,49 @@
+"""RecordCodec: one schema, both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.storage.avro.decode import decode_records
+from metatable.storage.avro.encode import encode_records
+from metatable.storage.avro.schema import parse
+from metatable.storage.errors import UsageError
+
+__all__ = ["RecordCodec"]
+
+
+class RecordCodec:
+    """Arrow tables <-> columns of bare Avro datums (no header, no magic) of one record schema.
+
+    `schema` is JSON text or what JSON decodes to; how Avro's types are mapped stands in
+    `metatable/storage/avro/schema.py`. `arrow_schema` are the columns of the record.
+    """
+
+    def __init__(self, schema: str | Mapping[str, Any]) -> None:
+        self._record = parse(schema)
+        self.arrow_schema: pa.Schema = pa.schema(list(self._record.type))
+
+    def decode(
+        self, values: pa.Array, fields: Sequence[str] | None = None, path: str = ""
+    ) -> pa.Table:
+        """One row a datum; only `fields` (in schema order) if they are named.
+
+        Every byte of every datum is accounted for, also those of fields not asked for.
+        Raises CorruptError for bytes that are no datum of this schema; `path` is named in it.
+        """
+        wanted = self.arrow_schema.names if fields is None else list(fields)
+        for name in wanted:
+            if name not in self.arrow_schema.names:
+                raise UsageError("no such field", field=name, expected=self.arrow_schema.names)
+        return decode_records(self._record, values, frozenset(wanted), path)
+
+    def encode(self, table: pa.Table | pa.RecordBatch) -> pa.Array:
+        """A `pa.binary()` array, one datum a row. Columns go by name and must all be there.
+
+        Raises UsageError for a missing column, a type that cannot be cast to the field's
+        without loss, and nulls where the schema has none.
+        """
+        return encode_records(self._record, table)

@@ -1,0 +1,338 @@
+"""Avro datums to columns: all rows at once, with a cursor a row.
+
+A datum has no index, so field k of a row begins where field k - 1 ended. But every row has
+the same fields: so each step (a byte of a number, a run of bytes) is one numpy operation over
+the cursors of all rows that take it. Rows part ways at unions and meet again after them.
+Items of arrays and maps are read in rounds: the first item of every row, then the second of
+those that have one; a column of very long arrays gains nothing from that.
+
+Nothing stored is believed: a length or a count is compared with the bytes that its row has
+left before anything is made of it, so memory stays within a small multiple of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage.avro.schema import Enum, Fixed, Items, Node, Pairs, Primitive, Record, Union
+from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of
+from metatable.storage.errors import CorruptError
+
+__all__ = ["decode_records"]
+
+Longs = npt.NDArray[np.int64]
+
+
+def decode_records(record: Record, values: pa.Array, wanted: frozenset[str], path: str) -> pa.Table:
+    """The wanted fields of every datum as columns. Raises CorruptError."""
+    offsets, data = byte_layout(values)
+    rows = np.arange(len(values))
+    cursor = _Cursor(data, offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64), rows, path)
+    columns = {}
+    for name, node in record.fields:
+        if name in wanted:
+            columns[name] = _read(node, cursor)
+        else:
+            _skip(node, cursor)
+    cursor.refuse(cursor.at != cursor.end, "bytes after the end of an Avro datum")
+    kinds = {name: node.type for name, node in record.fields}
+    schema = pa.schema([pa.field(name, kinds[name]) for name in columns])
+    return pa.Table.from_arrays(list(columns.values()), schema=schema)
+
+
+class _Cursor:
+    """Where each row stands: `at` <= `end`, both offsets in `data`. `rows` is for messages."""
+
+    def __init__(self, data: Bytes, at: Longs, end: Longs, rows: Longs, path: str) -> None:
+        self.data, self.at, self.end, self.rows, self.path = data, at, end, rows, path
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def of(self, rows: Longs) -> _Cursor:
+        """A cursor of some rows; `back` returns what it has read to this one."""
+        return _Cursor(self.data, self.at[rows], self.end[rows], self.rows[rows], self.path)
+
+    def back(self, some: _Cursor, rows: Longs) -> None:
+        self.at[rows] = some.at
+
+    def refuse(self, wrong: npt.NDArray[np.bool_], what: str) -> None:
+        """Raise CorruptError if any row is wrong."""
+        if wrong.any():
+            self.fail(what, int(np.argmax(wrong)))
+
+    def fail(self, what: str, row: int) -> NoReturn:
+        raise CorruptError(
+            what,
+            path=self.path,
+            row=int(self.rows[row]),
+            offset=int(self.at[row]),
+            end=int(self.end[row]),
+        )
+
+    def words(self, kind: str) -> npt.NDArray[Any]:
+        """The fixed-size word at each cursor."""
+        size = np.dtype(kind).itemsize
+        starts = self.runs(np.full(len(self), size, np.int64))
+        at_every_byte: npt.NDArray[Any] = np.ndarray(
+            (max(0, len(self.data) + 1 - size),), kind, buffer=self.data, strides=(1,)
+        )
+        return at_every_byte[starts]
+
+    def runs(self, lengths: Longs) -> Longs:
+        """Step over so many bytes a row; where they begin."""
+        self.refuse(
+            (lengths < 0) | (lengths > self.end - self.at), "length in an Avro datum out of bounds"
+        )
+        starts = self.at.copy()
+        self.at += lengths
+        return starts
+
+    def longs(self) -> Longs:
+        """Avro's variable-length, zig-zag coded integer."""
+        first = self._byte(slice(None))
+        value = (first & 0x7F).astype(np.uint64)
+        more, shift = np.flatnonzero(first & 0x80), 7
+        while len(more):
+            byte = self._byte(more)
+            if shift == 63 and (byte > 1).any():
+                self.fail("number in an Avro datum has more than 64 bits", int(more[0]))
+            value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            more, shift = more[byte >= 0x80], shift + 7
+        half = (value >> np.uint64(1)).view(np.int64)
+        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
+
+    def _byte(self, rows: Longs | slice) -> Bytes:
+        at = self.at[rows]
+        over = at >= self.end[rows]
+        if over.any():
+            self.fail("Avro datum ends too early", int(np.arange(len(self))[rows][np.argmax(over)]))
+        found = self.data[at]
+        self.at[rows] += 1
+        return found
+
+
+def _read(node: Node, cursor: _Cursor) -> pa.Array:
+    match node:
+        case Primitive():
+            return _READ[node.name](cursor)
+        case Fixed(size=size):
+            return _fixed(cursor, size)
+        case Enum(symbols=symbols):
+            return _symbols(cursor, symbols)
+        case Record():
+            columns = [_read(field, cursor) for _, field in node.fields]
+            return _struct(node.type, columns, len(cursor))
+        case Union():
+            return _union(node, cursor)
+        case Items() | Pairs():
+            return _items(node, cursor)
+
+
+def _skip(node: Node, cursor: _Cursor) -> None:
+    """As `_read`, but bytes are stepped over where that is all there is to do."""
+    match node:
+        case Primitive(name="string" | "bytes"):
+            cursor.runs(cursor.longs())
+        case Record():
+            for _, field in node.fields:
+                _skip(field, cursor)
+        case Union():
+            for branch, rows in _parted(node, cursor):
+                some = cursor.of(rows)
+                _skip(branch, some)
+                cursor.back(some, rows)
+        case _:
+            _read(node, cursor)
+
+
+# Leaves
+
+
+def _ints(cursor: _Cursor) -> pa.Array:
+    longs = cursor.longs()
+    ints = longs.astype(np.int32)
+    cursor.refuse(ints != longs, "number in an Avro datum has more than 32 bits")
+    return pa.array(ints)
+
+
+def _booleans(cursor: _Cursor) -> pa.Array:
+    byte = cursor.words("u1")
+    cursor.refuse(byte > 1, "boolean in an Avro datum is neither 0 nor 1")
+    return pa.array(byte.astype(bool))
+
+
+def _binary(cursor: _Cursor) -> pa.Array:
+    lengths = cursor.longs()
+    return _gathered(cursor, cursor.runs(lengths), lengths)
+
+
+def _text(cursor: _Cursor) -> pa.Array:
+    column = _binary(cursor)
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise CorruptError(
+            "string in an Avro datum is not UTF-8", path=cursor.path, found=str(error)
+        ) from error
+
+
+def _fixed(cursor: _Cursor, size: int) -> pa.Array:
+    starts = cursor.runs(np.full(len(cursor), size, np.int64))
+    values = np.ascontiguousarray(cursor.data[starts[:, None] + np.arange(size)])
+    return pa.Array.from_buffers(pa.binary(size), len(cursor), [None, pa.py_buffer(values)])
+
+
+def _symbols(cursor: _Cursor, symbols: tuple[str, ...]) -> pa.Array:
+    number = cursor.longs()
+    cursor.refuse((number < 0) | (number >= len(symbols)), "no such symbol in an Avro enum")
+    return pa.array(symbols, pa.string()).take(pa.array(number))
+
+
+def _gathered(cursor: _Cursor, starts: Longs, lengths: Longs) -> pa.Array:
+    """Runs of bytes of ascending rows, copied by Arrow.
+
+    Values and the gaps between them are one binary array over the bytes as they lie there;
+    every second one is taken.
+    """
+    if not lengths.any():
+        return from_layout(np.zeros(len(lengths) + 1, np.int32), cursor.data)
+    wide = len(cursor.data) >= 1 << 31
+    bounds = np.stack([starts, starts + lengths], axis=1).ravel()
+    bounds = bounds.astype(np.int64 if wide else np.int32)
+    both = pa.Array.from_buffers(
+        pa.large_binary() if wide else pa.binary(),
+        len(bounds) - 1,
+        [None, pa.py_buffer(bounds), pa.py_buffer(cursor.data)],
+    )
+    return both.take(pa.array(np.arange(0, len(bounds), 2))).cast(pa.binary())
+
+
+_READ: dict[str, Callable[[_Cursor], pa.Array]] = {
+    "null": lambda cursor: pa.nulls(len(cursor)),
+    "boolean": _booleans,
+    "int": _ints,
+    "long": lambda cursor: pa.array(cursor.longs()),
+    "float": lambda cursor: pa.array(cursor.words("<f4")),
+    "double": lambda cursor: pa.array(cursor.words("<f8")),
+    "bytes": _binary,
+    "string": _text,
+}
+
+
+# Where rows part ways
+
+
+def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
+    """(branch, its rows) for every branch that rows have."""
+    number = cursor.longs()
+    cursor.refuse((number < 0) | (number >= len(node.branches)), "no such branch in an Avro union")
+    return [
+        (branch, rows)
+        for at, branch in enumerate(node.branches)
+        if len(rows := np.flatnonzero(number == at))
+    ]
+
+
+def _union(node: Union, cursor: _Cursor) -> pa.Array:
+    found: dict[str | None, pa.Array] = {}
+    is_null = np.zeros(len(cursor), bool)
+    for branch, rows in _parted(node, cursor):
+        if branch.name == "null":
+            is_null[rows] = True
+            continue
+        some = cursor if len(rows) == len(cursor) else cursor.of(rows)
+        values = _read(branch, some)
+        cursor.back(some, rows)
+        found[node.names[node.branches.index(branch)]] = _nulls_between(values, rows, len(cursor))
+    children = [
+        found[name] if name in found else pa.nulls(len(cursor), branch.type)
+        for name, branch in zip(node.names, node.branches, strict=True)
+        if name is not None
+    ]
+    if node.only is not None:
+        return children[0]
+    return _struct(node.type, children, len(cursor), is_null if is_null.any() else None)
+
+
+def _nulls_between(values: pa.Array, rows: Longs, count: int) -> pa.Array:
+    """`count` values: those given at the ascending `rows`, nulls elsewhere."""
+    if len(rows) == count:
+        return values
+    places, absent = np.zeros(count, np.int64), np.ones(count, bool)
+    places[rows], absent[rows] = np.arange(len(rows)), False
+    return values.take(pa.array(places, mask=absent))
+
+
+def _struct(
+    kind: pa.DataType,
+    columns: list[pa.Array],
+    count: int,
+    is_null: npt.NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    if not columns:
+        return pa.nulls(count, kind).fill_null({}) if count else pa.nulls(0, kind)
+    mask = None if is_null is None else pa.array(is_null)
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+
+
+def _items(node: Items | Pairs, cursor: _Cursor) -> pa.Array:
+    if isinstance(node, Items):
+        item = node.item
+        offsets, (values,) = _blocks(cursor, lambda some: [_read(item, some)], [item.type])
+        return pa.ListArray.from_arrays(offsets, values, type=node.type)
+    value = node.value
+    offsets, (keys, values) = _blocks(
+        cursor, lambda some: [_text(some), _read(value, some)], [pa.string(), value.type]
+    )
+    return pa.MapArray.from_arrays(offsets, keys, values, type=node.type)
+
+
+def _blocks(
+    cursor: _Cursor, read: Callable[[_Cursor], list[pa.Array]], kinds: Sequence[pa.DataType]
+) -> tuple[pa.Array, list[pa.Array]]:
+    """(offsets, columns of items) of arrays or maps."""
+    counts, left = np.zeros((2, len(cursor)), np.int64)
+    rounds: list[list[pa.Array]] = []
+    owners: list[Longs] = []
+    open_rows = np.arange(len(cursor))
+    while len(open_rows):
+        _open_blocks(cursor, open_rows[left[open_rows] == 0], left)
+        open_rows = open_rows[left[open_rows] > 0]
+        if len(open_rows):
+            some = cursor.of(open_rows)
+            rounds.append(read(some))
+            owners.append(open_rows)
+            cursor.back(some, open_rows)
+            left[open_rows] -= 1
+            counts[open_rows] += 1
+    offsets = pa.array(offsets_of(counts).astype(np.int32))
+    if not rounds:
+        return offsets, [pa.nulls(0, kind) for kind in kinds]
+    columns = [pa.concat_arrays(parts) for parts in zip(*rounds, strict=True)]
+    if len(rounds) > 1:
+        order = pa.array(np.argsort(np.concatenate(owners), kind="stable"))
+        columns = [column.take(order) for column in columns]
+    return offsets, columns
+
+
+def _open_blocks(cursor: _Cursor, rows: Longs, left: Longs) -> None:
+    """Read the next block's number of items; 0 ends a row's array."""
+    some = cursor.of(rows)
+    items = some.longs()
+    sized = np.flatnonzero(items < 0)
+    if len(sized):
+        with_size = some.of(sized)
+        with_size.longs()  # the block's bytes, for those who skip it
+        some.back(with_size, sized)
+        items[sized] = -items[sized]
+    some.refuse(
+        (items < 0) | (items > some.end - some.at), "number of items in an Avro datum out of bounds"
+    )
+    cursor.back(some, rows)
+    left[rows] = items

@@ -1,0 +1,235 @@
+"""Avro schemas as a tree of nodes, each of which knows its Arrow type.
+
+    Avro                            Arrow
+    null boolean int long           null bool int32 int64
+    float double bytes string       float double binary string
+    fixed(n), enum                  fixed_size_binary(n), string
+    array, map                      list<item>, map<string, value>
+    record                          struct, a child a field
+    [null, T], [T, null]            T, where null is the branch null
+    any other union                 struct, a nullable child a branch other than null; in a
+                                    row at most one child is valid, and that is the branch.
+                                    The branch null is a null struct
+
+A branch is called by its name; named types by the last part of theirs, unless two branches
+would then share it. Logical types change nothing here: columns hold the physical values
+(days, microseconds, unscaled bytes), which is all that the bytes say.
+
+Refused, by UsageError: types that contain themselves, and arrays and maps whose items take
+no bytes at all (a few bytes could ask for any number of those).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["Enum", "Fixed", "Items", "Node", "Pairs", "Primitive", "Record", "Union", "parse"]
+
+_PRIMITIVES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One of Avro's eight."""
+
+    name: str
+
+    @property
+    def type(self) -> pa.DataType:
+        return _PRIMITIVES[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """So many bytes."""
+
+    name: str
+    size: int
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.binary(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """One of a list of symbols."""
+
+    name: str
+    symbols: tuple[str, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.string()
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Avro's array."""
+
+    item: Node
+    name: str = "array"
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.list_(pa.field("item", self.item.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Avro's map; its keys are strings."""
+
+    value: Node
+    name: str = "map"
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.map_(pa.string(), self.value.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Named fields, in order."""
+
+    name: str
+    fields: tuple[tuple[str, Node], ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.struct([pa.field(name, node.type) for name, node in self.fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several branches. `names` are those of the struct's children, None for null."""
+
+    branches: tuple[Node, ...]
+    names: tuple[str | None, ...]
+    name: str = "union"
+
+    @property
+    def null(self) -> int | None:
+        """The number of the branch null."""
+        return self.names.index(None) if None in self.names else None
+
+    @property
+    def only(self) -> int | None:
+        """The number of the one branch beside null, where there are just these two."""
+        return 1 - self.null if self.null is not None and len(self.names) == 2 else None
+
+    @property
+    def type(self) -> pa.DataType:
+        if self.only is not None:
+            return self.branches[self.only].type
+        named = zip(self.names, self.branches, strict=True)
+        return pa.struct([pa.field(name, node.type) for name, node in named if name is not None])
+
+
+Node: TypeAlias = Primitive | Fixed | Enum | Items | Pairs | Record | Union
+
+
+def parse(schema: str | Mapping[str, Any]) -> Record:
+    """The tree of a record schema, given as JSON text or as what JSON decodes to.
+
+    Raises UsageError for what is no record schema and for what is refused.
+    """
+    try:
+        words = json.loads(schema) if isinstance(schema, str) else schema
+        node = _Parser().node(words, "")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError("not an Avro schema", found=repr(error)) from error
+    if not isinstance(node, Record):
+        raise UsageError("not the schema of a record", found=node.name)
+    return node
+
+
+class _Parser:
+    """Holds the named types met so far; a type still open maps to None."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, Node | None] = {}
+
+    def node(self, words: Any, space: str) -> Node:
+        if isinstance(words, list):
+            return self._union(words, space)
+        if isinstance(words, str):
+            return self._by_name(words, space)
+        kind = words["type"]
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._define(words, kind, space)
+        if kind == "array":
+            return Items(self._with_bytes(words["items"], space))
+        if kind == "map":
+            return Pairs(self.node(words["values"], space))
+        return self.node(kind, space)
+
+    def _by_name(self, name: str, space: str) -> Node:
+        if name in _PRIMITIVES:
+            return Primitive(name)
+        full = _full_name(name, space)
+        if full not in self.named:
+            raise UsageError("unknown Avro type", found=name, expected=sorted(self.named))
+        node = self.named[full]
+        if node is None:
+            raise UsageError("an Avro type that contains itself has no columns", found=full)
+        return node
+
+    def _define(self, words: Mapping[str, Any], kind: str, space: str) -> Node:
+        full = _full_name(words["name"], words.get("namespace", space))
+        self.named[full] = None
+        inner = full.rpartition(".")[0]
+        node: Node
+        if kind == "enum":
+            node = Enum(full, tuple(words["symbols"]))
+        elif kind == "fixed":
+            node = Fixed(full, int(words["size"]))
+        else:
+            fields = words["fields"]
+            node = Record(full, tuple((f["name"], self.node(f["type"], inner)) for f in fields))
+        self.named[full] = node
+        return node
+
+    def _union(self, words: list[Any], space: str) -> Union:
+        branches = tuple(self.node(word, space) for word in words)
+        if not branches or any(isinstance(branch, Union) for branch in branches):
+            raise UsageError("not an Avro union", found=words)
+        short = [branch.name.rpartition(".")[2] for branch in branches]
+        names = [
+            last if short.count(last) == 1 else branch.name
+            for last, branch in zip(short, branches, strict=True)
+        ]
+        if len(set(names)) != len(names):
+            raise UsageError("an Avro union names a branch twice", found=names)
+        return Union(branches, tuple(None if name == "null" else name for name in names))
+
+    def _with_bytes(self, words: Any, space: str) -> Node:
+        item = self.node(words, space)
+        if _may_be_empty(item):
+            raise UsageError("an Avro array of items without bytes has no bound", found=words)
+        return item
+
+
+def _may_be_empty(node: Node) -> bool:
+    if isinstance(node, Record):
+        return all(_may_be_empty(field) for _, field in node.fields)
+    return node.name == "null" or (isinstance(node, Fixed) and node.size == 0)
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"

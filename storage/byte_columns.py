@@ -1,0 +1,90 @@
+"""Strings and binaries as two numpy arrays: where each value begins, and the bytes of all.
+
+Value i of a column is `data[offsets[i]:offsets[i + 1]]`; both are views of the Arrow
+buffers where Arrow's layout allows it, slices included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["Offsets", "byte_chunks", "byte_layout", "from_layout", "offsets_of", "spread"]
+
+Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+NO_BYTES = np.zeros(0, np.uint8)
+
+
+def byte_layout(column: pa.Array) -> tuple[Offsets, Bytes]:
+    """(offsets of n + 1, data) of a string, binary, large or fixed-size column without nulls.
+
+    Views (`string_view`, `binary_view`) are copied once. Raises UsageError for nulls and for
+    columns that have no bytes.
+    """
+    if column.null_count:
+        raise UsageError("null in a column of bytes", nulls=column.null_count, rows=len(column))
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        return _fixed_layout(column, kind.byte_width)
+    if kind in (pa.string_view(), pa.binary_view()):
+        column = column.cast(pa.large_binary())
+    elif pa.types.is_null(kind):
+        column = column.cast(pa.binary())
+    elif kind not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
+        raise UsageError("not a column of bytes", found=str(kind), expected="string or binary")
+    wide = column.type in (pa.large_string(), pa.large_binary())
+    if not len(column):
+        return np.zeros(1, np.int32), NO_BYTES
+    _, offsets, data = column.buffers()
+    kind_of_offsets: Any = np.int64 if wide else np.int32
+    starts: Offsets = np.frombuffer(offsets, kind_of_offsets)
+    return starts[column.offset : column.offset + len(column) + 1], _bytes(data)
+
+
+def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
+    """The plain arrays that `column` is made of."""
+    yield from column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
+
+
+def from_layout(offsets: Offsets, data: Bytes, kind: pa.DataType | None = None) -> pa.Array:
+    """A `pa.binary()` (or `kind`) column over these arrays; no copy but of wide offsets."""
+    kind = pa.binary() if kind is None else kind
+    if len(data) >= 1 << 31:
+        raise UsageError("more than 2 GiB of values in one batch", bytes=len(data))
+    starts = np.ascontiguousarray(offsets, np.int32)
+    return pa.Array.from_buffers(
+        kind, len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(data)]
+    )
+
+
+def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
+    """`count` values: those of `column` at the ascending `rows`, empty ones elsewhere."""
+    offsets, data = byte_layout(column)
+    lengths = np.zeros(count, np.int64)
+    lengths[rows] = np.diff(offsets)
+    return from_layout(offsets[0] + offsets_of(lengths), data)
+
+
+def offsets_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """n + 1 offsets of values of these lengths, laid end to end."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _fixed_layout(column: pa.Array, width: int) -> tuple[Offsets, Bytes]:
+    first = column.offset * width
+    offsets = first + width * np.arange(len(column) + 1, dtype=np.int64)
+    return offsets, _bytes(column.buffers()[1])
+
+
+def _bytes(buffer: pa.Buffer | None) -> Bytes:
+    return NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)

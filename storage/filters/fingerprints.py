@@ -1,0 +1,107 @@
+"""Fingerprints: the sorted distinct hashes themselves, cut to as many bytes as the rate needs.
+
+    offset  size   field      (integers little-endian, unsigned)
+         0     1   version    1
+         1     1   width      bytes kept of each hash, its most significant ones: 1 to 8
+         2     4   count      fingerprints
+         6     w·n planes     byte 0 (most significant) of all fingerprints, then byte 1, …
+       end     4   checksum   CRC-32C of all before
+
+A hash that is not in the set is taken for one that is with probability count / 256^width;
+the width is the least that keeps this below the rate asked for. Fingerprints ascend. Bytes
+are stored plane by plane because the high planes then repeat themselves and the block's
+compression finds that. There is no loop over keys anywhere: building is a sort, probing one
+merge of two sorted columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.filters.protocol import Hashes
+
+__all__ = ["KIND", "Fingerprints"]
+
+KIND = "fingerprints"
+VERSION = 1
+_HEADER = struct.Struct("<BBI")
+_CHECKSUM = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """`values`: ascending distinct uint64, the top `width` bytes of each hash, moved down."""
+
+    values: Hashes
+    width: int
+    kind: str = KIND
+
+    @classmethod
+    def build(cls, hashes: Hashes, fpp: float) -> Fingerprints:
+        """Of any hashes, repeated or not."""
+        distinct = np.unique(np.asarray(hashes, np.uint64))
+        if len(distinct) >= 1 << 32:
+            raise UsageError("too many keys for one filter", found=len(distinct))
+        width = next((w for w in range(1, 8) if len(distinct) <= fpp * 256.0**w), 8)
+        return cls(np.unique(_cut(distinct, width)), width)
+
+    def might_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Cheapest for ascending hashes; others are sorted first."""
+        if not len(self.values) or not len(hashes):
+            return np.zeros(len(hashes), bool)
+        asked = _cut(np.asarray(hashes, np.uint64), self.width)
+        if (asked[1:] >= asked[:-1]).all():
+            return self._holds(asked)
+        order = np.argsort(asked)
+        found = np.empty(len(asked), bool)
+        found[order] = self._holds(asked[order])
+        return found
+
+    def encode(self) -> bytes:
+        planes = self.values.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - self.width :]
+        body = _HEADER.pack(VERSION, self.width, len(self.values)) + planes.T.tobytes()
+        return body + _CHECKSUM.pack(google_crc32c.value(body))
+
+    @classmethod
+    def decode(cls, raw: bytes, path: str = "") -> Fingerprints:
+        """Raises CorruptError, and UpgradeError for a version that is not known."""
+        if len(raw) < _HEADER.size + _CHECKSUM.size:
+            raise CorruptError("filter is too short", path=path, found=len(raw))
+        version, width, count = _HEADER.unpack_from(raw)
+        if version != VERSION:
+            raise UpgradeError("unknown filter version", path=path, expected=VERSION, found=version)
+        size = _HEADER.size + width * count + _CHECKSUM.size
+        if not 1 <= width <= 8 or len(raw) != size:
+            raise CorruptError("filter has another size", path=path, expected=size, found=len(raw))
+        (expected,) = _CHECKSUM.unpack_from(raw, size - _CHECKSUM.size)
+        found = google_crc32c.value(raw[: size - _CHECKSUM.size])
+        if found != expected:
+            raise CorruptError(
+                "filter checksum mismatch", path=path, expected=hex(expected), found=hex(found)
+            )
+        planes = np.frombuffer(raw, np.uint8, width * count, _HEADER.size).reshape(width, count)
+        words = np.zeros((count, 8), np.uint8)
+        words[:, 8 - width :] = planes.T
+        return cls(words.view(">u8").reshape(count).astype(np.uint64), width)
+
+    def check_invariants(self) -> None:
+        """Ascending, distinct, no wider than they say."""
+        assert (self.values[1:] > self.values[:-1]).all()
+        assert self.width == 8 or (self.values >> np.uint64(8 * self.width) == 0).all()
+
+    def _holds(self, ascending: Hashes) -> npt.NDArray[np.bool_]:
+        places = np.searchsorted(self.values, ascending)
+        np.minimum(places, len(self.values) - 1, out=places)
+        found: npt.NDArray[np.bool_] = self.values[places] == ascending
+        return found
+
+
+def _cut(hashes: Hashes, width: int) -> Hashes:
+    """The top `width` bytes; keeps the order of sorted hashes."""
+    return hashes >> np.uint64(64 - 8 * width)

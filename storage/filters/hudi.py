@@ -1,0 +1,271 @@
+"""Hudi's own bloom filters, as its writers put them into Parquet footers, bit for bit.
+
+A row (integers big-endian, signed):
+
+    offset  size  field
+         0     4  -1                  version
+         4     4  k                   hashes
+         8     1  1                   murmur (0, Jenkins, is refused)
+         9     4  m                   bits
+        13   m/8  bits                bit i is in byte i / 8, mask 1 << (i % 8)
+
+SIMPLE is one row. DYNAMIC_V0 is a header like the first 13 bytes of a row, then
+
+    offset  size  field
+        13     4  keys a row is made for
+        17     4  keys in the last row
+        21     4  rows
+        25        rows, each with its own 13 bytes
+
+and answers yes where any row does. Both are kept as base64, in one line.
+
+The hash is MurmurHash2 with two peculiarities: the tail is taken from the end of the key
+backwards and sign-extended, and each of the k hashes is the seed of the next. Positions are
+|hash rem m| with the remainder of C and Java. An empty key cannot be hashed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+
+__all__ = ["DYNAMIC", "SIMPLE", "HudiBloom"]
+
+DYNAMIC = "DYNAMIC_V0"
+SIMPLE = "SIMPLE"
+
+_ROW = struct.Struct(">iibi")
+_DYNAMIC = struct.Struct(">iii")
+_VERSION = -1
+_MURMUR = 1
+_M = np.uint32(0x5BD1E995)
+_MOST_BITS = (1 << 31) - 1
+_CHUNK = 1 << 15
+"""Keys hashed together: their state stays in the processor's cache."""
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class HudiBloom:
+    """A filter of k hashes and m bits a row. `rows` holds the packed bits of each."""
+
+    type_code: str
+    hashes: int
+    bits: int
+    keys_a_row: int
+    keys_in_last_row: int
+    rows: tuple[bytes, ...]
+
+    @classmethod
+    def build(
+        cls,
+        keys: pa.Array,
+        fpp: float,
+        *,
+        capacity: int | None = None,
+        type_code: str = DYNAMIC,
+    ) -> HudiBloom:
+        """A filter of one row over a string array without nulls or empty strings.
+
+        Made for `capacity` keys (default: as many as there are) at a false-positive rate `fpp`.
+        Raises UsageError.
+        """
+        wanted = max(1, len(keys)) if capacity is None else capacity
+        if len(keys) > wanted:
+            raise UsageError(
+                "more keys than the filter is made for", expected=wanted, found=len(keys)
+            )
+        bits = math.ceil(wanted * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        if bits > _MOST_BITS:
+            raise UsageError(
+                "too many keys for one filter", expected=f"{_MOST_BITS} bits", found=bits
+            )
+        hashes = math.ceil(math.log(2) * bits / wanted)
+        flags = np.zeros(-(-bits // 8) * 8, np.bool_)
+        for chunk in _chunks(keys):
+            _, rounds = _positions(chunk, hashes, bits)
+            for positions in rounds:
+                flags[positions] = True
+        packed = np.packbits(flags, bitorder="little").tobytes()
+        counts = (wanted, len(keys)) if type_code == DYNAMIC else (0, 0)  # SIMPLE keeps no counts
+        return cls(type_code, hashes, bits, *counts, (packed,))
+
+    def to_base64(self) -> bytes:
+        """As it stands in a footer."""
+        head = _ROW.pack(_VERSION, self.hashes, _MURMUR, self.bits)
+        body = b"".join(head + row for row in self.rows)
+        if self.type_code == DYNAMIC:
+            counts = _DYNAMIC.pack(self.keys_a_row, self.keys_in_last_row, len(self.rows))
+            body = head + counts + body
+        return base64.b64encode(body)
+
+    @classmethod
+    def from_base64(cls, text: bytes | str, type_code: str, path: str = "") -> HudiBloom:
+        """Read back. Raises CorruptError, and UpgradeError for a family not known here."""
+        try:
+            raw = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise CorruptError("bloom filter is not base64", path=path, found=str(error)) from error
+        if type_code == SIMPLE:
+            return cls._of_rows(raw, 0, (0, 0, 1), type_code, path)
+        if type_code != DYNAMIC:
+            raise UpgradeError("unknown bloom filter", path=path, found=type_code)
+        _head(raw, 0, path)
+        start = _ROW.size + _DYNAMIC.size
+        if len(raw) < start:
+            raise _short(path, start, len(raw))
+        return cls._of_rows(raw, start, _DYNAMIC.unpack_from(raw, _ROW.size), type_code, path)
+
+    @classmethod
+    def _of_rows(
+        cls, raw: bytes, start: int, counts: tuple[int, ...], type_code: str, path: str
+    ) -> HudiBloom:
+        hashes, bits = _head(raw, start, path)
+        row_bytes = _ROW.size + -(-bits // 8)
+        keys_a_row, keys_in_last_row, rows = counts
+        if rows < 1 or start + rows * row_bytes != len(raw):
+            raise _short(path, start + rows * row_bytes, len(raw))
+        offsets = range(start, len(raw), row_bytes)
+        if any(_head(raw, offset, path) != (hashes, bits) for offset in offsets):
+            raise CorruptError("rows of a bloom filter differ in their form", path=path)
+        packed = tuple(raw[offset + _ROW.size : offset + row_bytes] for offset in offsets)
+        return cls(type_code, hashes, bits, keys_a_row, keys_in_last_row, packed)
+
+    def might_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """For each key of a string array without nulls: False is certain, True is likely."""
+        answers = [np.empty(0, np.bool_)]
+        for chunk in _chunks(keys):
+            order, rounds = _positions(chunk, self.hashes, self.bits)
+            answer = np.empty(len(chunk), np.bool_)
+            answer[order] = self._any_row(np.stack(rounds))
+            answers.append(answer)
+        return np.concatenate(answers)
+
+    def _any_row(self, positions: Words) -> npt.NDArray[np.bool_]:
+        """positions: (k, keys)."""
+        byte, mask = positions >> 3, (1 << (positions & 7)).astype(np.uint8)
+        found = np.zeros(positions.shape[1], np.bool_)
+        for row in self.rows:
+            found |= (np.frombuffer(row, np.uint8)[byte] & mask).all(axis=0)
+        return found
+
+
+def _head(raw: bytes, offset: int, path: str) -> tuple[int, int]:
+    """k and m of the 13 bytes at `offset`."""
+    if len(raw) < offset + _ROW.size:
+        raise _short(path, offset + _ROW.size, len(raw))
+    version, hashes, kind, bits = _ROW.unpack_from(raw, offset)
+    if version != _VERSION or kind != _MURMUR:
+        what = "bloom filter of an old form"
+        raise UpgradeError(what, path=path, expected="version -1, murmur", found=(version, kind))
+    if hashes < 1 or bits < 1:
+        raise CorruptError("bloom filter without bits", path=path, found=(hashes, bits))
+    return hashes, bits
+
+
+def _short(path: str, expected: int, found: int) -> CorruptError:
+    what = "bloom filter has the wrong length"
+    return CorruptError(what, path=path, expected=f"{expected} bytes", found=f"{found} bytes")
+
+
+def _chunks(keys: pa.Array) -> list[pa.Array]:
+    if keys.null_count:
+        raise UsageError("a bloom filter takes no null keys", found=f"{keys.null_count} nulls")
+    if keys.type != pa.string():
+        keys = keys.cast(pa.string())
+    return [keys.slice(start, _CHUNK) for start in range(0, len(keys), _CHUNK)]
+
+
+def _positions(keys: pa.Array, hashes: int, bits: int) -> tuple[npt.NDArray[np.intp], list[Words]]:
+    """The k bit positions of each key, and which key each column of them belongs to."""
+    data, starts, sizes = _bytes_of(keys)
+    order = np.argsort(-(sizes >> 2), kind="stable")  # longest first: a round works on prefixes
+    starts, sizes = starts[order], sizes[order]
+    words = _mixed_words(data, starts, sizes)
+    tails, factors = _tails(data, starts, sizes)
+    lengths = sizes.astype(np.uint32)
+    state = np.zeros(len(order), np.uint32)
+    rounds = []
+    for _ in range(hashes):
+        state = _murmur(state ^ lengths, words, tails, factors)
+        rounds.append(_remainder(state, bits))
+    return order, rounds
+
+
+def _bytes_of(
+    keys: pa.Array,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The bytes of a string array, and where each value starts and how long it is."""
+    _, offsets, values = keys.buffers()
+    whole = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    bounds = whole.astype(np.int64)
+    sizes: npt.NDArray[np.int64] = np.diff(bounds)
+    if not sizes.all():
+        row = int(np.flatnonzero(sizes == 0)[0])
+        raise UsageError("a bloom filter takes no empty keys", row=row)
+    return np.frombuffer(values, np.uint8), bounds[:-1], sizes
+
+
+def _mixed_words(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> list[Words]:
+    """The 4-byte blocks, mixed: they do not depend on the seed. One array a block, of the keys
+    that are long enough; `sizes` descend in whole blocks, so those are the first ones."""
+    blocks = sizes >> 2
+    mixed: list[Words] = []
+    if not blocks[0]:
+        return mixed
+    unaligned = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
+    for block in range(int(blocks[0])):
+        long_enough = int(np.searchsorted(-blocks, -block))
+        word = unaligned[starts[:long_enough] + 4 * block].astype(np.uint32)
+        word *= _M
+        word ^= word >> np.uint32(24)
+        word *= _M
+        mixed.append(word)
+    return mixed
+
+
+def _tails(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> tuple[Words, Words]:
+    """What the last size % 4 bytes add to the state, and what it is multiplied by then."""
+    signed, ends, left = data.view(np.int8), starts + sizes, sizes & 3
+    tail = np.zeros(len(starts), np.int32)
+    for back in (1, 2, 3):
+        has = np.flatnonzero(left >= back)
+        tail[has] ^= signed[ends[has] - back].astype(np.int32) << (8 * (back - 1))
+    return tail.view(np.uint32), np.where(left > 0, _M, np.uint32(1))
+
+
+def _murmur(state: Words, words: list[Words], tails: Words, factors: Words) -> Words:
+    """One hash of every key, from its seed (already joined with its length)."""
+    for word in words:
+        part = state[: len(word)]
+        part *= _M
+        part ^= word
+    state ^= tails
+    state *= factors
+    state ^= state >> np.uint32(13)
+    state *= _M
+    state ^= state >> np.uint32(15)
+    return state
+
+
+def _remainder(state: Words, bits: int) -> Words:
+    """|signed rem bits|; dividing by one number is fast in numpy, the remainder is not."""
+    size = np.where(state >> np.uint32(31), np.uint32(0) - state, state)
+    whole = size // np.uint32(bits)
+    whole *= np.uint32(bits)
+    size -= whole
+    return size

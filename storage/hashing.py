@@ -1,0 +1,360 @@
+"""Hashes of whole columns of bytes: XXH64, MD5 and Java's hash of a string.
+
+XXH64 is exact: the same 64 bits as the `xxhash` package, Hudi's `hash64` and Spark's
+`xxhash64(column)` (seed 42) give for the same UTF-8 bytes. It is computed for many rows at
+once: each step of the algorithm is one numpy operation over all rows that take this step.
+Columns whose values have one length need no gathering at all, because lane k of every row is
+a strided view of the buffer. Work goes in chunks that stay in the processor's cache.
+
+`md5` and `java_string_hash` answer to the same columns; nulls are refused, since no key is
+null and every engine would make another number of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout
+
+__all__ = ["java_string_hash", "md5", "md5_one", "xxh64", "xxh64_one", "xxh64_pair"]
+
+Hashes = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
+_Seeds = list[np.uint64]
+_Lanes = Callable[[int, str], npt.NDArray[Any]]
+
+SPARK_SEED = 42
+CHUNK_ROWS = 16 << 10
+"""Hashed together: their state stays in the second level cache."""
+RAGGED_ROWS = 256 << 10
+"""Grouped by length together."""
+GROUP_ROWS = 512
+"""From so many rows of one length on, taking them alone pays for the calls."""
+LONG_BYTES = 4096
+"""Longer values are hashed one by one: their bytes cost more than the call."""
+
+_MASK = (1 << 64) - 1
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+_SHIFT = [np.uint64(bits) for bits in range(64)]
+
+
+def xxh64(column: pa.Array | pa.ChunkedArray, seed: int = SPARK_SEED) -> Hashes:
+    """XXH64 of every value of a string or binary column (large and fixed-size ones too).
+
+    Returns n uint64. Raises UsageError for nulls and for columns that have no bytes.
+    """
+    hashes: Hashes = _hash(column, [seed])[0]
+    return hashes
+
+
+def xxh64_pair(column: pa.Array | pa.ChunkedArray, seeds: tuple[int, int]) -> Hashes:
+    """XXH64 under two seeds: an array of shape (2, n). Cheaper than two calls."""
+    return _hash(column, seeds)
+
+
+def xxh64_one(data: bytes, seed: int = SPARK_SEED) -> int:
+    """XXH64 of one value."""
+    return int(xxhash.xxh64_intdigest(data, seed & _MASK))
+
+
+def md5(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """MD5 of every value, as 16 bytes each. One call a value: meant for file names."""
+    digests = [
+        hashlib.md5(data[start:end].data, usedforsecurity=False).digest()
+        for offsets, data in map(byte_layout, byte_chunks(column))
+        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    ]
+    return pa.array(digests, pa.binary(16))
+
+
+def md5_one(data: bytes) -> bytes:
+    """MD5 of one value."""
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def java_string_hash(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """`String.hashCode` of every value of a UTF-8 column: over UTF-16 units, wrapping int32."""
+    parts = [_java_hash(*_utf16_units(offsets, data)) for offsets, data in _cut(column, CHUNK_ROWS)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+# How rows are cut up: into chunks, then by length
+
+
+def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
+    hashes = np.empty((len(seeds), len(column)), np.uint64)
+    done = 0
+    words = [np.uint64(seed & _MASK) for seed in seeds]
+    with np.errstate(over="ignore"):  # all arithmetic is modulo 2 ** 64
+        for offsets, data in _cut(column, RAGGED_ROWS):
+            rows = len(offsets) - 1
+            _hash_rows(offsets, data, words, hashes[:, done : done + rows])
+            done += rows
+    return hashes
+
+
+def _cut(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, Bytes]]:
+    for offsets, data in map(byte_layout, byte_chunks(column)):
+        for first in range(0, len(offsets) - 1, rows):
+            yield offsets[first : first + rows + 1], data
+
+
+def _hash_rows(offsets: Offsets, data: Bytes, seeds: _Seeds, out: Hashes) -> None:
+    lengths = np.diff(offsets).astype(np.int64)
+    width = int(lengths[0])
+    if width >= LONG_BYTES or (lengths != width).any():
+        _hash_by_length(offsets[:-1].astype(np.int64), lengths, data, seeds, out)
+        return
+    for first in range(0, len(lengths), CHUNK_ROWS):
+        part = out[:, first : first + CHUNK_ROWS]
+        lanes = _strided(data, int(offsets[first]), part.shape[1], width)
+        _hash_equal(lanes, width, seeds, part)
+
+
+def _hash_by_length(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds, out: Hashes) -> None:
+    """Lengths that many rows have are taken one by one, the rest in steps of XXH64."""
+    sizes_16 = np.minimum(lengths, LONG_BYTES).astype(np.uint16)  # numpy sorts these by radix
+    order = np.argsort(sizes_16, kind="stable")
+    ordered = sizes_16[order].astype(np.int64)
+    cuts = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
+    sizes = np.diff(cuts)
+    many = (sizes >= GROUP_ROWS) & (ordered[cuts[:-1]] < LONG_BYTES)
+    for group in np.flatnonzero(many).tolist():
+        for first in range(cuts[group], cuts[group + 1], CHUNK_ROWS):
+            rows = order[first : min(first + CHUNK_ROWS, int(cuts[group + 1]))]
+            part = np.empty((len(seeds), len(rows)), np.uint64)
+            _hash_equal(_gathered(data, starts[rows]), int(ordered[first]), seeds, part)
+            out[:, rows] = part
+    rows = order[np.repeat(~many, sizes)]
+    for first in range(0, len(rows), CHUNK_ROWS):
+        some = rows[first : first + CHUNK_ROWS]
+        out[:, some] = _hash_few(starts[some], lengths[some], data, seeds)
+
+
+# Where lanes come from: (offset in the value, kind) -> that lane of every row
+
+
+def _strided(data: Bytes, start: int, rows: int, width: int) -> _Lanes:
+    """Values of one length, end to end: no copy."""
+
+    def lanes(at: int, kind: str) -> npt.NDArray[Any]:
+        return np.ndarray((rows,), kind, buffer=data, offset=start + at, strides=(width,))
+
+    return lanes
+
+
+def _gathered(data: Bytes, starts: Rows) -> _Lanes:
+    return lambda at, kind: _at_every_byte(data, kind)[starts + at]
+
+
+def _at_every_byte(data: Bytes, kind: str) -> npt.NDArray[Any]:
+    """Item i is the word that byte i opens."""
+    size = max(0, len(data) + 1 - np.dtype(kind).itemsize)
+    return np.ndarray((size,), kind, buffer=data, strides=(1,))
+
+
+# Rows of one length, and rows of any
+
+
+def _hash_equal(lanes: _Lanes, width: int, seeds: _Seeds, out: Hashes) -> None:
+    at = 0
+    states = _Stripes(seeds, out.shape[1]) if width >= 32 else None
+    while states and at + 32 <= width:
+        for k in range(4):
+            states.add(k, lanes(at + 8 * k, "<u8"))
+        at += 32
+    for row, seed in enumerate(seeds):
+        out[row] = states.join(row) if states else seed + _P5
+    out += np.uint64(width)
+    while at + 8 <= width:
+        _add_8(out, lanes(at, "<u8"))
+        at += 8
+    if at + 4 <= width:
+        _add_4(out, lanes(at, "<u4"))
+        at += 4
+    while at < width:
+        _add_1(out, lanes(at, "u1"))
+        at += 1
+    _avalanche(out)
+
+
+def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes:
+    """Any lengths: each step takes the rows that still have bytes for it."""
+    out = np.empty((len(seeds), len(starts)), np.uint64)
+    long = np.flatnonzero(lengths >= LONG_BYTES)
+    short = np.where(lengths < LONG_BYTES, lengths, 0)
+    for row, seed in enumerate(seeds):
+        out[row] = seed + _P5
+    _add_stripes(data, starts, short >> 5, seeds, out)
+    out += short.astype(np.uint64)
+    at, rest = starts + (short & ~31), short & 31
+    for lane in range(1, 4):
+        _step(rest >= 8 * lane, at, data, "<u8", out)
+    _step(rest & 4 > 0, at, data, "<u4", out)
+    for byte in range(1, 4):
+        _step(rest & 3 >= byte, at, data, "u1", out)
+    _avalanche(out)
+    for row in long.tolist():
+        value = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        out[:, row] = [xxh64_one(value, int(seed)) for seed in seeds]
+    return out
+
+
+def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: Hashes) -> None:
+    # rows that are through come first
+    by_stripes = np.argsort(stripes.astype(np.uint16), kind="stable")
+    rows = by_stripes[np.searchsorted(stripes[by_stripes], 1) :]
+    counts = stripes[rows]
+    states, joined = _Stripes(seeds, len(rows)), 0
+    for stripe in range(int(counts[-1]) + 1 if len(rows) else 0):
+        through = int(np.searchsorted(counts, stripe, side="right"))
+        for row in range(len(seeds)):
+            out[row, rows[joined:through]] = states.join(row, through - joined)
+        states.drop(through - joined)
+        joined = through
+        at = starts[rows[joined:]] + 32 * stripe
+        for k in range(4):
+            states.add(k, _at_every_byte(data, "<u8")[at + 8 * k])
+
+
+def _step(which: npt.NDArray[np.bool_], at: Rows, data: Bytes, kind: str, out: Hashes) -> None:
+    """Add the lane at the cursor of some rows, and move their cursors."""
+    rows = np.flatnonzero(which)
+    cursor, some = at[rows], out[:, rows]
+    _ADD[kind](some, _at_every_byte(data, kind)[cursor])
+    out[:, rows] = some
+    at[rows] = cursor + np.dtype(kind).itemsize
+
+
+# The steps of XXH64. Hashes have a row a seed; lanes are shared by all seeds
+
+
+class _Stripes:
+    """The four accumulators of values of 32 bytes and more, for each seed."""
+
+    def __init__(self, seeds: _Seeds, rows: int) -> None:
+        first = [(s + _P1 + _P2, s + _P2, s, s - _P1) for s in seeds]
+        self.states = np.empty((4, len(seeds), rows), np.uint64)
+        self.states[:] = np.array(first, np.uint64).T[:, :, None]
+        self.work = np.empty((len(seeds), rows), np.uint64)
+
+    def add(self, k: int, lane: npt.NDArray[np.uint64]) -> None:
+        state = self.states[k]
+        state += lane * _P2
+        _rotate(state, 31, self.work)
+        state *= _P1
+
+    def join(self, seed: int, rows: int | None = None) -> Hashes:
+        states = [state[seed, :rows].copy() for state in self.states]
+        joined = np.zeros_like(states[0])
+        for state, bits in zip(states, (1, 7, 12, 18), strict=True):
+            joined += _rotated(state, bits)
+        for state in states:
+            state *= _P2
+            _rotate(state, 31)
+            state *= _P1
+            joined ^= state
+            joined *= _P1
+            joined += _P4
+        return joined
+
+    def drop(self, rows: int) -> None:
+        self.states, self.work = self.states[:, :, rows:], self.work[:, rows:]
+
+
+def _add_8(out: Hashes, lane: npt.NDArray[np.uint64]) -> None:
+    mixed = lane * _P2
+    _rotate(mixed, 31)
+    mixed *= _P1
+    out ^= mixed
+    _rotate(out, 27)
+    out *= _P1
+    out += _P4
+
+
+def _add_4(out: Hashes, lane: npt.NDArray[np.uint32]) -> None:
+    out ^= lane.astype(np.uint64) * _P1
+    _rotate(out, 23)
+    out *= _P2
+    out += _P3
+
+
+def _add_1(out: Hashes, lane: npt.NDArray[np.uint8]) -> None:
+    out ^= lane.astype(np.uint64) * _P5
+    _rotate(out, 11)
+    out *= _P1
+
+
+_ADD: dict[str, Callable[[Hashes, npt.NDArray[Any]], None]] = {"<u8": _add_8, "<u4": _add_4, "u1": _add_1}
+
+
+def _avalanche(out: Hashes) -> None:
+    for shift, prime in ((33, _P2), (29, _P3), (32, None)):
+        out ^= out >> _SHIFT[shift]
+        if prime is not None:
+            out *= prime
+
+
+def _rotate(words: Hashes, bits: int, work: Hashes | None = None) -> None:
+    high = np.right_shift(words, _SHIFT[64 - bits], out=work)
+    words <<= _SHIFT[bits]
+    words |= high
+
+
+def _rotated(words: Hashes, bits: int) -> Hashes:
+    copy = words.copy()
+    _rotate(copy, bits)
+    return copy
+
+
+# Java's hash: h = 31 * h + unit
+
+
+def _java_hash(offsets: Rows, units: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    """Sums of unit * 31 ** (units after it), by running sums of unit / 31 ** (units before).
+
+    31 is odd, so it has an inverse modulo 2 ** 32 and the division is exact.
+    """
+    powers, inverses = _powers_of_31(max(10, len(units).bit_length()))
+    sums = np.zeros(len(units) + 1, np.uint32)
+    np.cumsum(units * inverses[: len(units)], out=sums[1:], dtype=np.uint32)
+    lasts = np.maximum(offsets[1:] - 1, 0)
+    return ((sums[offsets[1:]] - sums[offsets[:-1]]) * powers[lasts]).view(np.int32)
+
+
+@lru_cache(maxsize=1)
+def _powers_of_31(bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The first 2 ** bits powers of 31 and of its inverse, modulo 2 ** 32."""
+    factors = np.ones((2, 1 << bits), np.uint32)
+    factors[:, 1:] = [[31], [pow(31, -1, 1 << 32)]]
+    powers, inverses = np.cumprod(factors, axis=1, dtype=np.uint32)
+    return powers, inverses
+
+
+def _utf16_units(offsets: Offsets, data: Bytes) -> tuple[Rows, npt.NDArray[np.uint32]]:
+    """(offsets in units, units) of UTF-8 text; every byte below 0x80 is its own unit."""
+    starts = offsets.astype(np.int64) - int(offsets[0])
+    text = data[offsets[0] : offsets[-1]]
+    if not (text & 0x80).any():
+        return starts, text.astype(np.uint32)
+    units = np.frombuffer(text.tobytes().decode().encode("utf-16-le"), "<u2")
+    made = np.zeros(len(text) + 1, np.int64)  # units begun before each byte
+    np.cumsum(((text & 0xC0) != 0x80) + (text >= 0xF0).astype(np.int64), out=made[1:])
+    return made[starts], units.astype(np.uint32)

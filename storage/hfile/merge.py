@@ -1,0 +1,95 @@
+"""Merge sorted streams of entries, newest stream first: one entry a key comes out.
+
+The k-way merge works in columns. Each round takes from every stream the entries up to the
+smallest of the streams' last keys, sorts them together (stably, the newest stream first)
+and keeps the first of each key. No stream is read further than its current batch, so memory
+is bounded by one batch a stream, not by the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage.ordering import same_as_previous, sort_order
+
+__all__ = ["merge_newest_first"]
+
+Merged = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
+
+
+def merge_newest_first(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[Merged]:
+    """(keys, values, number of the stream that won) for batches with columns key and value.
+
+    Every stream ascends by key in unsigned byte order; of equal keys the one from the first
+    stream is kept, and within a stream the first.
+    """
+    cursors = [_Cursor(number, iter(stream)) for number, stream in enumerate(streams)]
+    cursors = [cursor for cursor in cursors if cursor.fill()]
+    while cursors:
+        bound = min(cursor.last_key for cursor in cursors)
+        yield _first_of_each_key([cursor.take(bound) for cursor in cursors])
+        cursors = [cursor for cursor in cursors if cursor.fill()]
+
+
+class _Cursor:
+    """A stream and what is left of its current batch."""
+
+    def __init__(self, number: int, stream: Iterator[pa.RecordBatch]) -> None:
+        self._number = number
+        self._stream = stream
+        self._keys = pa.array([], pa.binary())
+        self._values = pa.array([], pa.binary())
+        self.last_key = b""
+
+    def fill(self) -> bool:
+        """Have at least one entry; False where the stream is at its end."""
+        while not len(self._keys):
+            batch = next(self._stream, None)
+            if batch is None:
+                return False
+            self._keys, self._values = batch["key"], batch["value"]
+        self.last_key = self._keys[-1].as_py()
+        return True
+
+    def take(self, bound: bytes) -> tuple[pa.Array, pa.Array, int]:
+        """Entries with key <= bound, removed from the stream."""
+        count = len(self._keys) if self.last_key <= bound else _upper(self._keys, bound)
+        keys, values = self._keys[:count], self._values[:count]
+        self._keys, self._values = self._keys[count:], self._values[count:]
+        return keys, values, self._number
+
+
+def _upper(keys: pa.Array, bound: bytes) -> int:
+    """How many of the sorted keys are <= bound, by bisection."""
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle].as_py() <= bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:
+    keys = pa.concat_arrays([part[0] for part in parts])
+    values = pa.concat_arrays([part[1] for part in parts])
+    sources = np.repeat(
+        np.array([part[2] for part in parts], dtype=np.int32), [len(part[0]) for part in parts]
+    )
+    if sum(len(part[0]) > 0 for part in parts) > 1:
+        order = sort_order(keys)
+        keys, values, sources = (
+            keys.take(pa.array(order)),
+            values.take(pa.array(order)),
+            sources[order],
+        )
+    first = ~same_as_previous(keys)
+    if first.all():
+        return keys, values, sources
+    kept = pa.array(first)
+    return keys.filter(kept), values.filter(kept), sources[first]

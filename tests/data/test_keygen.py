@@ -1,0 +1,265 @@
+"""Key text and partition paths."""
+
+from __future__ import annotations
+
+import decimal
+import pickle
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatable.data.keygen import DEFAULT_PARTITION, KeyGenerator, text
+from metatable.data.options import Options
+from metatable.storage.errors import UsageError
+
+MOMENT = datetime(2024, 3, 1, 1, 2, 3, 4)
+
+
+def generator(
+    key: Any, partition_by: Any = (), schema: pa.Schema | None = None, hive_style: bool = True
+) -> KeyGenerator:
+    names = schema.names if schema else ["a", "b", "c", "p", "q"]
+    options = {"hive_style": hive_style}
+    made = Options.create("t", names, key=key, partition_by=partition_by, options=options)
+    return KeyGenerator(made, schema)
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([True, False], pa.bool_(), ["true", "false"]),
+        ([-128, 7], pa.int8(), ["-128", "7"]),
+        ([2**63 - 1, -(2**63)], pa.int64(), ["9223372036854775807", "-9223372036854775808"]),
+        (["ä", "x,y:z"], pa.string(), ["ä", "x,y:z"]),
+        (["ä"], pa.large_string(), ["ä"]),
+        (["ä"], pa.string_view(), ["ä"]),
+        (["ä", "b"], pa.dictionary(pa.int8(), pa.string()), ["ä", "b"]),
+        ([date(2024, 3, 1), date(1, 1, 1)], pa.date32(), ["2024-03-01", "0001-01-01"]),
+        ([date(2024, 3, 1)], pa.date64(), ["2024-03-01"]),
+        ([MOMENT], pa.timestamp("us"), ["1709254923000004"]),
+        ([MOMENT], pa.timestamp("us", "America/New_York"), ["1709254923000004"]),
+        ([datetime(1969, 12, 31, 23, 59, 59)], pa.timestamp("ms"), ["-1000000"]),
+        ([MOMENT], pa.timestamp("ns"), ["1709254923000004"]),
+        ([b"\x00\xffa", b""], pa.binary(), ["00ff61", ""]),
+        ([b"\x00\xff"], pa.binary(2), ["00ff"]),
+        ([b"\x0a"], pa.large_binary(), ["0a"]),
+        ([Decimal("12.50"), Decimal("-0.05")], pa.decimal128(5, 2), ["12.50", "-0.05"]),
+        ([Decimal("1E-10")], pa.decimal128(38, 10), ["0.0000000001"]),
+        ([Decimal(-7)], pa.decimal128(3, 0), ["-7"]),
+    ],
+)
+def test_text_of_each_type(values: list[Any], kind: pa.DataType, expected: list[str]) -> None:
+    if pa.types.is_timestamp(kind) and kind.tz:
+        values = [value.replace(tzinfo=UTC) for value in values]
+    column = pa.array([values[0], None, *values], kind)
+    assert text(column).to_pylist() == [expected[0], None, *expected]
+    assert text(column.slice(1)).to_pylist() == [None, *expected]
+    assert text(column).type == pa.string()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 20), st.lists(st.integers(-(10**20) + 1, 10**20 - 1)))
+def test_decimals_are_plain_with_every_digit_of_their_scale(
+    scale: int, unscaled: list[int]
+) -> None:
+    with decimal.localcontext(prec=60):
+        values = [Decimal(number).scaleb(-scale) for number in unscaled]
+    column = pa.array([None, *values], pa.decimal128(38, scale)).slice(1)
+    assert text(column).to_pylist() == [f"{value:.{scale}f}" for value in values]
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.binary(max_size=9)), st.integers(0, 3))
+def test_hex_is_that_of_python(values: list[bytes | None], start: int) -> None:
+    found = text(pa.array(values, pa.binary()).slice(start)).to_pylist()
+    assert found == [None if value is None else value.hex() for value in values[start:]]
+
+
+@settings(deadline=None)
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)))
+def test_zones_do_not_change_the_text_of_an_instant(moment: datetime) -> None:
+    zoned = moment.replace(tzinfo=timezone(timedelta(hours=5)))
+    column = pa.array([zoned], pa.timestamp("us", "Asia/Kolkata"))
+    expected = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert text(column).to_pylist() == [str(expected)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.float64(),
+        pa.float32(),
+        pa.time64("us"),
+        pa.list_(pa.int64()),
+        pa.null(),
+        pa.duration("s"),
+    ],
+)
+def test_types_without_a_text_are_refused_when_the_table_is_made(kind: pa.DataType) -> None:
+    schema = pa.schema([("a", kind), ("p", kind)])
+    with pytest.raises(UsageError, match="type makes no key: column='a'"):
+        generator("a", (), schema)
+
+
+def test_nanoseconds_between_microseconds_are_refused() -> None:
+    column = pa.array([1001], pa.timestamp("ns"))
+    with pytest.raises(UsageError, match="not a whole number of microseconds: column='a'"):
+        text(column, "a")
+
+
+def test_key_of_one_column_is_its_text() -> None:
+    made = generator("a").record_keys(batch(a=[3, 1], b=["x", "y"]))
+    assert made.to_pylist() == ["3", "1"]
+    assert made.type == pa.string()
+
+
+def test_key_of_several_columns_names_them_in_the_order_of_the_options() -> None:
+    made = generator(("b", "a")).record_keys(batch(a=[3, 1], b=["x", "y"]))
+    assert made.to_pylist() == ["b:x,a:3", "b:y,a:1"]
+
+
+def test_keys_of_a_table_are_those_of_its_batches() -> None:
+    table = pa.concat_tables([pa.table({"a": [1, 2]}), pa.table({"a": [3]})])
+    assert generator("a").record_keys(table).to_pylist() == ["1", "2", "3"]
+
+
+def test_missing_keys_are_refused_with_the_first_five_rows() -> None:
+    rows = batch(a=[None if row % 2 else row for row in range(20)], b=["x"] * 20)
+    with pytest.raises(UsageError, match=r"key is null or empty") as raised:
+        generator(("a", "b")).record_keys(rows)
+    assert raised.value.facts["column"] == "a"
+    assert raised.value.facts["rows"] == [1, 3, 5, 7, 9]
+    assert raised.value.facts["found"][0] == {"a": None, "b": "x"}
+
+
+def test_empty_text_is_no_key() -> None:
+    with pytest.raises(UsageError, match=r"column='a' rows=\[1\]"):
+        generator("a").record_keys(batch(a=["x", ""]))
+    with pytest.raises(UsageError, match=r"column='a' rows=\[0\]"):
+        generator("a").record_keys(batch(a=[b""]))
+
+
+def test_a_missing_key_column_is_named() -> None:
+    with pytest.raises(UsageError, match="key column is missing: column='b'"):
+        generator(("a", "b")).record_keys(batch(a=[1]))
+
+
+def test_values_that_look_like_the_next_part_are_refused() -> None:
+    with pytest.raises(UsageError, match="could be taken for the next part.*found=.'1,b:2'"):
+        generator(("a", "b")).record_keys(batch(a=["1", "1,b:2"], b=["x", "x"]))
+    last = generator(("a", "b")).record_keys(batch(a=["1,a:2"], b=["2,b:3"]))
+    assert last.to_pylist() == ["a:1,a:2,b:2,b:3"]
+
+
+PART = st.text("ab,:", max_size=7).filter(bool)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(PART, PART, PART), unique=True))
+def test_different_composite_keys_that_are_accepted_have_different_texts(
+    keys: list[tuple[str, str, str]],
+) -> None:
+    made = generator(("a", "b", "c"))
+    texts = []
+    for a, b, c in keys:
+        try:
+            texts.append(made.record_keys(batch(a=[a], b=[b], c=[c]))[0].as_py())
+        except UsageError:
+            continue
+    assert len(set(texts)) == len(texts)
+
+
+def test_unpartitioned_tables_have_one_path() -> None:
+    assert generator("a").partition_paths(batch(a=[1, 2])).to_pylist() == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("hive_style", "expected"),
+    [
+        (True, ["p=sf/q=2024-03-01", "p=ny/q=2024-03-01"]),
+        (False, ["sf/2024-03-01", "ny/2024-03-01"]),
+    ],
+)
+def test_partition_path_joins_the_columns(hive_style: bool, expected: list[str]) -> None:
+    rows = batch(p=["sf", "ny", "sf"], q=[date(2024, 3, 1)] * 3)
+    made = generator("a", ("p", "q"), hive_style=hive_style).partition_paths(rows)
+    assert made.to_pylist() == [*expected, expected[0]]
+    assert made.type == pa.string()
+
+
+def test_null_and_empty_partition_values_share_the_default_partition() -> None:
+    found = generator("a", "p").partition_paths(batch(p=["x", None, ""])).to_pylist()
+    assert found == ["p=x", f"p={DEFAULT_PARTITION}", f"p={DEFAULT_PARTITION}"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a/b",
+        "..",
+        ".",
+        "a\x00b",
+        "a\nb",
+        "a:b",
+        "50%",
+        "a*b",
+        "a\\b",
+        "what?",
+        "a#b",
+        DEFAULT_PARTITION,
+    ],
+)
+def test_values_that_would_break_a_path_are_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="not a partition value: column='p'"):
+        generator("a", "p").partition_paths(batch(p=["fine", value]))
+
+
+@pytest.mark.parametrize("value", ["it's", "a b", "a=b", "São Paulo", "a..b", "a&b", "_x", ".x"])
+def test_values_that_only_look_strange_are_kept(value: str) -> None:
+    assert generator("a", "p").partition_paths(batch(p=[value])).to_pylist() == [f"p={value}"]
+
+
+def test_values_longer_than_a_folder_name_are_refused() -> None:
+    fits, too_long = "ä" * 126, "ä" * 127  # "p=" goes before
+    made = generator("a", "p")
+    assert made.partition_paths(batch(p=[fits])).to_pylist() == [f"p={fits}"]
+    with pytest.raises(UsageError, match="too long"):
+        made.partition_paths(batch(p=[too_long]))
+
+
+def test_names_that_readers_pass_over_are_refused_only_at_the_top_and_without_hive_style() -> None:
+    rows = batch(p=["metadata"], q=["x"])
+    assert generator("a", "p").partition_paths(rows).to_pylist() == ["p=metadata"]
+    plain = generator("a", ("q", "p"), hive_style=False)
+    assert plain.partition_paths(rows).to_pylist() == ["x/metadata"]
+    with pytest.raises(UsageError, match="not a partition value"):
+        generator("a", "p", hive_style=False).partition_paths(rows)
+
+
+def test_binary_makes_no_partition() -> None:
+    schema = pa.schema([("a", pa.binary()), ("p", pa.binary())])
+    with pytest.raises(UsageError, match="type makes no partition: column='p'"):
+        generator("a", "p", schema)
+
+
+def test_paths_of_no_rows_are_empty_and_text() -> None:
+    schema = pa.schema([("a", pa.string()), ("p", pa.int32()), ("q", pa.date32())])
+    empty = pa.RecordBatch.from_pylist([], schema)
+    made = generator("a", ("p", "q"), schema)
+    assert made.partition_paths(empty).equals(pa.array([], pa.string()))
+    assert made.record_keys(empty).equals(pa.array([], pa.string()))
+
+
+def test_generator_pickles_and_names_each_column_once() -> None:
+    made = pickle.loads(pickle.dumps(generator(("a", "b"), ("b", "p"))))
+    assert made.columns == ("a", "b", "p")
+    assert made.record_keys(batch(a=[1], b=[2], p=[3])).to_pylist() == ["a:1,b:2"]

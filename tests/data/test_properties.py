@@ -1,0 +1,151 @@
+"""hoodie.properties: ours, and those of real tables."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatable.data.options import Options
+from metatable.data.properties import TableProperties
+from metatable.storage.errors import CorruptError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("val", pa.int64())])
+
+
+def made(**given_: object) -> TableProperties:
+    options = Options.create("trips", SCHEMA.names, **({"key": "id"} | given_))  # type: ignore[arg-type]
+    return TableProperties.of(options, SCHEMA)
+
+
+def test_properties_of_a_partitioned_table_say_what_every_reader_needs() -> None:
+    values = dict(made(partition_by="city", ordering="val").values)
+    schema = json.loads(values.pop("hoodie.table.create.schema"))
+    assert schema["name"] == "trips_record"
+    assert values == {
+        "hoodie.table.name": "trips",
+        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.table.version": "6",
+        "hoodie.timeline.layout.version": "1",
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.partition.fields": "city",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.database.name": "default",
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.table.base.file.format": "PARQUET",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.table.precombine.field": "val",
+        "hoodie.table.checksum": "2200697520",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "partition_by", "generator"),
+    [
+        ("id", (), "NonpartitionedKeyGenerator"),
+        (("id", "val"), (), "NonpartitionedKeyGenerator"),
+        ("id", "city", "SimpleKeyGenerator"),
+        (("id", "val"), "city", "ComplexKeyGenerator"),
+        ("id", ("city", "val"), "ComplexKeyGenerator"),
+    ],
+)
+def test_key_generator_follows_from_the_columns(
+    key: str, partition_by: str, generator: str
+) -> None:
+    values = made(key=key, partition_by=partition_by).values
+    assert values["hoodie.table.keygenerator.class"].endswith(f".{generator}")
+    assert ("hoodie.table.partition.fields" in values) == bool(partition_by)
+
+
+def test_every_line_is_read_by_the_plainest_parser() -> None:
+    first, *lines = made(partition_by="city").encode().decode().splitlines()
+    assert first.startswith("#Properties saved on ")
+    assert all(line.count("=") == 1 for line in lines)
+
+
+def test_properties_come_back_as_they_were() -> None:
+    properties = made(partition_by="city", ordering="val")
+    assert TableProperties.decode(properties.encode()) == properties
+    assert (properties.version, properties.layout, properties.metadata_partitions) == (6, 1, ())
+
+
+def test_time_of_saving_is_the_first_line() -> None:
+    raw = made().encode(datetime(2026, 11, 20, 11, 41, 50, tzinfo=UTC))
+    assert raw.startswith(
+        b"#Properties saved on 2026-11-20T11:41:50+00:00\nhoodie.table.name=trips\n"
+    )
+
+
+VALUES = st.text(
+    st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n"), max_size=20
+)
+
+
+@settings(deadline=None)
+@given(VALUES.map(str.strip))
+def test_any_value_survives_escaping(value: str) -> None:
+    properties = TableProperties({"k": value})
+    assert TableProperties.decode(properties.encode()) == properties
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("a=b", "a", "b"),
+        ("  a = b ", "a", "b"),
+        ("a\\:b=c", "a:b", "c"),
+        ("a=b:c=d", "a", "b:c=d"),
+        ("a\\=b=c", "a=b", "c"),
+        ("a:b", "a", "b"),
+        ("a b", "a", "b"),
+        ("a=\\u00e9\\t", "a", "é\t"),
+        ("a=b\\\r\n   c", "a", "bc"),
+        ("a=b\\\\\nx=y", "a", "b\\"),
+        ("a", "a", ""),
+        ("! no\n\n# no\na=b", "a", "b"),
+    ],
+)
+def test_java_forms_are_understood(line: str, key: str, value: str) -> None:
+    assert TableProperties.decode(line.encode()).values[key] == value
+
+
+def test_a_wrong_checksum_is_damage() -> None:
+    raw = made().encode().replace(b"checksum=2200697520", b"checksum=7")
+    with pytest.raises(CorruptError, match="checksum mismatch.*expected='2200697520' found='7'"):
+        TableProperties.decode(raw, ".hoodie/hoodie.properties")
+
+
+def test_bytes_that_are_no_text_are_damage() -> None:
+    with pytest.raises(CorruptError, match="not a properties file"):
+        TableProperties.decode(b"\xff\xfe=")
+
+
+def test_hudi_metadata_partitions_and_versions_are_seen() -> None:
+    raw = b"hoodie.table.version=9\nhoodie.table.metadata.partitions=files, column_stats,\n"
+    read = TableProperties.decode(raw)
+    assert (read.version, read.layout) == (9, 0)
+    assert read.metadata_partitions == ("files", "column_stats")
+    assert TableProperties.decode(b"hoodie.table.version=six").version == 0
+
+
+def test_properties_of_real_tables_have_our_checksum_and_survive(interop: Path) -> None:
+    seen = set()
+    for archive in sorted(interop.glob("hudi*/*.zip")):
+        with zipfile.ZipFile(archive) as opened:
+            for name in opened.namelist():
+                if name.endswith("/.hoodie/hoodie.properties") and "MACOSX" not in name:
+                    read = TableProperties.decode(opened.read(name), name)
+                    assert TableProperties.decode(read.encode()) == read
+                    assert "hoodie.table.checksum" in read.values
+                    seen.add(read.version)
+    assert seen == {6, 8, 9}

@@ -1,0 +1,179 @@
+"""SparkEngine keeps the laws of an engine, and what it promises of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.store import Store
+from tests.engine_contract import NUMBERS, EngineContract, as_set, count_rows, plus, same
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from metatable.spark.engine import SparkEngine
+
+PLUS = pa.schema({"plus": pa.int64()})
+SIZES = pa.schema({"rows": pa.list_(pa.int64())})
+MICROS = pa.schema({"micros": pa.int64()})
+
+
+class TestSparkEngine(EngineContract):
+    @pytest.fixture
+    def engine(self, spark: Any) -> SparkEngine:
+        return SparkEngine(spark)
+
+    def spread(self, engine: SparkEngine, table: pa.Table, parts: int = 3) -> Any:
+        frame = engine.session.createDataFrame(table)
+        return engine.rows(frame.repartition(parts) if table.num_rows else frame)
+
+
+@pytest.fixture
+def engine(spark: Any) -> SparkEngine:
+    return SparkEngine(spark)
+
+
+def tell_sizes(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    sizes = [batch.num_rows for batch in batches]
+    yield pa.record_batch({"rows": [sizes]}, schema=SIZES)
+
+
+def fail_once(
+    mark: str, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Counts, yields, and then fails the first time that it is called at all."""
+    yield from count_rows(batches, counters)
+    if not Path(mark).exists():
+        Path(mark).touch()
+        raise RuntimeError("lost executor")
+
+
+def leave_a_file(
+    place: Store, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    total = sum(batch.num_rows for batch in batches)
+    place.counting(counters).create("left/behind", str(total).encode())
+    yield pa.record_batch([pa.array([total])], schema=NUMBERS)
+
+
+def tell_micros(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([batch["at"].cast(pa.int64())], schema=MICROS)
+
+
+def numbers(engine: SparkEngine, count: int, parts: int = 1) -> Any:
+    return engine.session.range(0, count, numPartitions=parts).withColumnRenamed("id", "n")
+
+
+def jobs_so_far(engine: SparkEngine) -> int:
+    return len(engine.session.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def test_lazy_steps_start_no_job(engine: SparkEngine) -> None:
+    before = jobs_so_far(engine)
+    rows = engine.extend(numbers(engine, 10), ["n"], partial(plus, 1), PLUS)
+    sent = engine.exchange(rows.withColumn("to", F.lit(1)), "to", 3)
+    matches = engine.map(sent, ["n"], same, NUMBERS)
+    engine.select(engine.attach(sent, matches, ["n"]), ["n", "plus"])
+    assert jobs_so_far(engine) == before
+    engine.run(sent, count_rows, NUMBERS)
+    assert jobs_so_far(engine) > before
+
+
+def test_extend_and_attach_leave_columns_in_the_jvm_that_python_could_not_take(
+    engine: SparkEngine,
+) -> None:
+    rows = numbers(engine, 3).withColumn("span", F.expr("make_interval(0, 1, 0, cast(n as int))"))
+    longer = engine.extend(rows, ["n"], partial(plus, 1), PLUS)
+    matches = engine.map(rows, ["n"], same, NUMBERS)
+    matches = engine.extend(matches, ["n"], partial(plus, 10), PLUS)
+    matches = matches.withColumnRenamed("plus", "ten")
+    got = engine.attach(longer, matches, ["n"]).withColumn("span", F.col("span").cast("string"))
+    assert as_set(engine.to_table(got))[2] == (2, "1 months 2 days", 3, 12)
+
+
+def test_a_filter_on_an_answer_does_not_ask_twice(engine: SparkEngine) -> None:
+    longer = engine.extend(numbers(engine, 9), ["n"], partial(plus, 1), PLUS)
+    plan = longer.where("plus > 5")._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("ArrowEvalPython") == 1
+
+
+def test_partition_p_is_task_p(engine: SparkEngine) -> None:
+    rows = numbers(engine, 60).withColumn("to", F.expr("cast(n % 6 as int)"))
+    sent = engine.exchange(rows, "to", 7).withColumn("task", F.spark_partition_id())
+    assert sent.where("task != to").count() == 0
+
+
+def test_small_batches_are_joined_up_for_a_task(engine: SparkEngine) -> None:
+    told = engine.run(numbers(engine, 120_000), tell_sizes, SIZES)
+    assert told["rows"].to_pylist() == [[50_000, 50_000, 20_000]]
+
+
+def test_a_task_that_was_tried_again_counts_once(engine: SparkEngine, tmp_path: Path) -> None:
+    task = partial(fail_once, str(tmp_path / "mark"))
+    told = engine.run(numbers(engine, 30), task, NUMBERS)
+    assert (tmp_path / "mark").exists()
+    assert told["n"].to_pylist() == [30]
+    assert engine.counters == {"rows": 30, "tasks": 1}
+
+
+def test_workers_and_driver_share_the_scratch(engine: SparkEngine, table_uri: str) -> None:
+    scratch = engine.scratch(Store(table_uri))
+    told = engine.run(numbers(engine, 5), partial(leave_a_file, scratch), NUMBERS)
+    assert told["n"].to_pylist() == [5]
+    assert scratch.fetch("left/behind") == b"5"
+    assert engine.counters["store.writes"] == 1
+    assert pickle.loads(pickle.dumps(scratch)).uri == scratch.uri
+    assert engine.scratch(Store(table_uri)).uri == scratch.uri
+    assert SparkEngine(engine.session).scratch(Store(table_uri)).uri != scratch.uri
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_instants_are_the_same_in_every_session_zone(engine: SparkEngine, zone: str) -> None:
+    before = engine.session.conf.get("spark.sql.session.timeZone")
+    engine.session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        at = pa.array([datetime(2024, 7, 1, 12, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+        rows = engine.session.createDataFrame(pa.table({"at": at}))
+        told = engine.map(rows, ["at"], tell_micros, MICROS)
+        assert engine.run(told, same, MICROS)["micros"].to_pylist() == at.cast("int64").to_pylist()
+        schema = pa.schema({"at": at.type})
+        assert engine.run(rows, same, schema).equals(pa.table({"at": at}, schema=schema))
+    finally:
+        engine.session.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_slots_are_the_cores_of_the_session(engine: SparkEngine) -> None:
+    assert engine.slots == engine.session.sparkContext.defaultParallelism
+
+
+def test_a_stream_and_a_double_column_are_refused(engine: SparkEngine) -> None:
+    stream = engine.session.readStream.format("rate").load()
+    with pytest.raises(UsageError, match="no end"):
+        engine.rows(stream)
+    with pytest.raises(UsageError, match="there twice: found=\\['n'\\]"):
+        engine.rows(numbers(engine, 1).select("n", "n"))
+
+
+def test_a_type_that_spark_lacks_is_refused_before_anything_runs(engine: SparkEngine) -> None:
+    schema = pa.schema({"n": pa.uint64()})
+    with pytest.raises(UsageError, match="Spark has no such type: column='n' found='uint64'"):
+        engine.map(numbers(engine, 1), ["n"], same, schema)
+
+
+def test_receipts_come_in_the_order_of_the_partitions(engine: SparkEngine) -> None:
+    rows = numbers(engine, 40).withColumn("to", F.expr("cast(3 - n % 4 as int)"))
+    sent = engine.select(engine.exchange(rows, "to", 4), ["n"])
+    told = engine.run(sent, same, NUMBERS)
+    assert pc.bit_wise_and(told["n"], 3).to_pylist() == [3] * 10 + [2] * 10 + [1] * 10 + [0] * 10

@@ -1,0 +1,63 @@
+"""Small HFiles for tests, and cold readers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from metatable.storage import cache
+from metatable.storage.counters import Counters
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.writer import HFileWriter, WrittenHFile
+from metatable.storage.store import Store
+
+Entries = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
+
+
+def binary(values: Iterable[bytes | None]) -> pa.Array:
+    return pa.array(list(values), pa.binary())
+
+
+def folder(path: Path) -> Store:
+    return Store(path, {"durable": "false"})
+
+
+def write(
+    store: Store,
+    path: str,
+    entries: Entries,
+    *,
+    codec: Codec = Codec.GZ,
+    block_size_bytes: int = 65536,
+    unique: bool = True,
+    meta: Mapping[str, bytes] | None = None,
+    facts: Mapping[str, bytes] | None = None,
+) -> WrittenHFile:
+    pairs = sorted(entries.items()) if isinstance(entries, Mapping) else list(entries)
+    writer = HFileWriter(
+        store, path, codec=codec, block_size_bytes=block_size_bytes, unique=unique
+    )
+    with writer as file:
+        file.add(binary(key for key, _ in pairs), binary(value for _, value in pairs))
+        for name, body in (meta or {}).items():
+            file.add_meta(name, body)
+        for name, value in (facts or {}).items():
+            file.add_file_info(name, value)
+    return writer.written
+
+
+def cold(store: Store, path: str, size_bytes: int | None = None) -> HFileReader:
+    """A reader that finds nothing in the process's cache, with counters of its own."""
+    cache.shared.clear()
+    return HFileReader.open(store.counting(Counters()), path, size_bytes)
+
+
+def entries_of(reader: HFileReader, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
+    return [
+        pair
+        for batch in reader.scan(first)
+        for pair in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    ]
