@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -100,9 +101,7 @@ def _check_batches(
     snapshot = snapshot.counting(counters)
     for one in (row for batch in batches for row in batch.to_pylist()):
         file = DataFile.decode(one["path"], one["size"])
-        rows = [
-            {"code": f.code, "where": f.where, "detail": f.detail} for f in _check(snapshot, file)
-        ]
+        rows: list[dict[str, Any]] = [asdict(found) for found in _check(snapshot, file)]
         try:
             keys, paths = _identity(snapshot, file)
             texts = keys if snapshot.options.is_global else _joined(paths, keys)

@@ -7,7 +7,7 @@ metadata partitions, which every commit fills. One class an index; `register` na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,13 +18,16 @@ from metatable.data.options import Options
 from metatable.engine.protocol import Engine
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 
 __all__ = [
+    "FOUND",
     "LOCATION",
     "LOCATION_COLUMN",
     "LOCATION_FIELD",
     "Index",
+    "count_found",
     "create_index",
     "locations",
     "register",
@@ -95,3 +98,13 @@ def locations(
     ]
     last = pa.nulls(len(places), pa.int64()) if positions is None else positions
     return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))
+
+
+FOUND = pa.schema([pa.field("keys", pa.int64()), pa.field("found", pa.int64())])
+
+
+def count_found(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Task: how many rows there are, and how many have a location."""
+    for batch in batches:
+        found = len(batch) - batch[LOCATION_COLUMN].null_count
+        yield pa.RecordBatch.from_pylist([{"keys": len(batch), "found": found}], schema=FOUND)

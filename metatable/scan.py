@@ -13,6 +13,7 @@ import pyarrow as pa
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
+from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import slices_of_table
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
@@ -42,8 +43,11 @@ class Scan:
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def count(self) -> int:
-        """How many rows there are."""
-        return sum(batch.num_rows for batch in Scan(self._snapshot, []).to_batches())
+        """How many rows there are, from the metadata; no data file is opened."""
+        counts = row_counts(self._snapshot, self.files())
+        if (counts < 0).any():
+            raise CorruptError("a live slice has no statistics", path=self._snapshot.store.uri)
+        return int(counts.sum())
 
     def _read(self, file: DataFile) -> pa.Table:
         store = self._snapshot.store
@@ -64,6 +68,8 @@ class Scan:
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     if columns is None:
         return schema
+    if not columns:
+        raise UsageError("a scan needs a column", expected=schema.names)
     every = {field.name: field for field in (*META_FIELDS, *schema)}
     for name in columns:
         if name not in every:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.service import execute
+from metatable.compaction.service import Service, execute
 from metatable.compaction.verify import verify
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
@@ -24,15 +26,16 @@ from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.key_texts import identity_columns
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import slices_of_table
 from metatable.metadata.manifest import Manifest, load_newest, load_version, put_hint
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.point_reads import read_keys
-from metatable.results import CommitInfo, Description, ServiceResult, WriteResult
+from metatable.results import CommitInfo, Description, Explain, ServiceResult, WriteResult
 from metatable.scan import Scan
+from metatable.storage.counters import Counters
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
@@ -47,6 +50,7 @@ from metatable.write import INSERT, UPSERT, write
 __all__ = ["Table", "create", "open_table"]
 
 Uri = str | os.PathLike[str]
+AnyEngine = TypeVar("AnyEngine", bound=Engine[Any])
 
 
 class Table:
@@ -59,6 +63,14 @@ class Table:
     @property
     def uri(self) -> str:
         return self._store.uri
+
+    @property
+    def counters(self) -> Counters:
+        """All that this object has cost so far; the cost of a step is `counters.since(before)`.
+
+        What a lazy Spark plan does later is not in it: `explain` runs it and counts.
+        """
+        return self._store.counters
 
     @property
     def version(self) -> int:
@@ -76,15 +88,15 @@ class Table:
 
     def insert(self, rows: Any) -> WriteResult:
         """Add rows. Raises UsageError where a key exists, ConflictError after lost races."""
-        return write(self._store, _engine(rows), rows, INSERT)
+        return self._write(rows, INSERT)
 
     def upsert(self, rows: Any) -> WriteResult:
         """Add rows, or replace those of the same keys."""
-        return write(self._store, _engine(rows), rows, UPSERT)
+        return self._write(rows, UPSERT)
 
     def delete(self, keys: Any) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""
-        return write(self._store, _engine(keys), keys, DELETE)
+        return self._write(keys, DELETE)
 
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds each key, null for none.
@@ -92,12 +104,18 @@ class Table:
         An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
         on the version it was made on.
         """
-        engine = _engine(rows)
-        snapshot = self._snapshot(version).counting(engine.counters)
-        adopted = engine.rows(rows)
-        identity_columns(snapshot.options, engine.schema(adopted).names)
-        tagged = create_index(snapshot.options).tag(engine, adopted, snapshot)
-        return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
+        with self._counted(_engine(rows)) as engine:
+            tagged = self._tagged(engine, rows, version)
+            return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
+
+    def explain(self, rows: Any, version: int | None = None) -> Explain:
+        """Run `tag_locations` for what it finds and costs, and keep nothing else of it."""
+        began = time.perf_counter()
+        with self._counted(_engine(rows)) as engine:
+            found = engine.select(self._tagged(engine, rows, version), [LOCATION_COLUMN])
+            counts = engine.run(found, count_found, FOUND)
+        keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
+        return Explain(keys, hits, time.perf_counter() - began, dict(engine.counters))
 
     def filter_exists(self, rows: Any) -> Any:
         """The rows whose key is in the table (Arrow only in this version)."""
@@ -106,8 +124,9 @@ class Table:
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys; reads only the files that hold them."""
-        engine = LocalEngine()
-        return read_keys(engine, self._snapshot(None).counting(engine.counters), keys, columns)
+        with self._counted(LocalEngine()) as engine:
+            snapshot = self._snapshot(None).counting(engine.counters)
+            return read_keys(engine, snapshot, keys, columns)
 
     def scan(self, columns: Sequence[str] | None = None, version: int | None = None) -> Scan:
         """The rows of a version, the newest by default."""
@@ -121,16 +140,16 @@ class Table:
         buckets: Sequence[int] | None = None,
     ) -> ServiceResult:
         """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer."""
-        return execute(self._store, LocalEngine(), Compact(major, partitions, buckets))
+        return self._execute(Compact(major, partitions, buckets))
 
     def rollback(self) -> ServiceResult:
         """Undo the last data commit, and the services that came after it."""
-        return execute(self._store, LocalEngine(), Rollback())
+        return self._execute(Rollback())
 
     def verify(self) -> ServiceResult:
         """Read the data and hold the index against it, both ways. Findings are data."""
-        engine = LocalEngine()
-        return verify(engine, self._snapshot(None).counting(engine.counters))
+        with self._counted(LocalEngine()) as engine:
+            return verify(engine, self._snapshot(None).counting(engine.counters))
 
     def history(self) -> list[CommitInfo]:
         """Every version, newest first."""
@@ -144,6 +163,28 @@ class Table:
     def describe(self) -> Description:
         """What the table is, and how much there is of it."""
         return _describe(self._snapshot(None))
+
+    def _write(self, rows: Any, operation: str) -> WriteResult:
+        with self._counted(_engine(rows)) as engine:
+            return write(self._store, engine, rows, operation)
+
+    def _execute(self, service: Service) -> ServiceResult:
+        with self._counted(LocalEngine()) as engine:
+            return execute(self._store, engine, service)
+
+    def _tagged(self, engine: Engine[Any], rows: Any, version: int | None) -> Any:
+        snapshot = self._snapshot(version).counting(engine.counters)
+        adopted = engine.rows(rows)
+        identity_columns(snapshot.options, engine.schema(adopted).names)
+        return create_index(snapshot.options).tag(engine, adopted, snapshot)
+
+    @contextmanager
+    def _counted(self, engine: AnyEngine) -> Iterator[AnyEngine]:
+        """What the engine counts in this block is the table's cost too."""
+        try:
+            yield engine
+        finally:
+            self._store.counters.merge(engine.counters)
 
     def _newest(self) -> Manifest:
         newest = load_newest(self._store)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -249,7 +250,7 @@ def _bins_for(
     most = max(1, min(options.file_rows, int(options.file_bytes / width)))
     count = -(-left // most)
     borders = [left * number // count for number in range(count + 1)] if count else []
-    bins += [(None, hi - lo) for lo, hi in zip(borders, borders[1:], strict=False)]
+    bins += [(None, hi - lo) for lo, hi in pairwise(borders)]
     return bins
 
 

@@ -42,14 +42,14 @@ from metatable.index.protocol import LOCATION_COLUMN, Index
 from metatable.metadata.commit import Change
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, read_run
 from metatable.metadata.files import current_slices
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.manifest import HFileRef, load_newest
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
 from metatable.storage.counters import Counters
-from metatable.storage.errors import ConflictError, UsageError
+from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 from metatable.workload import DELETE, PROFILE, TASK_COLUMN, WritePlan, count_groups, route
@@ -68,8 +68,10 @@ FIRST_WAIT_SECONDS = 0.02
 def write(store: Store, engine: Engine[Any], data: Any, operation: str) -> WriteResult:
     """One data commit; again from `tag` when another writer was first."""
     began = time.perf_counter()
-    with Transaction.begin(store.counting(engine.counters)) as first:
-        options, schema = first.base.options, first.snapshot.schema
+    newest = load_newest(store.counting(engine.counters))
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    options, schema = newest.options, Snapshot(store, newest).schema
     rows = _prepared(engine, engine.rows(data), options, schema, operation)
     with engine.keep(rows) as rows:
         rows = _distinct(engine, rows, options, operation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -72,14 +74,15 @@ class PrefixIndex:
         self._shared = ends[0][:shared]
         self._numbers = _eight_bytes(keys, shared)
 
-    def place(self, bounds: pa.Array, side: str) -> npt.NDArray[np.int64]:
+    def place(self, bounds: pa.Array, side: Literal["left", "right"]) -> npt.NDArray[np.int64]:
         """Where each bound belongs among the keys: never too narrow for its side."""
         shared = len(self._shared)
         raw = bounds.cast(pa.binary())
         head = pc.binary_slice(raw, 0, shared)
         common = pa.scalar(self._shared, pa.binary())
         numbers = _eight_bytes(bounds, shared)
-        places = np.searchsorted(self._numbers, numbers, side=side).astype(np.int64)  # type: ignore[call-overload]
+        found = np.searchsorted(self._numbers, numbers, side=side)
+        places: npt.NDArray[np.int64] = found.astype(np.int64)
         below = pc.fill_null(pc.less(head, common), False).to_numpy(zero_copy_only=False)
         above = pc.fill_null(pc.greater(head, common), False).to_numpy(zero_copy_only=False)
         places[below], places[above] = 0, self._count

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +84,7 @@ def cut_ranges(
         return []
     count = min(partition.bucket_count, max(1, -(-total // target_bytes)))
     borders = [partition.bucket_count * number // count for number in range(count + 1)]
-    return list(zip(borders, borders[1:], strict=False))
+    return list(pairwise(borders))
 
 
 def build_hfile(

@@ -11,7 +11,7 @@ cache, so a task that sees many batches reads the manifest once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,14 +110,16 @@ class Snapshot:
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
         """All live entries (key, value) by key; streams, holding a few blocks a file."""
         refs = self.refs(partition.name)
-        streams = [
-            (_live_part(partition, ref, batch) for batch in self.reader(ref).scan()) for ref in refs
-        ]
+        streams = [self._stream(partition, ref) for ref in refs]
         live = (
             pa.RecordBatch.from_arrays([keys, values], schema=_PAIRS)
             for keys, values in _alive(partition, merge_newest_first(streams))
         )
         return pa.RecordBatchReader.from_batches(_PAIRS, live)
+
+    def _stream(self, partition: MetadataPartition, ref: HFileRef) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader(ref).scan():
+            yield _live_part(partition, ref, batch)
 
     def _ask(
         self, refs: Sequence[HFileRef], keys: pa.Array, buckets: npt.NDArray[np.int32]

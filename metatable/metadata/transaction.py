@@ -23,7 +23,7 @@ from metatable.metadata.commit import (
     settle,
     stage_commit,
 )
-from metatable.metadata.manifest import HOME, Manifest, TimelineStep, load_newest
+from metatable.metadata.manifest import Manifest, TimelineStep, load_newest
 from metatable.metadata.recovery import Lease, recover, sweep
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import ConflictError, CorruptError, StaleError, UpgradeError
@@ -53,20 +53,21 @@ class Transaction:
         if base is None:
             raise _no_table(store)
         base.check_writable()
-        return cls(store, _check_foreign(store, base))
+        return cls(store, _check_timeline(store, base))
 
     def start(self) -> str:
         """Take an instant: later than every one that the table has seen."""
         after = self.base.latest_instant or None
+        timeline = Timeline(self.store)
         while True:
             instant = next_instant(None, after)
             lease = Lease(self.store, instant, self.base.options.lease_seconds)
             if lease.claim():
-                break
+                if timeline.request(instant):
+                    break
+                lease.release()  # used before, by a clock ahead of ours
             after = instant
         self.instant, self._lease = instant, lease
-        timeline = Timeline(self.store)
-        timeline.request(instant)
         timeline.inflight(instant)
         return instant
 
@@ -144,30 +145,36 @@ def check_properties(store: Store) -> TableProperties:
     return properties
 
 
-def _check_foreign(store: Store, base: Manifest) -> Manifest:
-    """Refuse a table to which another writer has committed: our index would not know its rows."""
-    late = _completed_after(store, base.latest_instant)
-    if not late:
-        return base
-    again = load_newest(store) or base  # one of ours may have published meanwhile
-    settle(store, again)
-    late = [instant for instant in late if instant > again.latest_instant]
-    if late:
+def _check_timeline(store: Store, base: Manifest) -> Manifest:
+    """Hold Hudi's timeline against the newest version; returns the newest version.
+
+    A completed commit of a withdrawn instant was written by a late helper: it goes again. One
+    that no version knows was written by another engine: our index would not know its rows.
+    """
+    done = _completed(store)
+    foreign = [instant for instant in done if instant > base.latest_instant]
+    if foreign:
+        base = load_newest(store) or base  # one of ours may have published meanwhile
+        settle(store, base)
+        foreign = [instant for instant in foreign if instant > base.latest_instant]
+    if foreign:
         raise UpgradeError(
             "another writer has committed to this table, and the index does not hold its rows."
             " Create the table again from its rows",
-            instant=late[0],
-            newest_of_ours=again.latest_instant,
+            instant=foreign[0],
+            newest_of_ours=base.latest_instant,
         )
-    return again
+    for instant in sorted(done & set(base.withdrawn)):
+        Timeline(store).withdraw(instant, ("completed",))
+    return base
 
 
-def _completed_after(store: Store, instant: str) -> list[str]:
-    return [
+def _completed(store: Store) -> set[str]:
+    return {
         one.time
         for one in Timeline(store).load()
-        if one.state == "completed" and one.time > instant and one.action in _DATA_ACTIONS
-    ]
+        if one.state == "completed" and one.action in _DATA_ACTIONS
+    }
 
 
 _DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
@@ -175,8 +182,3 @@ _DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
 
 def _no_table(store: Store) -> CorruptError:
     return CorruptError("there is no table here", path=store.uri, expected=f"{PROPERTIES}")
-
-
-def has_manifest(store: Store) -> bool:
-    """Whether metatable made this table."""
-    return bool(store.list(f"{HOME}/manifest"))

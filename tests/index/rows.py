@@ -1,0 +1,80 @@
+"""Rows for index tests, and the answer that an index must give, by brute force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+import metatable
+from metatable.data.base_file import read_base_file
+from metatable.data.slices import DataFile
+from metatable.storage.store import Store
+
+CITIES = ["amsterdam", "berlin", "cairo"]
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("value", pa.int64()), ("note", pa.string())]
+)
+
+SMALL = {"file_rows": 20, "small_file_bytes": 0, "hfile_block_bytes": 256, "lease_seconds": 5}
+
+
+def rows(first: int, last: int, value: int = 0) -> pa.Table:
+    """Keys k000000…, cities in turn."""
+    numbers = range(first, last)
+    return pa.table(
+        {
+            "id": [f"k{number:06d}" for number in numbers],
+            "city": [CITIES[number % 3] for number in numbers],
+            "value": [value + number for number in numbers],
+            "note": [f"note {number}" for number in numbers],
+        },
+        schema=SCHEMA,
+    )
+
+
+def make(uri: str, index: str, scope: str, **options: Any) -> metatable.Table:
+    """An empty table for `rows`."""
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        options={**SMALL, "key_scope": scope, **options},
+        storage_options={"durable": "false"},
+    )
+
+
+def where(table: metatable.Table) -> dict[tuple[str, str], tuple[str, str, str, int]]:
+    """(record key, partition path) -> (partition path, file id, instant, position), by reading."""
+    store = Store(table.uri)
+    found = {}
+    wanted = pa.schema(
+        [("_hoodie_record_key", pa.string()), ("_hoodie_partition_path", pa.string())]
+    )
+    for file in table.scan().files():
+        held = read_base_file(store, DataFile.decode(file.path), wanted).to_pylist()
+        for place, row in enumerate(held):
+            identity = row["_hoodie_record_key"], row["_hoodie_partition_path"]
+            assert identity not in found
+            found[identity] = (file.partition_path, file.file_id, file.instant, place)
+    return found
+
+
+def expected_tags(
+    table: metatable.Table, asked: pa.Table, scope: str
+) -> list[tuple[str, str, str, int] | None]:
+    """What the index must say of each row of `asked`, row by row."""
+    held = where(table)
+    if scope == "global":
+        by_key = {key: place for (key, _), place in held.items()}
+        return [by_key.get(key) for key in asked["id"].to_pylist()]
+    pairs = zip(asked["id"].to_pylist(), asked["city"].to_pylist(), strict=True)
+    return [held.get((key, f"city={city}")) for key, city in pairs]
+
+
+def told_tags(tagged: pa.Table) -> list[tuple[str, str, str, int | None] | None]:
+    """The `_location` column as tuples."""
+    return [place and tuple(place.values()) for place in tagged["_location"].to_pylist()]

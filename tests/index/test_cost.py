@@ -1,0 +1,126 @@
+"""What a lookup and a commit cost, in counted reads and requests: pinned, for every table size."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import metatable
+from metatable.data.base_file import read_record_keys
+from metatable.data.slices import DataFile
+from metatable.engine.local import LocalEngine
+from metatable.index import create_index
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.cache import shared
+from metatable.storage.counters import Counters
+from metatable.storage.store import Store
+from metatable.write import UPSERT, write
+from tests.index.rows import make, rows
+
+UNPARTITIONED = pa.schema([("id", pa.string()), ("value", pa.int64())])
+
+
+def _tag_cost(table: metatable.Table, asked: pa.Table) -> Counters:
+    engine = LocalEngine(threads=1)
+    store = Store(table.uri, counters=engine.counters)
+    manifest = load_newest(store)
+    assert manifest is not None
+    snapshot = Snapshot(store, manifest)
+    tagged = create_index(manifest.options).tag(engine, engine.rows(asked), snapshot)
+    engine.to_table(tagged)
+    return engine.counters
+
+
+def _keys(first: int, last: int) -> pa.Table:
+    numbers = range(first, last)
+    return pa.table(
+        {"id": [f"2024-05-{n // 100:04d}-{n % 100:02d}" for n in numbers], "value": numbers},
+        schema=UNPARTITIONED,
+    )
+
+
+def test_time_ordered_keys_of_two_files_leave_two_files_and_read_two_key_columns(
+    table_uri: str,
+) -> None:
+    table = metatable.create(table_uri, UNPARTITIONED, key="id", options={"file_rows": 100})
+    table.insert(_keys(0, 5000))
+    files = sorted(table.scan().files(), key=lambda file: _held(table, file)[0].as_py())
+    assert len(files) == 50
+    keys = pa.concat_arrays([_held(table, files[12]), _held(table, files[33])])
+    cost = _tag_cost(table, pa.table({"id": keys}))
+    assert cost["tag.files"] == 50
+    assert cost["tag.files_after_ranges"] <= 2
+    assert cost["tag.files_opened"] == 2
+    assert cost["data.files_opened"] == 2
+    assert cost["tag.false_positives"] == 0
+
+
+def test_a_thousand_absent_keys_open_no_data_file(table_uri: str) -> None:
+    table = make(table_uri, "metadata_bloom", "partition")
+    table.insert(rows(0, 600, value=1))
+    absent = rows(0, 1000)
+    odd = pa.array([f"k{number:06d}-{number * 7919:x}" for number in range(1000)])
+    cost = _tag_cost(table, absent.set_column(0, "id", odd))
+    assert cost["tag.files_after_ranges"] > 0  # the ranges alone do not answer
+    assert cost["tag.files_after_filters"] == 0
+    assert cost["data.files_opened"] == 0
+
+
+def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) -> None:
+    table = make(table_uri, "record", "global", hfile_block_bytes=1024)
+    table.insert(rows(0, 600))
+    shared.clear()
+    cost = _tag_cost(table, rows(0, 600))
+    [ref] = Snapshot(Store(table.uri), load_newest(Store(table.uri))).refs("record_index")  # type: ignore[arg-type]
+    blocks = -(-600 * (16 + 4 + 21) // 1024)
+    assert ref.entry_count == 600
+    assert cost["data.files_opened"] == 0
+    assert cost["hfile.blocks"] <= 2 * blocks + 4  # its blocks, and the few of `files`
+    again = _tag_cost(table, rows(0, 600))
+    assert again["hfile.blocks"] == 0  # decoded once, then kept
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_a_commit_costs_the_same_beside_10_and_beside_1000_file_groups(
+    table_uri: str, index: str
+) -> None:
+    costs = []
+    for groups in (10, 1000):
+        table = metatable.create(
+            f"{table_uri}-{groups}",
+            pa.schema([("id", pa.string()), ("part", pa.string()), ("value", pa.int64())]),
+            key="id",
+            partition_by="part",
+            index=index,
+            options={"key_scope": "partition"},
+            storage_options={"durable": "false"},
+        )
+        numbers = range(groups * 2)
+        table.insert(_parts(numbers, groups))
+        for value in (1, 2):  # the first warms the caches: what is immutable is read once
+            engine = LocalEngine(threads=1)
+            store = Store(table.uri, {"durable": "false"})
+            write(store, engine, _parts(range(4), groups, value), UPSERT)
+        costs.append(engine.counters)
+    few, many = costs
+    for name in ("store.requests", "store.reads", "store.writes", "store.lists", "hfile.blocks"):
+        assert few[name] == many[name], name
+    assert many["store.bytes_written"] == pytest.approx(few["store.bytes_written"], rel=0.02)
+    assert many["store.bytes_read"] == pytest.approx(few["store.bytes_read"], rel=0.02)
+
+
+def _held(table: metatable.Table, file: DataFile) -> pa.Array:
+    keys = read_record_keys(Store(table.uri), file)[0]
+    return keys.take(pc.array_sort_indices(keys))
+
+
+def _parts(numbers: range, groups: int, value: int = 0) -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"key-{number:08d}" for number in numbers],
+            "part": [f"p{number % min(groups, 1000):04d}" for number in numbers],
+            "value": [value] * len(numbers),
+        }
+    )

