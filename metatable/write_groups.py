@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metatable.data import statistics
 from metatable.data.base_file import (
@@ -41,6 +40,7 @@ from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition, WrittenFile
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
+from metatable.storage.ordering import sort_order
 from metatable.storage.store import Store
 from metatable.workload import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
 
@@ -93,8 +93,8 @@ class _Rows:
     table: pa.Table
     to: Destinations
 
-    def of(self, mask: npt.NDArray[np.bool_]) -> pa.Table:
-        return self.table.take(pa.array(np.flatnonzero(mask)))
+    def keys(self, mask: npt.NDArray[np.bool_]) -> pa.Array:
+        return _whole(self.table[KEY]).take(pa.array(np.flatnonzero(mask)))
 
 
 def write_groups(
@@ -144,7 +144,7 @@ def _write_group(
         data_file=target,
         replaced=base,
         keys=_whole(table[KEY]) if ours else read_record_keys(store, target)[0],
-        arrived=_whole(rows.of(entering)[KEY]),
+        arrived=rows.keys(entering),
         departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=_stats(snapshot, target, table, ours),
     )
@@ -169,19 +169,33 @@ def _merge(
     snapshot: Snapshot, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
 ) -> Merged:
     schema = with_meta_columns(snapshot.schema)
-    base = schema.empty_table()
-    if group.base is not None:
-        base = read_slice(snapshot.store, FileSlice(group.base), schema)
-    leaving = (rows.to.source == place) & (rows.to.target != place)
-    deletes = _whole(rows.of(leaving)[KEY])
-    offered = rows.of(rows.to.target == place)
+    if group.base is None:
+        return _new_rows(snapshot, place, group, rows)
+    base = read_slice(snapshot.store, FileSlice(group.base), schema)
+    deletes = rows.keys((rows.to.source == place) & (rows.to.target != place))
     if plan.operation == DELETE:
         return merge_rows(base, schema.empty_table(), deletes, None)
-    if group.base is None:  # a new file is sorted: its row groups hold narrow ranges of keys
-        offered = offered.take(pc.sort_indices(offered, [(KEY, "ascending")]))
+    offered = rows.table.take(pa.array(np.flatnonzero(rows.to.target == place)))
     columns = offered.select(snapshot.schema.names)
     upserts = add_meta_columns(columns, _whole(offered[KEY]), group.target, place)
     return merge_rows(base, upserts, deletes, snapshot.options.ordering)
+
+
+def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> Merged:
+    """The rows of a new file, by key: its row groups hold narrow ranges of keys."""
+    here = np.flatnonzero(rows.to.target == place)
+    order = here[sort_order(rows.table[KEY].combine_chunks().take(pa.array(here)))]
+    offered = rows.table.take(pa.array(order))
+    keys, columns = _whole(offered[KEY]), offered.select(snapshot.schema.names)
+    return Merged(
+        table=add_meta_columns(columns, keys, group.target, place),
+        updated=0,
+        inserted=len(keys),
+        deleted=0,
+        stale=0,
+        inserted_keys=keys,
+        deleted_keys=keys[:0],
+    )
 
 
 def _stats(

@@ -54,12 +54,11 @@ def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     yield from column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
 
 
-def from_layout(offsets: Offsets, data: Bytes, kind: pa.DataType | None = None) -> pa.Array:
-    """A `pa.binary()` (or `kind`) column over these arrays; no copy but of wide offsets."""
-    kind = pa.binary() if kind is None else kind
-    if len(data) >= 1 << 31:
-        raise UsageError("more than 2 GiB of values in one batch", bytes=len(data))
-    starts = np.ascontiguousarray(offsets, np.int32)
+def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
+    """A `pa.binary()` column over these arrays, `pa.large_binary()` where the bytes need it."""
+    wide = len(offsets) > 0 and int(offsets[-1]) >= 1 << 31
+    starts = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
+    kind = pa.large_binary() if wide else pa.binary()
     return pa.Array.from_buffers(
         kind, len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(data)]
     )

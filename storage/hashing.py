@@ -22,14 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout
+from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout, from_layout
 
 __all__ = ["java_string_hash", "md5", "md5_one", "xxh64", "xxh64_one", "xxh64_pair"]
 
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
 _Seeds = list[np.uint64]
-_Lanes = Callable[[int, str], npt.NDArray[Any]]
 
 SPARK_SEED = 42
 CHUNK_ROWS = 16 << 10
@@ -120,62 +119,47 @@ def _hash_rows(offsets: Offsets, data: Bytes, seeds: _Seeds, out: Hashes) -> Non
     lengths = np.diff(offsets).astype(np.int64)
     width = int(lengths[0])
     if width >= LONG_BYTES or (lengths != width).any():
-        _hash_by_length(offsets[:-1].astype(np.int64), lengths, data, seeds, out)
+        _hash_by_length(offsets, lengths, data, seeds, out)
         return
     for first in range(0, len(lengths), CHUNK_ROWS):
         part = out[:, first : first + CHUNK_ROWS]
-        lanes = _strided(data, int(offsets[first]), part.shape[1], width)
-        _hash_equal(lanes, width, seeds, part)
+        _hash_equal(data, int(offsets[first]), width, seeds, part)
 
 
-def _hash_by_length(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds, out: Hashes) -> None:
+def _hash_by_length(
+    offsets: Offsets, lengths: Rows, data: Bytes, seeds: _Seeds, out: Hashes
+) -> None:
     """Lengths that many rows have are taken one by one, the rest in steps of XXH64."""
-    sizes_16 = np.minimum(lengths, LONG_BYTES).astype(np.uint16)  # numpy sorts these by radix
-    order = np.argsort(sizes_16, kind="stable")
-    ordered = sizes_16[order].astype(np.int64)
+    clipped = np.minimum(lengths, LONG_BYTES).astype(np.uint16)  # sorted by radix, being short
+    order = np.argsort(clipped, kind="stable")
+    ordered = clipped[order].astype(np.int64)
     cuts = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
     sizes = np.diff(cuts)
     many = (sizes >= GROUP_ROWS) & (ordered[cuts[:-1]] < LONG_BYTES)
+    column = from_layout(offsets, data)
     for group in np.flatnonzero(many).tolist():
         for first in range(cuts[group], cuts[group + 1], CHUNK_ROWS):
             rows = order[first : min(first + CHUNK_ROWS, int(cuts[group + 1]))]
+            _, packed = byte_layout(column.take(pa.array(rows)))
             part = np.empty((len(seeds), len(rows)), np.uint64)
-            _hash_equal(_gathered(data, starts[rows]), int(ordered[first]), seeds, part)
-            out[:, rows] = part
+            _hash_equal(packed, 0, int(ordered[first]), seeds, part)
+            for row, hashes in enumerate(part):
+                out[row, rows] = hashes
     rows = order[np.repeat(~many, sizes)]
     for first in range(0, len(rows), CHUNK_ROWS):
         some = rows[first : first + CHUNK_ROWS]
-        out[:, some] = _hash_few(starts[some], lengths[some], data, seeds)
+        out[:, some] = _hash_few(offsets[:-1][some].astype(np.int64), lengths[some], data, seeds)
 
 
-# Where lanes come from: (offset in the value, kind) -> that lane of every row
+# Rows of one length, end to end: lane k of all rows is a strided view
 
 
-def _strided(data: Bytes, start: int, rows: int, width: int) -> _Lanes:
-    """Values of one length, end to end: no copy."""
-
+def _hash_equal(data: Bytes, start: int, width: int, seeds: _Seeds, out: Hashes) -> None:
     def lanes(at: int, kind: str) -> npt.NDArray[Any]:
         return np.ndarray((rows,), kind, buffer=data, offset=start + at, strides=(width,))
 
-    return lanes
-
-
-def _gathered(data: Bytes, starts: Rows) -> _Lanes:
-    return lambda at, kind: _at_every_byte(data, kind)[starts + at]
-
-
-def _at_every_byte(data: Bytes, kind: str) -> npt.NDArray[Any]:
-    """Item i is the word that byte i opens."""
-    size = max(0, len(data) + 1 - np.dtype(kind).itemsize)
-    return np.ndarray((size,), kind, buffer=data, strides=(1,))
-
-
-# Rows of one length, and rows of any
-
-
-def _hash_equal(lanes: _Lanes, width: int, seeds: _Seeds, out: Hashes) -> None:
-    at = 0
-    states = _Stripes(seeds, out.shape[1]) if width >= 32 else None
+    rows, at = out.shape[1], 0
+    states = _Stripes(seeds, rows) if width >= 32 else None
     while states and at + 32 <= width:
         for k in range(4):
             states.add(k, lanes(at + 8 * k, "<u8"))
@@ -195,8 +179,11 @@ def _hash_equal(lanes: _Lanes, width: int, seeds: _Seeds, out: Hashes) -> None:
     _avalanche(out)
 
 
+# Rows of any length: each step gathers its lanes
+
+
 def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes:
-    """Any lengths: each step takes the rows that still have bytes for it."""
+    """Each step takes the rows that still have bytes for it."""
     out = np.empty((len(seeds), len(starts)), np.uint64)
     long = np.flatnonzero(lengths >= LONG_BYTES)
     short = np.where(lengths < LONG_BYTES, lengths, 0)
@@ -215,6 +202,12 @@ def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes
         value = data[starts[row] : starts[row] + lengths[row]].tobytes()
         out[:, row] = [xxh64_one(value, int(seed)) for seed in seeds]
     return out
+
+
+def _at_every_byte(data: Bytes, kind: str) -> npt.NDArray[Any]:
+    """Item i is the word that byte i opens."""
+    size = max(0, len(data) + 1 - np.dtype(kind).itemsize)
+    return np.ndarray((size,), kind, buffer=data, strides=(1,))
 
 
 def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: Hashes) -> None:
@@ -302,7 +295,11 @@ def _add_1(out: Hashes, lane: npt.NDArray[np.uint8]) -> None:
     out *= _P1
 
 
-_ADD: dict[str, Callable[[Hashes, npt.NDArray[Any]], None]] = {"<u8": _add_8, "<u4": _add_4, "u1": _add_1}
+_ADD: dict[str, Callable[[Hashes, npt.NDArray[Any]], None]] = {
+    "<u8": _add_8,
+    "<u4": _add_4,
+    "u1": _add_1,
+}
 
 
 def _avalanche(out: Hashes) -> None:

@@ -45,11 +45,11 @@ class Fingerprints:
     @classmethod
     def build(cls, hashes: Hashes, fpp: float) -> Fingerprints:
         """Of any hashes, repeated or not."""
-        distinct = np.unique(np.asarray(hashes, np.uint64))
+        distinct = _without_repeats(np.sort(np.asarray(hashes, np.uint64)))
         if len(distinct) >= 1 << 32:
             raise UsageError("too many keys for one filter", found=len(distinct))
         width = next((w for w in range(1, 8) if len(distinct) <= fpp * 256.0**w), 8)
-        return cls(np.unique(_cut(distinct, width)), width)
+        return cls(_without_repeats(_cut(distinct, width)), width)
 
     def might_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Cheapest for ascending hashes; others are sorted first."""
@@ -100,6 +100,13 @@ class Fingerprints:
         np.minimum(places, len(self.values) - 1, out=places)
         found: npt.NDArray[np.bool_] = self.values[places] == ascending
         return found
+
+
+def _without_repeats(ascending: Hashes) -> Hashes:
+    """What `np.unique` gives, which knows nothing of order and takes ten times as long."""
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]
 
 
 def _cut(hashes: Hashes, width: int) -> Hashes:
