@@ -1,0 +1,260 @@
+"""The rules of writing: key scope, moves, duplicates, ordering, insert against upsert, delete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable.storage.errors import UsageError
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("at", pa.int64()),
+        pa.field("value", pa.string()),
+    ]
+)
+INDEXES = ("record", "metadata_bloom")
+
+
+@pytest.fixture(params=INDEXES)
+def index(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _create(path: Path, index: str, scope: str, ordering: str | None = None) -> metatable.Table:
+    return metatable.create(
+        path / "table",
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering=ordering,
+        index=index,
+        options={"key_scope": scope, "file_rows": 3, "small_file_bytes": 0},
+        storage_options={"durable": "false"},
+    )
+
+
+def _rows(*rows: tuple[Any, ...]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * 4
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def _held(table: metatable.Table) -> list[tuple[Any, ...]]:
+    assert table.verify().findings == ()
+    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+
+def test_scope_defaults_to_global_for_record_and_partition_for_metadata_bloom(
+    tmp_path: Path,
+) -> None:
+    for index, scope in (("record", "global"), ("metadata_bloom", "partition")):
+        table = metatable.create(tmp_path / index, SCHEMA, key="id", index=index)
+        assert table.options.key_scope == scope
+
+
+def test_partition_scope_keeps_one_row_a_partition(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "partition")
+    table.insert(_rows(("a", "x", 1, "one")))
+    result = table.upsert(_rows(("a", "y", 2, "two")))
+    assert (result.inserted, result.updated, result.moved) == (1, 0, 0)
+    assert _held(table) == [("a", "x", 1, "one"), ("a", "y", 2, "two")]
+
+
+def test_global_scope_moves_a_key_to_its_new_partition_in_one_commit(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(("a", "x", 1, "one"), ("b", "x", 1, "stays")))
+    version = table.version
+    result = table.upsert(_rows(("a", "y", 2, "two")))
+    assert (result.inserted, result.updated, result.moved, result.deleted) == (0, 0, 1, 0)
+    assert table.version == version + 1
+    assert _held(table) == [("a", "y", 2, "two"), ("b", "x", 1, "stays")]
+    assert table.upsert(_rows(("a", "x", 3, "back"))).moved == 1
+    assert _held(table) == [("a", "x", 3, "back"), ("b", "x", 1, "stays")]
+
+
+def test_a_row_may_move_while_others_take_its_place(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(("a", "x", 1, ""), ("b", "y", 1, "")))
+    table.upsert(_rows(("a", "y", 2, ""), ("b", "x", 2, ""), ("c", "x", 2, "")))
+    assert _held(table) == [("a", "y", 2, ""), ("b", "x", 2, ""), ("c", "x", 2, "")]
+
+
+def test_the_greatest_of_a_batch_wins_ties_go_to_the_later_row_null_is_lowest(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global", ordering="at")
+    table.upsert(
+        _rows(
+            ("a", "x", 5, "greatest"),
+            ("a", "x", 4, "later but less"),
+            ("b", "x", 1, "first of a tie"),
+            ("b", "x", 1, "second of a tie"),
+            ("c", "x", None, "null"),
+            ("c", "x", -9, "not null"),
+        )
+    )
+    assert _held(table) == [
+        ("a", "x", 5, "greatest"),
+        ("b", "x", 1, "second of a tie"),
+        ("c", "x", -9, "not null"),
+    ]
+
+
+def test_against_stored_rows_an_older_one_loses_and_an_equal_one_replaces(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global", ordering="at")
+    table.insert(
+        _rows(("a", "x", 5, "stored"), ("b", "x", 5, "stored"), ("c", "x", None, "stored"))
+    )
+    result = table.upsert(
+        _rows(("a", "x", 4, "older"), ("b", "x", 5, "equal"), ("c", "x", -1, "not null"))
+    )
+    assert (result.updated, result.stale) == (2, 1)
+    assert _held(table) == [
+        ("a", "x", 5, "stored"),
+        ("b", "x", 5, "equal"),
+        ("c", "x", -1, "not null"),
+    ]
+
+
+def test_an_older_row_does_not_move_its_key(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global", ordering="at")
+    table.insert(_rows(("a", "x", 5, "stored"), ("b", "x", 5, "stored")))
+    result = table.upsert(
+        _rows(("a", "y", 4, "older"), ("b", "y", 6, "newer"), ("n", "y", 1, "new"))
+    )
+    assert (result.stale, result.moved, result.inserted) == (1, 1, 1)
+    assert _held(table) == [("a", "x", 5, "stored"), ("b", "y", 6, "newer"), ("n", "y", 1, "new")]
+
+
+def test_duplicates_in_a_batch_without_an_ordering_are_named(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    twice = [(f"k{n}", "x", 1, "") for n in range(8)] * 2
+    with pytest.raises(UsageError, match="repeat") as caught:
+        table.upsert(_rows(*twice, ("single", "x", 1, "")))
+    assert caught.value.facts["keys"] == ["k0", "k1", "k2", "k3", "k4"]
+    assert table.version == 1
+
+
+def test_the_same_key_in_two_partitions_is_a_duplicate_in_global_scope_only(
+    tmp_path: Path, index: str
+) -> None:
+    both = _rows(("a", "x", 1, ""), ("a", "y", 1, ""))
+    with pytest.raises(UsageError, match="repeat"):
+        _create(tmp_path / "global", index, "global").upsert(both)
+    assert _create(tmp_path / "partition", index, "partition").upsert(both).inserted == 2
+
+
+def test_insert_refuses_existing_keys_and_names_five(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(*[(f"k{n}", "x", 1, "") for n in range(7)]))
+    with pytest.raises(UsageError, match="use upsert") as caught:
+        table.insert(_rows(*[(f"k{n}", "y", 2, "") for n in range(9)]))
+    assert caught.value.facts["keys"] == ["k0", "k1", "k2", "k3", "k4"]
+    assert table.version == 2
+
+
+def test_delete_takes_key_columns_ignores_others_and_counts_absent_keys(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(*[(f"k{n}", "xyz"[n % 3], 1, "") for n in range(9)]))
+    given = pa.table({"id": ["k1", "k4", "nobody", "k1"], "unknown": [1, 2, 3, 4]})
+    result = table.delete(given)
+    assert (result.deleted, result.absent) == (2, 1)
+    assert len(_held(table)) == 7
+
+
+def test_delete_in_partition_scope_needs_the_partition_and_spares_the_others(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "partition")
+    table.insert(_rows(("a", "x", 1, ""), ("a", "y", 1, "")))
+    with pytest.raises(UsageError, match="column='city'"):
+        table.delete(pa.table({"id": ["a"]}))
+    result = table.delete(pa.table({"id": ["a"], "city": ["x"]}))
+    assert (result.deleted, result.absent) == (1, 0)
+    assert _held(table) == [("a", "y", 1, "")]
+
+
+def test_a_delete_of_absent_keys_is_no_commit(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(("a", "x", 1, "")))
+    result = table.delete(pa.table({"id": ["b", "c"]}))
+    assert (result.absent, result.version, result.instant) == (2, 2, None)
+    assert table.version == 2
+
+
+def test_deleted_keys_come_back_by_insert(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(("a", "x", 1, "one")))
+    table.delete(pa.table({"id": ["a"]}))
+    assert _held(table) == []
+    assert table.insert(_rows(("a", "y", 2, "two"))).inserted == 1
+    assert _held(table) == [("a", "y", 2, "two")]
+
+
+def test_missing_nullable_columns_become_null_and_narrow_types_widen(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global")
+    table.upsert(pa.table({"city": ["x"], "id": ["a"], "at": pa.array([7], pa.int16())}))
+    assert _held(table) == [("a", "x", 7, None)]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"id": ["a"], "city": ["x"], "colour": [1]}, "colour"),
+        ({"id": ["a"], "city": ["x"], "at": ["not a number"]}, "at"),
+        ({"city": ["x"], "at": [1]}, "id"),
+        ({"id": [None], "city": ["x"]}, "id"),
+    ],
+    ids=["extra", "wrong type", "no key", "null key"],
+)
+def test_rows_that_do_not_fit_are_refused_by_column(
+    tmp_path: Path, index: str, given: dict[str, Any], named: str
+) -> None:
+    table = _create(tmp_path, index, "global")
+    with pytest.raises(UsageError, match=named):
+        table.upsert(pa.table(given))
+    assert table.version == 1
+
+
+def test_empty_input_is_no_commit(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global")
+    for verb in (table.insert, table.upsert, table.delete):
+        assert verb(_rows()).version == 1
+
+
+def test_a_key_that_moves_twice_is_where_it_went_last_after_compaction(
+    tmp_path: Path, index: str
+) -> None:
+    table = _create(tmp_path, index, "global")
+    table.insert(_rows(("a", "x", 1, "")))
+    for city in ("y", "z", "x", "z"):
+        table.upsert(_rows(("a", city, 1, "")))
+        table.compact()
+    table.compact(major=True)
+    assert _held(table) == [("a", "z", 1, "")]
+
+
+def test_memory_stores_hold_tables_too(index: str) -> None:
+    uri = f"memory://rules-{index}"
+    table = metatable.create(uri, SCHEMA, key="id", partition_by="city", index=index)
+    table.insert(_rows(("a", "x", 1, ""), ("b", "y", 1, "")))
+    table.delete(pa.table({"id": ["a"], "city": ["x"]}))
+    assert _held(metatable.open(uri)) == [("b", "y", 1, "")]
+    table.rollback()
+    assert len(_held(table)) == 2
