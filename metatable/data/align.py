@@ -89,7 +89,7 @@ def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
         raise _other_type(column, kind, str(array.type))
     try:
         return array.cast(kind)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _other_type(column, kind, str(error)) from error
 
 

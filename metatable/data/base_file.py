@@ -94,6 +94,7 @@ def read_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> pa.T
         table = parquet.read([field.name for field in schema if field.name in held])
         store.counters.add("data.row_groups", parquet.num_row_groups)
         columns = [_column(table, field, data_file.path) for field in schema]
+        _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
         return pa.table(columns, schema=schema)
 
 
@@ -107,12 +108,22 @@ def read_record_keys(
     with open_parquet(store, data_file) as parquet:
         starts, groups = _row_groups(parquet.metadata, first, last)
         store.counters.add("data.row_groups", len(groups))
+        if not groups:
+            return pa.array([], pa.string()), np.empty(0, np.int64)
         column = parquet.read_row_groups(groups, [KEY_COLUMN]).column(KEY_COLUMN)
         if column.null_count:
             raise CorruptError("a stored record key is null", path=data_file.path)
         keys = column.cast(pa.string()).combine_chunks()
-    spans = [np.arange(starts[group], starts[group + 1]) for group in groups]
-    return keys, np.concatenate([np.empty(0, np.int64), *spans])
+    positions = np.concatenate([np.arange(starts[group], starts[group + 1]) for group in groups])
+    _check_rows(data_file, len(positions), len(keys))
+    return keys, positions
+
+
+def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
+    """Page headers have no checksum: where one is damaged, pyarrow may give fewer rows."""
+    if found != expected:
+        what = "data file holds another number of rows than its footer says"
+        raise CorruptError(what, path=data_file.path, expected=expected, found=found)
 
 
 def _encode(table: pa.Table, options: Options) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from metatable.storage import filters
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["Options"]
@@ -94,6 +95,7 @@ class Options:
             if word not in known or word in ("ordering", "index"):
                 raise UsageError("unknown option", option=word, expected=sorted(known))
         given.setdefault("key_scope", "global" if index == "record" else "partition")
+        _check_types(given)
         given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
         made = cls(
             name=name,
@@ -130,6 +132,7 @@ class Options:
 
     def _check(self, columns: Sequence[str]) -> None:
         self._check_columns(columns)
+        _one_of("filter_kind", self.filter_kind, filters.kinds())
         _one_of("key_scope", self.key_scope, SCOPES)
         _one_of("record_key_form", self.record_key_form, KEY_FORMS)
         _one_of("record_bucket_function", self.record_bucket_function, BUCKET_FUNCTIONS)
@@ -195,6 +198,29 @@ _LEAST = {
     "lease_seconds": 0,
     "commit_retries": 0,
 }
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """Words of another type are refused here, and not by whoever trips over them one day."""
+    for one in dataclasses.fields(Options):
+        if one.name not in given:
+            continue
+        found = given[one.name]
+        if one.name == "buckets":
+            right = isinstance(found, Mapping) and all(type(n) is int for n in found.values())
+        elif one.name == "key_salts":
+            right = isinstance(found, Sequence) and len(found) == 2 and all(map(_is_int64, found))
+        else:
+            wide = (int, float) if one.type == "float" else type(one.default)
+            right = isinstance(found, wide) and (one.type == "bool" or type(found) is not bool)
+        if not right:
+            raise UsageError(
+                "option of another type", option=one.name, expected=one.type, found=found
+            )
+
+
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Opening a data file as Parquet: counted, and every failure told as damage.
+"""Opening a data file as Parquet: counted, and every fault of the bytes told as damage.
 
 Column chunks are fetched in few, joined requests (`pre_buffer`), so that reading the key
 column alone stays cheap on an object store. Page checksums are verified where there are some.
@@ -24,12 +24,20 @@ __all__ = ["open_parquet"]
 def open_parquet(store: Store, data_file: DataFile) -> Iterator[Any]:
     """A `pyarrow.parquet.ParquetFile` over a stored file; counts `data.files_opened`.
 
-    What goes wrong inside the block is raised as CorruptError: missing, truncated, not Parquet.
+    Faults of the bytes inside the block are raised as CorruptError: missing, truncated, not
+    Parquet. A store that could not be read raises what it raises: that is no damage.
     """
     store.counters.add("data.files_opened")
     file = store.open(data_file.path, data_file.size_bytes or None)
     try:
         yield pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
+        if isinstance(error, OSError) and not _is_arrows_own(error):
+            raise
         what = "data file is not readable"
         raise CorruptError(what, path=data_file.path, found=str(error)) from error
+
+
+def _is_arrows_own(error: OSError) -> bool:
+    """Arrow tells some damage as a bare OSError; one of the system has a number or a class."""
+    return type(error) is OSError and error.errno is None

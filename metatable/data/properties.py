@@ -1,9 +1,10 @@
 """`hoodie.properties`: what Hudi's readers and writers must know of a table.
 
 Java properties text, one `key=value` a line, comments first. Written so that the plainest
-parser reads it: no continuation lines, no "=" in a value, ":" escaped as Java does (hudi-rs
-takes both forms). `hoodie.table.checksum` is the CRC-32 of `<database>.<table name>`; Hudi
-refuses a wrong one. Keys that we do not know are kept.
+parser reads it: no continuation lines, and in values only what Java cannot do without is escaped
+(backslashes, line ends, outer blanks, and all beyond ASCII: Java reads Latin-1).
+`hoodie.table.checksum` is the CRC-32 of `<database>.<table name>`; Hudi refuses a wrong one.
+Keys that we do not know are kept.
 
 Written last when a table is made, and replaced atomically. Rules: version 6, timeline layout 1.
 """
@@ -124,11 +125,19 @@ def _checksum(values: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    return re.sub(r"([\\:=#!])", r"\\\1", value)
+    return re.sub(r"^ | $|[\\\x00-\x1f]|[^\x00-\x7f]", _escaped, value)
 
 
 def _escape_key(key: str) -> str:
-    return _escape(key).replace(" ", "\\ ")
+    return re.sub(r"[\\:=#! ]|[^\x20-\x7f]", _escaped, key)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if "!" <= character <= "~":
+        return f"\\{character}"
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
 def _logical_lines(text: str) -> list[str]:
@@ -154,7 +163,7 @@ def _pair(line: str) -> tuple[str, str]:
     cut = re.match(r"((?:[^\\=]|\\.)*)=(.*)", line, re.DOTALL)
     cut = cut or re.match(r"((?:[^\\:\s]|\\.)*)[:\s]?(.*)", line, re.DOTALL)
     key, value = cut.groups() if cut else (line, "")
-    return _unescape(key.strip()), _unescape(value.strip())
+    return _unescape(key.strip()), _unescape(value.strip(" \t\f"))
 
 
 def _unescape(text: str) -> str:
@@ -162,4 +171,5 @@ def _unescape(text: str) -> str:
         word = found[1]
         return chr(int(word[1:], 16)) if len(word) == 5 else _CONTROL.get(word, word)
 
-    return _ESCAPED.sub(plain, text)
+    units = _ESCAPED.sub(plain, text).encode("utf-16", "surrogatepass")
+    return units.decode("utf-16", "replace")

@@ -154,7 +154,7 @@ def test_a_missing_key_column_is_named() -> None:
 
 
 def test_values_that_look_like_the_next_part_are_refused() -> None:
-    with pytest.raises(UsageError, match="could be taken for the next part.*found=.'1,b:2'"):
+    with pytest.raises(UsageError, match=r"could be taken for the next part.*found=.'1,b:2'"):
         generator(("a", "b")).record_keys(batch(a=["1", "1,b:2"], b=["x", "x"]))
     last = generator(("a", "b")).record_keys(batch(a=["1,a:2"], b=["2,b:3"]))
     assert last.to_pylist() == ["a:1,a:2,b:2,b:3"]

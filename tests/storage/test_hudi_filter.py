@@ -1,4 +1,4 @@
-"""Hudi's bloom filters: bit for bit those of real footers, and of a plain rewriting of the rules."""
+"""Hudi's bloom filters: those of real footers, and of a plain rewriting of the rules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,189 @@
+"""Given columns become the table's, or an error that names one."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatable.data.schema import align, normal
+from metatable.storage.errors import UsageError
+
+
+def one(values: list[Any], given_type: pa.DataType, kind: pa.DataType) -> pa.Array:
+    """A column aligned, and the same column aligned as a slice out of the middle."""
+    schema = pa.schema([("a", kind)])
+    column = pa.array(values, given_type)
+    whole = align(pa.RecordBatch.from_arrays([column], ["a"]), schema)
+    padded = pa.array([values[0], *values, values[0]], given_type).slice(1, len(values))
+    part = align(pa.RecordBatch.from_arrays([padded], ["a"]), schema)
+    assert part.equals(whole)
+    whole.validate(full=True)
+    assert whole.schema == schema
+    return whole.column(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "given_type", "kind"),
+    [
+        ([1, None], pa.int8(), pa.int32()),
+        ([1], pa.uint32(), pa.int64()),
+        ([1], pa.int32(), pa.float64()),
+        ([1.5, None], pa.float32(), pa.float64()),
+        ([Decimal("1.5")], pa.decimal128(3, 1), pa.decimal128(9, 4)),
+        (["x", None], pa.large_string(), pa.string()),
+        (["x", None], pa.string_view(), pa.string()),
+        (["x", "x", None], pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        ([b"x"], pa.large_binary(), pa.binary()),
+        ([b"xy"], pa.binary(2), pa.binary()),
+        ([date(2024, 1, 1)], pa.date64(), pa.date32()),
+        ([datetime(2024, 1, 1)], pa.timestamp("s"), pa.timestamp("us")),
+        ([datetime(2024, 1, 1)], pa.timestamp("ns"), pa.timestamp("us")),
+        ([None, None], pa.null(), pa.decimal128(5, 2)),
+        ([[1, None], None, []], pa.large_list(pa.int8()), pa.list_(pa.int32())),
+        ([[1, 2], None], pa.list_(pa.int32(), 2), pa.list_(pa.int64())),
+        ([{"x": 1}, None], pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int64())])),
+        (
+            [[("k", 1)], None, []],
+            pa.map_(pa.large_string(), pa.int8()),
+            pa.map_(pa.string(), pa.int32()),
+        ),
+    ],
+)
+def test_safe_widening_keeps_every_value(
+    values: list[Any], given_type: pa.DataType, kind: pa.DataType
+) -> None:
+    assert one(values, given_type, kind).to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("given_type", "kind"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.uint64(), pa.int64()),
+        (pa.uint32(), pa.int32()),
+        (pa.int64(), pa.float64()),
+        (pa.int32(), pa.float32()),
+        (pa.float64(), pa.float32()),
+        (pa.float64(), pa.int64()),
+        (pa.int64(), pa.string()),
+        (pa.string(), pa.int64()),
+        (pa.string(), pa.binary()),
+        (pa.binary(), pa.string()),
+        (pa.binary(3), pa.binary(4)),
+        (pa.bool_(), pa.int32()),
+        (pa.decimal128(9, 4), pa.decimal128(9, 3)),
+        (pa.decimal128(9, 0), pa.decimal128(9, 3)),
+        (pa.timestamp("us"), pa.timestamp("ms")),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.date32(), pa.timestamp("us")),
+        (pa.string(), pa.list_(pa.string())),
+        (pa.list_(pa.string()), pa.string()),
+        (pa.list_(pa.int64()), pa.list_(pa.int32())),
+        (pa.struct([("x", pa.int64())]), pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_other_types_are_refused_before_a_value_is_seen(
+    given_type: pa.DataType, kind: pa.DataType
+) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([], given_type)], ["a"])
+    with pytest.raises(UsageError, match="another type than the table's: column='a"):
+        align(rows, pa.schema([("a", kind)]))
+
+
+def test_zones_keep_the_instant() -> None:
+    values = [datetime(2024, 1, 1).astimezone()]
+    found = one(values, pa.timestamp("us", "Asia/Tokyo"), pa.timestamp("us", "UTC"))
+    assert found.to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("value", "given_type", "kind"),
+    [
+        (1001, pa.timestamp("ns"), pa.timestamp("us")),
+        (2**60, pa.timestamp("s"), pa.timestamp("us")),
+        (1001, pa.time64("ns"), pa.time64("us")),
+    ],
+)
+def test_times_that_would_change_are_refused(
+    value: int, given_type: pa.DataType, kind: pa.DataType
+) -> None:
+    with pytest.raises(UsageError, match=r"another type.*column='a'"):
+        one([value], given_type, kind)
+
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.int32())]
+)
+
+
+def test_columns_come_in_the_order_of_the_table_and_missing_ones_are_null() -> None:
+    rows = pa.RecordBatch.from_pydict({"b": pa.array([1, 2], pa.int32()), "id": [3, 4]})
+    found = align(rows, SCHEMA)
+    assert found.schema == SCHEMA
+    assert found.to_pydict() == {"id": [3, 4], "a": [None, None], "b": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": ["x"]}, "column is missing: column='id'"),
+        ({"id": [None]}, "must not be null: column='id' found='1 nulls'"),
+        ({"id": [1], "z": [1]}, "not in the table: column='z' expected=.'id', 'a', 'b'."),
+        ({"id": [1], "b": [1]}, "another type.*column='b' expected='int32' found='int64'"),
+    ],
+)
+def test_an_error_names_the_column(columns: dict[str, Any], message: str) -> None:
+    rows = pa.RecordBatch.from_pydict(columns)
+    with pytest.raises(UsageError, match=message):
+        align(rows, SCHEMA)
+
+
+def test_a_column_given_twice_is_refused() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"])
+    with pytest.raises(UsageError, match="given twice: column='id'"):
+        align(rows, SCHEMA)
+
+
+INNER = pa.schema(
+    [
+        (
+            "s",
+            pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.string())]),
+        )
+    ]
+)
+
+
+def test_nested_columns_follow_the_same_rules() -> None:
+    kind = pa.struct([("x", pa.int32())])
+    rows = pa.RecordBatch.from_arrays([pa.array([{"x": 1}, None], kind)], ["s"])
+    assert align(rows, INNER).to_pydict() == {"s": [{"x": 1, "y": None}, None]}
+    for bad, message in (
+        ({"x": 1, "z": 2}, "not in the table: column='s.z'"),
+        ({"y": "a"}, "missing: column='s.x'"),
+        ({"x": None}, "must not be null|another type.*column='s.x'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            align(pa.RecordBatch.from_pylist([{"s": bad}]), INNER)
+
+
+def test_a_null_where_the_struct_itself_is_not_null_is_refused() -> None:
+    kind = pa.struct([("x", pa.int32())])
+    rows = pa.RecordBatch.from_arrays([pa.array([None, {"x": None}], kind)], ["s"])
+    with pytest.raises(UsageError, match=r"must not be null: column='s\.x'"):
+        align(rows, INNER)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.lists(st.none() | st.lists(st.integers(0, 9))), min_size=1))
+def test_lists_of_lists_are_kept(values: list[Any]) -> None:
+    given_type = pa.large_list(pa.list_(pa.int16()))
+    kind = normal(pa.schema([("a", given_type)])).field("a").type
+    assert one(values, given_type, kind).to_pylist() == values

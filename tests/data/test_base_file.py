@@ -1,0 +1,303 @@
+"""Parquet files with Hudi's footer: what is in them, what of them is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metatable.data import base_file, statistics
+from metatable.data.options import Options
+from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.slice_reader import read_slice
+from metatable.data.slices import DataFile, FileSlice
+from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.store import Store
+from tests.data.test_schema import EVERY_TYPE, FULL_ROW
+
+T = "20250102030405006"
+FILE = DataFile("city=sf", "f-0", "0-0-0", T)
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("val", pa.float64())])
+
+
+def options(**words: Any) -> Options:
+    return Options.create("t", SCHEMA.names, key="id", options={"row_group_rows": 10, **words})
+
+
+def rows(count: int) -> pa.Table:
+    """Keys k00000, k00001, …, in order."""
+    table = pa.table(
+        [list(range(count)), ["sf"] * count, [float(row) for row in range(count)]], schema=SCHEMA
+    )
+    keys = pa.array([f"k{row:05}" for row in range(count)], pa.string())
+    return base_file.add_meta_columns(table, keys, FILE, task=3)
+
+
+@pytest.fixture
+def store(table_uri: str) -> Iterator[Store]:
+    return Store(table_uri, {"durable": "false"})
+
+
+def written(store: Store, table: pa.Table, **words: Any) -> DataFile:
+    size, created = base_file.write_base_file(store, FILE, table, options=options(**words))
+    assert created
+    return DataFile(FILE.partition_path, FILE.file_id, FILE.write_token, FILE.instant, size)
+
+
+def test_meta_columns_tell_commit_number_key_partition_and_file() -> None:
+    table = rows(2)
+    assert tuple(table.column_names[:5]) == META_COLUMNS
+    assert list(table.schema)[:5] == META_FIELDS
+    assert list(table.slice(1).to_pylist()[0].values())[:5] == [
+        T, f"{T}_3_1", "k00001", "city=sf", FILE.name,
+    ]  # fmt: skip
+
+
+def test_rows_that_are_copied_name_their_new_file_and_keep_the_rest() -> None:
+    later = DataFile("city=sf", "f-0", "0-0-0", "20260102030405006")
+    copied = base_file.with_file_name(rows(2), later)
+    assert copied["_hoodie_file_name"].to_pylist() == [later.name] * 2
+    assert copied.drop_columns("_hoodie_file_name").equals(
+        rows(2).drop_columns("_hoodie_file_name")
+    )
+    assert copied.schema == rows(2).schema
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "none"])
+def test_rows_come_back_from_every_codec(store: Store, codec: str) -> None:
+    data_file = written(store, rows(25), parquet_codec=codec)
+    assert base_file.read_base_file(store, data_file, rows(0).schema).equals(rows(25))
+    parquet = pq.read_metadata(f"{store.uri}/{FILE.path}")
+    assert parquet.num_row_groups == 3
+    expected = {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+    assert parquet.row_group(0).column(0).compression == expected
+
+
+def test_footer_holds_what_the_writers_of_hudi_look_for(store: Store) -> None:
+    data_file = written(store, rows(25), footer_bloom_fpp=1e-6)
+    footer = pq.read_metadata(f"{store.uri}/{data_file.path}").metadata
+    assert footer[b"hoodie_min_record_key"] == b"k00000"
+    assert footer[b"hoodie_max_record_key"] == b"k00024"
+    code = footer[b"hoodie_bloom_filter_type_code"].decode()
+    bloom = HudiBloom.from_base64(footer[b"org.apache.hudi.bloomfilter"], code)
+    assert bloom == HudiBloom.build(rows(25)["_hoodie_record_key"].combine_chunks(), 1e-6)
+    assert b"ARROW:schema" not in footer
+
+
+def test_a_file_without_rows_has_a_filter_and_no_bounds(store: Store) -> None:
+    data_file = written(store, rows(0))
+    footer = pq.read_metadata(f"{store.uri}/{data_file.path}").metadata
+    assert b"org.apache.hudi.bloomfilter" in footer
+    assert b"hoodie_min_record_key" not in footer
+    assert base_file.read_base_file(store, data_file, rows(0).schema).equals(rows(0))
+    keys, positions = base_file.read_record_keys(store, data_file, "a", "z")
+    assert (len(keys), len(positions)) == (0, 0)
+
+
+def test_dictionaries_are_made_only_where_values_repeat(store: Store) -> None:
+    written(store, rows(25), row_group_rows=100)
+    group = pq.read_metadata(f"{store.uri}/{FILE.path}").row_group(0)
+    has = {}
+    for leaf in range(group.num_columns):
+        column = group.column(leaf)
+        has[column.path_in_schema] = column.has_dictionary_page
+    assert has["city"]
+    assert has["_hoodie_commit_time"]
+    assert not has["id"]
+    assert not has["_hoodie_record_key"]
+
+
+def test_nested_leaves_have_dictionaries(store: Store) -> None:
+    kind = pa.struct([("x", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.string()))])
+    column = pa.array([{"x": ["v"], "m": [("k", "v")]}] * 50, kind)
+    written(store, rows(50).append_column("s", column))
+    group = pq.read_metadata(f"{store.uri}/{FILE.path}").row_group(0)
+    leaves = [group.column(leaf) for leaf in range(group.num_columns)]
+    nested = [leaf for leaf in leaves if leaf.path_in_schema.startswith("s.")]
+    assert len(nested) == 3
+    assert all(leaf.has_dictionary_page for leaf in nested)
+
+
+def test_the_same_rows_are_the_same_bytes_and_belong_to_both_attempts(store: Store) -> None:
+    first = base_file.write_base_file(store, FILE, rows(25), options=options())
+    second = base_file.write_base_file(store, FILE, rows(25), options=options())
+    assert first == second == (store.size(FILE.path), True)
+
+
+def test_another_attempts_file_is_adopted(store: Store) -> None:
+    size, created = base_file.write_base_file(store, FILE, rows(25), options=options())
+    assert created
+    assert base_file.write_base_file(store, FILE, rows(3), options=options()) == (size, False)
+    assert base_file.read_base_file(store, FILE, rows(0).schema).num_rows == 25
+
+
+def test_of_many_attempts_at_once_one_file_stays(store: Store) -> None:
+    results: list[tuple[int, bool]] = []
+
+    def attempt(count: int) -> None:
+        results.append(base_file.write_base_file(store, FILE, rows(count), options=options()))
+
+    threads = [threading.Thread(target=attempt, args=(count,)) for count in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(created for _, created in results) == [False] * 7 + [True]
+    assert {size for size, _ in results} == {store.size(FILE.path)}
+
+
+def test_columns_are_read_as_asked(store: Store) -> None:
+    data_file = written(store, rows(12))
+    wanted = pa.schema([("val", pa.float64()), ("new", pa.list_(pa.int32())), ("id", pa.int64())])
+    found = base_file.read_base_file(store, data_file, wanted)
+    assert found.schema == wanted
+    assert found["id"].to_pylist() == list(range(12))
+    assert found["new"].null_count == 12
+
+
+def test_a_schema_of_new_columns_alone_has_the_rows_of_the_file(store: Store) -> None:
+    data_file = written(store, rows(12))
+    found = base_file.read_base_file(store, data_file, pa.schema([("new", pa.int32())]))
+    assert found.num_rows == 12
+
+
+def test_narrower_types_in_the_file_are_widened(store: Store) -> None:
+    data_file = written(store, rows(3).set_column(5, "id", pa.array([1, 2, 3], pa.int32())))
+    found = base_file.read_base_file(store, data_file, pa.schema([("id", pa.int64())]))
+    assert found["id"].type == pa.int64()
+
+
+def test_required_columns_must_be_there_and_full(store: Store) -> None:
+    data_file = written(store, rows(3).append_column("n", pa.nulls(3, pa.int32())))
+    for name, message in (("n", "nulls in a required column"), ("z", "lacks a required column")):
+        required = pa.schema([pa.field(name, pa.int32(), nullable=False)])
+        with pytest.raises(CorruptError, match=message):
+            base_file.read_base_file(store, data_file, required)
+
+
+def test_every_type_comes_back_without_a_stored_arrow_schema(store: Store) -> None:
+    empty = dict.fromkeys(EVERY_TYPE.names) | {"id": 2}
+    table = pa.Table.from_pylist([FULL_ROW, empty], schema=EVERY_TYPE)
+    whole = base_file.add_meta_columns(table, pa.array(["a", "b"]), FILE)
+    data_file = written(store, whole)
+    assert base_file.read_base_file(store, data_file, whole.schema).equals(whole)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "groups"),
+    [
+        (None, None, [0, 1, 2]),
+        ("k00010", "k00010", [1]),
+        ("k00009", "k00010", [0, 1]),
+        ("k00020", None, [2]),
+        (None, "k00009", [0]),
+        (None, "a", []),
+        ("k00009z", "k00009zz", []),
+        ("z", None, []),
+    ],
+)
+def test_row_groups_that_cannot_hold_a_key_are_not_read(
+    store: Store, first: str | None, last: str | None, groups: list[int]
+) -> None:
+    data_file = written(store, rows(25))
+    before = dict(store.counters)
+    keys, positions = base_file.read_record_keys(store, data_file, first, last)
+    moved = store.counters.since(before)
+    expected = [row for group in groups for row in range(10 * group, min(10 * group + 10, 25))]
+    assert positions.tolist() == expected
+    assert positions.dtype == np.int64
+    assert keys.to_pylist() == [f"k{row:05}" for row in expected]
+    assert keys.type == pa.string()
+    assert moved.get("data.row_groups", 0) == len(groups)
+    assert moved["data.files_opened"] == 1
+
+
+def test_keys_beyond_what_statistics_hold_are_still_found(store: Store) -> None:
+    table = rows(25)
+    long = pa.array(["x" * 10_000 + key for key in table["_hoodie_record_key"].to_pylist()])
+    data_file = written(store, table.set_column(2, META_FIELDS[2], long))
+    keys, positions = base_file.read_record_keys(store, data_file, long[3].as_py(), long[3].as_py())
+    assert long[3].as_py() in keys.to_pylist()
+    assert len(positions) == len(keys)
+
+
+def test_reading_keys_costs_a_few_requests_and_not_the_payload(store: Store) -> None:
+    table = rows(2000)
+    noise = pa.array([bytes(np.random.default_rng(row).bytes(200)) for row in range(2000)])
+    data_file = written(store, table.append_column("noise", noise), row_group_rows=1000)
+    before = dict(store.counters)
+    base_file.read_record_keys(store, data_file)
+    moved = store.counters.since(before)
+    assert moved["store.requests"] <= 5
+    assert moved["store.bytes_read"] < data_file.size_bytes // 3
+
+
+def test_a_null_key_is_damage(store: Store) -> None:
+    table = rows(3).set_column(2, META_FIELDS[2], pa.array(["a", None, "c"]))
+    body = pa.BufferOutputStream()
+    pq.write_table(table, body)
+    store.put(FILE.path, body.getvalue().to_pybytes())
+    with pytest.raises(CorruptError, match="key is null"):
+        base_file.read_record_keys(store, FILE)
+
+
+def test_damaged_files_are_reported_with_their_path(store: Store) -> None:
+    data_file = written(store, rows(25))
+    body = store.fetch(data_file.path)
+    for damaged in (b"", b"PAR1", body[: len(body) // 2], body[:-20] + body[-8:], b"x" * 500):
+        store.put(FILE.path, damaged)
+        with pytest.raises(CorruptError) as raised:
+            base_file.read_base_file(store, FILE, rows(0).schema)
+        assert raised.value.facts["path"] == FILE.path
+
+
+def test_a_flipped_byte_in_the_data_is_found_by_the_page_checksum(store: Store) -> None:
+    data_file = written(store, rows(25), parquet_codec="none")
+    body = bytearray(store.fetch(data_file.path))
+    body[body.index(b"k00013") + 5] ^= 1
+    store.put(FILE.path, bytes(body))
+    with pytest.raises(CorruptError, match="not readable"):
+        base_file.read_record_keys(store, data_file)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damage_anywhere_in_the_footer_is_reported_or_harmless(store: Store, seed: int) -> None:
+    body = bytearray(store.fetch(written(store, rows(25)).path))
+    random = np.random.default_rng(seed)
+    body[int(random.integers(len(body) // 2, len(body)))] ^= 1 << int(random.integers(8))
+    store.put(FILE.path, bytes(body))
+    with suppress(CorruptError):
+        assert base_file.read_base_file(store, FILE, rows(0).schema).schema == rows(0).schema
+
+
+def test_a_missing_file_is_damage(store: Store) -> None:
+    with pytest.raises(CorruptError, match="file is missing"):
+        base_file.read_record_keys(store, FILE)
+    with pytest.raises(CorruptError, match="file is missing"):
+        base_file.read_record_keys(store, DataFile("", "f", "0", T, size_bytes=100))
+
+
+def test_slices_with_logs_are_refused(store: Store) -> None:
+    data_file = written(store, rows(3))
+    assert read_slice(store, FileSlice(data_file), rows(0).schema).equals(rows(3))
+    with pytest.raises(UpgradeError, match="log files are not read"):
+        read_slice(store, FileSlice(data_file, (".f-0_1.log.1_0-0-0",)), rows(0).schema)
+
+
+def test_statistics_of_a_file_are_those_of_its_rows(store: Store) -> None:
+    table = rows(25)
+    data_file = written(store, table)
+    names = ["val", "_hoodie_record_key", "city"]
+    of_rows = statistics.of_table(table, names)
+    of_file = statistics.of_file(store, data_file, [*names, "absent"])
+    assert [(one.column, one.minimum, one.maximum, one.value_count) for one in of_file] == [
+        (one.column, one.minimum, one.maximum, one.value_count) for one in of_rows
+    ]
+    assert all(one.size_bytes > 0 for one in of_file)
