@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("metatable", deadline=None)  # machines differ; speed is for benchmarks
+settings.load_profile("metatable")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -4,11 +4,11 @@
     leaf or inner   i32 n; n + 1 i32 positions of entries, from 0 to the length of them all;
                     entries of i64 offset, i32 size, key up to the next position
 
-Root entries stand back to back; their number is in the trailer. What follows them in a root
-of two levels and more (HBase's mid key) is passed over. A data index key is a full key, or,
-from Hudi's writer, one without the 10-byte suffix; it may be shorter than the block's real
-first key (HBase), but is above the last key of the block before. A meta index key is a bare
-name. Hudi 1.1 wrote lengths of 128 and more as protobuf varints: both forms are read.
+Root entries stand back to back; their number is in the trailer. The 16 bytes that follow them
+in a root of two levels and more (HBase's mid key) are passed over. A data index key is a
+full key, or, from Hudi's writer, one without the 10-byte suffix; it may be shorter than the
+block's real first key (HBase), but is above the last key of the block before. A meta index
+key is a bare name. Hudi 1.1 wrote lengths of 128 and more as protobuf varints: both forms are read.
 
 With more than one level the root's entries lead to leaf or inner blocks, which have one form.
 """
@@ -42,6 +42,8 @@ __all__ = [
 
 _PLACE = struct.Struct(">qi")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 _LEAST_ENTRY = _PLACE.size + 1
+MID_KEY_SIZE = 16
+"""What HBase writes behind the root's entries if there are more levels: where the middle is."""
 
 Entry = tuple[int, int, bytes]
 """(offset, size of the whole block, key as stored)."""
@@ -110,6 +112,8 @@ def decode_root(
         except (wire.Malformed, struct.error) as error:
             raise _corrupt(path, offset, f"{count} entries", f"entry {number}: {error}") from error
         entries.append((place, size, key))
+    if len(payload) - at not in (0, MID_KEY_SIZE):
+        raise _corrupt(path, offset, f"{count} entries", f"{len(payload) - at} bytes behind them")
     return entries
 
 

@@ -1,7 +1,7 @@
 """Checksums of a block: one big-endian u32 for every `chunk_bytes` of header and payload.
 
     id  name    value of a chunk
-     0  NULL    zero; the area is there all the same
+     0  NULL    zero; the area is there all the same, and anything else in it is refused
      1  CRC32   zlib's
      2  CRC32C  Castagnoli's; what we write
 
@@ -61,6 +61,7 @@ def verify_chunks(
 ) -> None:
     """Raise CorruptError, naming the chunk, unless `area` holds the checksums of `covered`."""
     if kind is Checksum.NULL:
+        _verify_zeros(area, path, offset)
         return
     for number, start in enumerate(range(0, len(covered), chunk_bytes)):
         found = kind.of(bytes(covered[start : start + chunk_bytes]))
@@ -75,3 +76,16 @@ def verify_chunks(
                 expected=f"0x{expected:08x}",
                 found=f"0x{found:08x}",
             )
+
+
+def _verify_zeros(area: memoryview, path: str, offset: int) -> None:
+    """A type byte that was damaged into NULL must not switch the verification off."""
+    if any(area):
+        found = bytes(area[:CHECKSUM_BYTES]).hex()
+        raise CorruptError(
+            "block has checksums but its type says none",
+            path=path,
+            offset=offset,
+            expected="zeros",
+            found=found,
+        )

@@ -148,8 +148,6 @@ def _unzstd(raw: bytes, size: int) -> bytes:
             if chunk_end > len(raw):
                 raise EOFError("a chunk ends after the block")
             part = _unzstd_chunk(raw[at + 4 : chunk_end], group_end - made, exact=True)
-            if not part:
-                raise ValueError("a chunk makes no bytes")
             parts.append(part)
             at, made = chunk_end, made + len(part)
     return b"".join(parts)

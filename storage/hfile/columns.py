@@ -34,6 +34,10 @@ UInt8s = npt.NDArray[np.uint8]
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
+_BYTES = (
+    *(pa.binary(), pa.large_binary(), pa.binary_view()),
+    *(pa.string(), pa.large_string(), pa.string_view()),
+)
 _WORD = 8
 _MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
 """What to keep of a word of which only so many bytes belong to the piece."""
@@ -44,13 +48,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
-    if not (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-    ):
+    if kind not in _BYTES and not pa.types.is_fixed_size_binary(kind):
         raise UsageError(f"{what} are not bytes", expected="binary", found=str(kind))
     if column.null_count:
         raise UsageError(f"{what} must not be null", expected=0, found=column.null_count)

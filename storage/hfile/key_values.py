@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -63,7 +64,7 @@ RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
 """Bytes of a record besides its row and its value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyValues:
     """The records of one or more data blocks, ascending by row as far as the file is sound.
 
@@ -83,28 +84,27 @@ class KeyValues:
 
     def keys(self) -> pa.Array:
         """All rows, as a `pa.binary()` array."""
-        if self.stride and len(self):
-            return self._strided(self.row_starts, self.row_sizes)
-        return self._segments().take(pa.array(np.arange(len(self), dtype=np.int64) * 4 + 1))
+        return self._pieces(_ROW)
 
     def values(self) -> pa.Array:
         """All values, as a `pa.binary()` array."""
-        if self.stride and len(self):
-            return self._strided(self.value_starts, self.value_sizes)
-        return self._segments().take(pa.array(np.arange(len(self), dtype=np.int64) * 4 + 3))
-
-    def values_at(self, places: Int64s) -> pa.Array:
-        """The values of records `places`; null where a place is -1."""
-        absent = places < 0
-        if self.stride and not absent.any():
-            start, size = int(self.value_starts[0]), int(self.value_sizes[0])
-            table = self.raw.reshape(-1, self.stride)[:, start : start + size]
-            return fixed_binary(np.ascontiguousarray(table)[places])
-        return self._segments().take(pa.array(places * 4 + 3, mask=absent))
+        return self._pieces(_VALUE)
 
     def batch(self) -> pa.RecordBatch:
         """Columns `key` and `value`."""
         return pa.record_batch([self.keys(), self.values()], names=["key", "value"])
+
+    def key(self, place: int) -> bytes:
+        """One row; from the end if `place` is negative."""
+        start = int(self.row_starts[place])
+        return self.raw[start : start + int(self.row_sizes[place])].tobytes()
+
+    def values_at(self, places: Int64s) -> pa.Array:
+        """The values of records `places`; null where a place is -1."""
+        absent = places < 0
+        if absent.any():
+            return self._segments.take(pa.array(places * 4 + _VALUE, mask=absent))
+        return self._pieces(_VALUE, places)
 
     def find(self, wanted: pa.Array) -> Int64s:
         """The (first) record of each wanted key, -1 where there is none.
@@ -114,37 +114,47 @@ class KeyValues:
         """
         if not len(self) or not len(wanted):
             return np.full(len(wanted), -1, np.int64)
-        keys = self.keys()
-        words, sought = self._words(keys, wanted)
+        words, sought = self._words(wanted)
         places = np.minimum(np.searchsorted(words, sought), len(words) - 1)
-        same_word = words[places] == sought
-        equal = pc.equal(keys.take(pa.array(places)), wanted).to_numpy(zero_copy_only=False)
+        landed = self._pieces(_ROW, places)
+        equal = pc.equal(landed, wanted).to_numpy(zero_copy_only=False)
         found = np.where(equal, places, -1)
         after = np.minimum(places + 1, len(words) - 1)
-        unsure = np.flatnonzero(same_word & ~equal & (words[after] == sought) & (after > places))
+        tied = (words[places] == sought) & (words[after] == sought) & (after > places)
+        unsure = np.flatnonzero(tied & ~equal)
         if unsure.size:
-            hits = pc.index_in(wanted.take(pa.array(unsure)), value_set=keys)
+            hits = pc.index_in(wanted.take(pa.array(unsure)), value_set=self.keys())
             found[unsure] = pc.fill_null(hits, -1).to_numpy(zero_copy_only=False)
         return found
 
-    def _words(self, keys: pa.Array, wanted: pa.Array) -> tuple[UInt64s, UInt64s]:
+    def _words(self, wanted: pa.Array) -> tuple[UInt64s, UInt64s]:
         """Eight bytes of every key and wanted key, behind what all keys begin with.
 
         A wanted key that begins otherwise gets some word as well; it is equal to no key.
         """
-        skip = common_prefix_size(keys[0].as_py(), keys[len(keys) - 1].as_py())
+        skip = common_prefix_size(self.key(0), self.key(-1))
         words = first_words(self.raw, self.row_starts + skip, self.row_sizes - skip)
         offsets = offsets_of(wanted)
         data = bytes_of(wanted)[offsets[0] : offsets[-1]]
         starts = np.minimum(offsets[:-1] + skip, offsets[1:]) - offsets[0]
-        slack = np.zeros(8, np.uint8)
-        return words, first_words(np.concatenate((data, slack)), starts, np.diff(offsets) - skip)
+        padded = np.concatenate((data, np.zeros(8, np.uint8)))
+        return words, first_words(padded, starts, np.diff(offsets) - skip)
 
-    def _strided(self, starts: Int64s, sizes: Int64s) -> pa.Array:
+    def _pieces(self, kind: int, places: Int64s | None = None) -> pa.Array:
+        """All rows or values, or those of records `places`."""
+        if not self.stride:
+            chosen = np.arange(len(self)) if places is None else places
+            return self._segments.take(pa.array(chosen * 4 + kind))
+        starts, sizes = (
+            (self.row_starts, self.row_sizes)
+            if kind == _ROW
+            else (self.value_starts, self.value_sizes)
+        )
         start, size = int(starts[0]), int(sizes[0])
         table = self.raw.reshape(-1, self.stride)[:, start : start + size]
-        return fixed_binary(np.ascontiguousarray(table))
+        return fixed_binary(np.ascontiguousarray(table if places is None else table[places]))
 
+    @cached_property
     def _segments(self) -> pa.Array:
         """The whole payload cut into (gap, row, gap, value) for each record."""
         cuts = np.empty(4 * len(self) + 1, np.int32)
@@ -155,6 +165,10 @@ class KeyValues:
         cuts[4::4] = self.value_starts + self.value_sizes
         buffers = [None, pa.py_buffer(cuts), pa.py_buffer(self.raw)]
         return pa.Array.from_buffers(pa.binary(), 4 * len(self), buffers)
+
+
+_ROW, _VALUE = 1, 3
+"""Which of a record's four segments."""
 
 
 def full_key(row: bytes) -> bytes:

@@ -70,13 +70,8 @@ def _parse_loaded(store: Store, path: str, trailer: Trailer, raw: bytes, start: 
     section = memoryview(raw)[at - start : -TRAILER_SIZE]
     roots = (BlockType.ROOT_INDEX,)
     data_root, meta_at = _next_block(section, 0, trailer, path, roots)
-    meta_root, info_at = _next_block(section, meta_at, trailer, path, roots)
+    meta_root, _ = _next_block(section, meta_at, trailer, path, roots)
     info_start = trailer.file_info_offset - at
-    if info_start < info_at:
-        expected = f"file info from {at + info_at} on"
-        raise CorruptError(
-            "trailer points into the indexes", path=path, expected=expected, found=at + info_start
-        )
     payload, _ = _next_block(section, info_start, trailer, path, (BlockType.FILE_INFO,))
     info = decode_file_info(payload, path, trailer.file_info_offset)
     names = decode_root(meta_root, trailer.meta_index_count, path, at + meta_at, names=True)

@@ -110,8 +110,8 @@ class HFileReader:
         row = row_of(self.file_info.get(LASTKEY, b""))
         if row is not None or not len(self.opened.index):
             return row or b""
-        keys = self._last_block().keys()
-        return cast(bytes, keys[len(keys) - 1].as_py()) if len(keys) else b""
+        [records] = self._groups([len(self.opened.index) - 1], keep=True)
+        return records.key(-1) if len(records) else b""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, None where there is none."""
@@ -219,10 +219,6 @@ class HFileReader:
         cuts = np.append(starts, len(wanted))
         blocks = np.flatnonzero(np.diff(cuts))
         return blocks, np.append(starts[blocks], len(wanted))
-
-    def _last_block(self) -> KeyValues:
-        [records] = self._groups([len(self.opened.index) - 1], keep=True)
-        return records
 
     def _groups(self, blocks: Sequence[int], keep: bool) -> Iterator[KeyValues]:
         for records, _ in self._counted_groups(blocks, keep):

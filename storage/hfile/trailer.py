@@ -139,6 +139,8 @@ class Trailer:
         size, at = wire.read_varint(raw, len(MAGIC))
         if at + size > TRAILER_SIZE - _VERSION_SIZE:
             raise wire.Malformed(f"a message of {size} bytes")
+        if any(raw[at + size : -_VERSION_SIZE]):
+            raise wire.Malformed("bytes that are not zero behind the message")
         values: dict[str, Any] = {}
         for number, value in wire.fields(raw[at : at + size]):
             name = FIELDS.get(number, "")

@@ -37,9 +37,7 @@ def write(
     facts: Mapping[str, bytes] | None = None,
 ) -> WrittenHFile:
     pairs = sorted(entries.items()) if isinstance(entries, Mapping) else list(entries)
-    writer = HFileWriter(
-        store, path, codec=codec, block_size_bytes=block_size_bytes, unique=unique
-    )
+    writer = HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes, unique=unique)
     with writer as file:
         file.add(binary(key for key, _ in pairs), binary(value for _, value in pairs))
         for name, body in (meta or {}).items():
@@ -47,6 +45,13 @@ def write(
         for name, value in (facts or {}).items():
             file.add_file_info(name, value)
     return writer.written
+
+
+def write_in_parts(store: Store, path: str, *parts: list[bytes]) -> None:
+    """A file whose values are its keys, added in several calls."""
+    with HFileWriter(store, path) as file:
+        for keys in parts:
+            file.add(binary(keys), binary(keys))
 
 
 def cold(store: Store, path: str, size_bytes: int | None = None) -> HFileReader:

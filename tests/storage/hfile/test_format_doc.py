@@ -115,7 +115,7 @@ def test_trailer_fields_are_those_of_the_table() -> None:
 
 
 def test_constants_are_those_of_the_text() -> None:
-    assert f'Magic `{trailer.MAGIC.decode()}`' in TEXT
+    assert f"Magic `{trailer.MAGIC.decode()}`" in TEXT
     assert f"| trailer | {trailer.TRAILER_SIZE} bytes" in TEXT
     assert f"minor u8 ({trailer.MINOR}), major u24 ({trailer.MAJOR})" in TEXT
     assert trailer.COMPARATOR in TEXT

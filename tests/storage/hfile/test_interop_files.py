@@ -68,8 +68,7 @@ HBASE = facts(
     "4200 16 1 1 0 14262 14830 15143 687 262872",
     "hudi_1_0_hbase_2_4_9_16KB_NONE_5000 301098 ef56447f92ca38f9 3 2 2 "
     "5000 18 1 1 0 279531 295839 296708 771 300138",
-    "hudi_1_0_hbase_2_4_9_no_entry 5087 3c241ab5b95f4f26 3 1 2 "
-    "0 0 1 1 -1 -1 530 661 0 436019",
+    "hudi_1_0_hbase_2_4_9_no_entry 5087 3c241ab5b95f4f26 3 1 2 0 0 1 1 -1 -1 530 661 0 436019",
 )
 
 V9 = ("sample_table__cow__v9_txns_simple_meta", "sample_table__mor__avro__v9_txns_nonpart_meta")
@@ -286,7 +285,9 @@ def test_metadata_tables_of_hudi_on_spark_are_read_whole(
     assert entries > 100
 
 
-def test_first_files_record_of_hudis_own_writer_is_the_all_partitions_one(interop: Path, tmp_path: Path) -> None:
+def test_first_files_record_of_hudis_own_writer_is_the_all_partitions_one(
+    interop: Path, tmp_path: Path
+) -> None:
     name = "files-0000-0_0-5-4_00000000000000000.hfile"
     bodies = dict(hfiles(interop / "hudi" / "sample_table__cow__v9_txns_simple_meta.zip"))
     (tmp_path / name).write_bytes(bodies[name])

@@ -1,0 +1,209 @@
+"""`metatable hfile …`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metatable.cli import main as cli
+from metatable.storage.errors import ConflictError, StaleError, UpgradeError
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.store import Store
+
+KEYS = [b"apple", b"b\xff\0", "żółw".encode()]
+VALUES = [b"1", b"\0\1", b""]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    with HFileWriter(Store(tmp_path), "a.hfile", codec=Codec.NONE) as writer:
+        writer.add(pa.array(KEYS, pa.binary()), pa.array(VALUES, pa.binary()))
+        writer.add_meta("body", b"meta!")
+        writer.add_file_info("schema", b'{"type": "string"}')
+    return str(tmp_path / "a.hfile")
+
+
+def encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)"""
+    try:
+        code = cli.main(words)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_meta_prints_one_object(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    code, out, err = run(capsys, "hfile", "meta", file, "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert (facts["codec"], facts["version"], facts["entry_count"]) == ("NONE", "3.3", 3)
+    assert facts["comparator"] == "org.apache.hadoop.hbase.KeyValue$KVComparator"
+    assert facts["first_key"] == encoded(KEYS[0])
+    assert facts["last_key"] == encoded(KEYS[2])
+    assert facts["size_bytes"] == Path(file).stat().st_size
+    assert facts["trailer"]["entry_count"] == 3
+    assert facts["trailer"]["load_on_open_data_offset"] > 0
+    assert facts["file_info"]["schema"] == '{"type": "string"}'
+    assert facts["file_info"]["KEY_VALUE_VERSION"] == 1
+    assert list(facts["meta_blocks"]) == ["body"]
+
+
+def test_scan_prints_an_object_a_line_in_file_order(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    code, out, _ = run(capsys, "hfile", "scan", file, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    expected = zip(KEYS, VALUES, strict=True)
+    assert lines == [{"key": encoded(key), "value": encoded(value)} for key, value in expected]
+    assert code == 0
+
+
+def test_get_prints_null_for_absent_keys(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    code, out, _ = run(capsys, "hfile", "get", file, "żółw", "nope", "apple", "--json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"key": encoded(KEYS[2]), "value": ""},
+        {"key": encoded(b"nope"), "value": None},
+        {"key": encoded(b"apple"), "value": encoded(b"1")},
+    ]
+    assert code == 0
+
+
+def test_get_takes_binary_keys_as_base64(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    words = ("hfile", "get", file, "--key-base64", encoded(KEYS[1]), "--json")
+    code, out, _ = run(capsys, *words)
+    assert json.loads(out) == {"key": encoded(KEYS[1]), "value": encoded(VALUES[1])}
+    assert code == 0
+
+
+def test_verify_prints_no_findings_for_a_sound_file(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    assert run(capsys, "hfile", "verify", file, "--json") == (0, "[]\n", "")
+    assert run(capsys, "hfile", "verify", file)[1] == f"{file}: nothing wrong\n"
+
+
+def test_verify_prints_findings_and_ends_with_1(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    body = Path(file).read_bytes()
+    Path(file).write_bytes(body.replace(b"apple", b"appl3", 1))
+    code, out, err = run(capsys, "hfile", "verify", file, "--json")
+    [finding] = json.loads(out)
+    assert (code, err) == (1, "")
+    assert finding["code"] == "block"
+    assert finding["where"] == "a.hfile offset 0"
+    assert "checksum mismatch" in finding["detail"]
+    assert run(capsys, "hfile", "verify", file)[:1] == (1,)
+
+
+def test_people_read_text_where_it_is_text(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    assert run(capsys, "hfile", "scan", file)[1].splitlines() == [
+        "apple\t1",
+        "b'b\\xff\\x00'\tb'\\x00\\x01'",
+        "żółw\t",
+    ]
+    assert run(capsys, "hfile", "get", file, "nope")[1] == "nope\t(absent)\n"
+    told = run(capsys, "hfile", "meta", file)[1]
+    assert "entry_count: 3" in told
+    assert "first_key: apple" in told
+
+
+@pytest.mark.parametrize("verb", ["meta", "scan", "verify", "get"])
+def test_missing_file_ends_with_3_and_nothing_on_standard_output(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
+) -> None:
+    words = ("hfile", verb, str(tmp_path / "none.hfile"), *(["key"] if verb == "get" else []))
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, out) == (3, "")
+    assert err == f"metatable: file is missing: path='none.hfile' store={str(tmp_path)!r}\n"
+
+
+@pytest.mark.parametrize("verb", ["meta", "scan"])
+def test_damaged_file_ends_with_3(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "a.hfile").write_bytes(b"no HFile" * 1000)
+    code, out, err = run(capsys, "hfile", verb, str(tmp_path / "a.hfile"), "--json")
+    assert (code, out) == (3, "")
+    assert "file has no HFile trailer" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("nonsense",),
+        ("hfile",),
+        ("hfile", "meta"),
+        ("hfile", "get", "a.hfile"),
+        ("hfile", "meta", "folder/"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_keys_that_are_no_base64_end_with_2(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    code, _, err = run(capsys, "hfile", "get", file, "--key-base64", "a")
+    assert code == 2
+    assert "key is not base64: found='a'" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConflictError, 4), (StaleError, 4), (UpgradeError, 3), (OSError, 3)]
+)
+def test_every_error_has_an_exit_code(
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    code: int,
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("it happened")
+
+    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", fails)
+    assert run(capsys, "hfile", "meta", file) == (code, "", "metatable: it happened\n")
+
+
+def test_python_m_metatable_is_the_same_program(file: str) -> None:
+    command = [sys.executable, "-m", "metatable", "hfile", "scan", file, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr == ""
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    keys = pa.array([b"%06d" % number for number in range(100_000)], pa.binary())
+    with HFileWriter(Store(tmp_path), "a.hfile") as writer:
+        writer.add(keys, keys)
+    command = f"{sys.executable} -m metatable hfile scan {tmp_path}/a.hfile | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("000000\t000000\n", "")
+
+
+def test_files_of_other_writers_are_shown(
+    capsys: pytest.CaptureFixture[str], interop: Path
+) -> None:
+    for file in sorted((interop / "hfile").iterdir()):
+        code, out, _ = run(capsys, "hfile", "verify", str(file), "--json")
+        assert (code, out) == (0, "[]\n")
+        code, out, _ = run(capsys, "hfile", "meta", str(file), "--json")
+        assert json.loads(out)["meta_blocks"].keys() == {"bloomFilter"}

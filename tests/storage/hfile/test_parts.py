@@ -1,0 +1,312 @@
+"""The small parts: codecs, integers, columns, indexes, and the ways to find records."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.hfile import key_values, wire
+from metatable.storage.hfile.block import BlockType, decode_block, encode_block
+from metatable.storage.hfile.block_index import BlockIndex, decode_inner, decode_root, encode_root
+from metatable.storage.hfile.checksum import Checksum
+from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
+from metatable.storage.hfile.columns import bound, first_words, is_ascending
+from metatable.storage.hfile.key_values import KeyValues, encode_records, parse, row_of
+from metatable.storage.hfile.trailer import Trailer
+from tests.storage.hfile.making import binary
+
+PAYLOADS = st.one_of(st.binary(max_size=300), st.binary(max_size=30).map(lambda part: part * 9000))
+KEYS = st.binary(min_size=1, max_size=20)
+
+
+@given(PAYLOADS, st.sampled_from(SUPPORTED))
+def test_codecs_round_trip(payload: bytes, codec: Codec) -> None:
+    assert decompress(codec, compress(codec, payload), len(payload)) == payload
+
+
+@given(PAYLOADS, st.sampled_from(SUPPORTED), st.integers(-3, 3).filter(bool))
+def test_codecs_refuse_another_size(payload: bytes, codec: Codec, difference: int) -> None:
+    size = max(len(payload) + difference, 0)
+    if size != len(payload):
+        with pytest.raises(CorruptError, match="path='p' offset=7"):
+            decompress(codec, compress(codec, payload), size, path="p", offset=7)
+
+
+def test_gz_of_nothing_is_the_known_member() -> None:
+    member = compress(Codec.GZ, b"")
+    assert member.hex() == "1f8b0800000000000000" + "0300" + "00" * 8
+    assert gzip.decompress(member) == b""
+
+
+def test_gz_with_bytes_behind_the_member_is_refused() -> None:
+    with pytest.raises(CorruptError, match="3 bytes after"):
+        decompress(Codec.GZ, compress(Codec.GZ, b"abc") + b"xyz", 3)
+
+
+def test_gz_is_checked_against_its_own_checksum() -> None:
+    member = bytearray(compress(Codec.GZ, b"abc"))
+    member[-8] ^= 1
+    with pytest.raises(CorruptError):
+        decompress(Codec.GZ, bytes(member), 3)
+
+
+def test_zstd_is_read_bare_and_in_groups_of_several_chunks() -> None:
+    zstd = pa.Codec("zstd")
+    first, second = b"a" * 1000, b"b" * 500
+    frames = [zstd.compress(part, asbytes=True) for part in (first, second)]
+    assert decompress(Codec.ZSTD, frames[0], 1000) == first
+    chunks = b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
+    assert decompress(Codec.ZSTD, struct.pack(">I", 1500) + chunks, 1500) == first + second
+
+
+def test_zstd_groups_fit_into_the_room_that_hbase_has() -> None:
+    raw = compress(Codec.ZSTD, bytes(1 << 20))
+    assert int.from_bytes(raw[:4], "big") < 256 << 10
+
+
+def test_codec_names_are_those_of_the_option() -> None:
+    assert [Codec.named(name) for name in ("gz", "none", "zstd")] == list(SUPPORTED)
+    for name in ("snappy", "lzo", "gzip", ""):
+        with pytest.raises(UsageError, match="no such HFile codec"):
+            Codec.named(name)
+    with pytest.raises(UpgradeError, match="SNAPPY"):
+        decompress(Codec.SNAPPY, b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "raw"),
+    [(0, "00"), (127, "7f"), (128, "8f80"), (131, "8f83"), (255, "8fff"), (256, "8e0100")],
+)
+def test_hadoop_integers_have_the_known_bytes(value: int, raw: str) -> None:
+    assert wire.write_hadoop(value).hex() == raw
+    assert wire.read_hadoop(bytes.fromhex(raw), 0) == (value, len(raw) // 2)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"), [("ff", -1), ("90", -112), ("87ff", -256), ("8680ff", ~0x80FF)]
+)
+def test_negative_hadoop_integers_are_read(raw: str, value: int) -> None:
+    assert wire.read_hadoop(bytes.fromhex(raw), 0) == (value, len(raw) // 2)
+
+
+@given(st.integers(0, (1 << 63) - 1), st.binary(max_size=3))
+def test_both_integers_round_trip_amid_other_bytes(value: int, around: bytes) -> None:
+    for write, read in (
+        (wire.write_hadoop, wire.read_hadoop),
+        (wire.write_varint, wire.read_varint),
+    ):
+        raw = write(value)
+        assert read(around + raw + around, len(around)) == (value, len(around) + len(raw))
+        with pytest.raises(wire.Malformed):
+            read(raw[:-1], 0)
+
+
+def test_minus_one_takes_ten_bytes_as_a_varint() -> None:
+    assert len(wire.write_varint(-1)) == 10
+    assert wire.read_varint(wire.write_varint(-1), 0)[0] == (1 << 64) - 1
+
+
+@given(
+    st.builds(
+        Trailer, *[st.integers(-1, 1 << 40)] * 10, st.text(max_size=20), st.sampled_from(Codec)
+    )
+)
+def test_trailers_round_trip(trailer: Trailer) -> None:
+    raw = trailer.encode()
+    assert len(raw) == 4096
+    assert Trailer.decode(raw, "p", 0) == trailer
+
+
+@given(st.lists(st.binary(max_size=12)), st.lists(st.binary(max_size=12)))
+def test_bound_is_bisect_on_whole_keys(haystack: list[bytes], needles: list[bytes]) -> None:
+    from bisect import bisect_left, bisect_right  # noqa: PLC0415
+
+    haystack.sort()
+    column, sought = binary(haystack), binary(needles)
+    assert bound(column, sought).tolist() == [bisect_left(haystack, one) for one in needles]
+    found = bound(column, sought, right=True).tolist()
+    assert found == [bisect_right(haystack, one) for one in needles]
+
+
+@given(st.lists(st.binary(max_size=12), min_size=1))
+def test_first_words_ascend_with_their_keys(keys: list[bytes]) -> None:
+    keys.sort()
+    data = np.frombuffer(b"".join(keys) + bytes(8), np.uint8)
+    sizes = np.array([len(key) for key in keys], np.int64)
+    words = first_words(data, np.cumsum(sizes) - sizes, sizes)
+    assert words.tolist() == [int.from_bytes(key[:8].ljust(8, b"\0"), "big") for key in keys]
+
+
+def test_a_key_and_the_same_key_with_a_zero_byte_are_two() -> None:
+    assert is_ascending(binary([b"a", b"a\0"]), strictly=True)
+    records = records_of([(b"a", b"1"), (b"a\0", b"2"), (b"a\0\0", b"3")])
+    asked = binary([b"a\0\0", b"a", b"a\0", b"a\0\0\0"])
+    assert records.values_at(records.find(asked)).to_pylist() == [b"3", b"1", b"2", None]
+
+
+def records_of(pairs: list[tuple[bytes, bytes]]) -> KeyValues:
+    raw, _ = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
+    return parse(bytes(raw), True, "p", 0)
+
+
+def walked(payload: bytes) -> KeyValues:
+    return key_values._walk(payload, np.frombuffer(payload, np.uint8), True, "p", 0)
+
+
+@pytest.mark.parametrize("key_size", [None, 1, 16, 44])
+@pytest.mark.parametrize("value_size", [None, 0, 4])
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_all_ways_to_find_records_agree_with_the_walk(
+    key_size: int | None, value_size: int | None, count: int
+) -> None:
+    rng = random.Random(count)
+    pairs = [
+        (
+            rng.randbytes(rng.randint(1, 40) if key_size is None else key_size),
+            rng.randbytes(rng.randint(0, 90) if value_size is None else value_size),
+        )
+        for _ in range(count)
+    ]
+    raw, ends = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
+    payload = bytes(raw)
+    assert ends[-1] == len(payload)
+    found, expected = parse(payload, True, "p", 0), walked(payload)
+    assert found.batch().equals(expected.batch())
+    assert found.keys().to_pylist() == [key for key, _ in pairs]
+    assert found.values().to_pylist() == [value for _, value in pairs]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "others"),
+    [
+        ([(b"aaaa", b"12"), (b"bbbb", b"34"), (b"cccc", b"56")], ["_parse_by_endings"]),
+        ([(b"aaaa", b"12"), (b"bbbb", b"34"), (b"cccc", b"56")], ["_parse_strided"]),
+        ([(b"aaaa", b"1"), (b"bbbb", b"234"), (b"cccc", b"")], ["_parse_strided"]),
+        ([(b"a", b"12"), (b"bbb", b"34"), (b"cc", b"56")], ["_parse_strided"]),
+    ],
+    ids=["by stride", "equal by endings", "equal keys", "equal values"],
+)
+def test_usual_records_are_found_without_walking(
+    pairs: list[tuple[bytes, bytes]], others: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walks(*_: object) -> None:
+        raise AssertionError("walked")
+
+    monkeypatch.setattr(key_values, "_walk", walks)
+    for other in others:
+        monkeypatch.setattr(key_values, other, lambda *_: None)
+    assert records_of(pairs).keys().to_pylist() == [key for key, _ in pairs]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"\x7f" * 9, b"\0\0\0\x0e", key_values.KEY_SUFFIX[1:], b"k"]),
+            st.sampled_from([b"", key_values.KEY_SUFFIX, key_values.KEY_SUFFIX[1:] * 3, b"v"]),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_endings_inside_keys_and_values_deceive_nobody(pairs: list[tuple[bytes, bytes]]) -> None:
+    records = records_of(pairs)
+    assert records.keys().to_pylist() == [key for key, _ in pairs]
+    assert records.values().to_pylist() == [value for _, value in pairs]
+
+
+@given(st.binary(max_size=120), st.booleans())
+@settings(max_examples=300)
+def test_any_payload_is_parsed_or_refused(payload: bytes, with_mvcc: bool) -> None:
+    where: object = 5
+    try:
+        records = parse(payload, with_mvcc, "p", 5)
+        assert len(records.batch()) == len(records)
+    except CorruptError as error:
+        where = error.facts["offset"]
+    assert where == 5
+
+
+@given(st.lists(KEYS, min_size=1, max_size=40), st.lists(KEYS, max_size=20))
+def test_find_takes_the_first_of_equal_keys(keys: list[bytes], others: list[bytes]) -> None:
+    keys.sort()
+    records = records_of([(key, b"%d" % number) for number, key in enumerate(keys)])
+    asked = keys + others
+    expected = [keys.index(one) if one in keys else -1 for one in asked]
+    assert records.find(binary(asked)).tolist() == expected
+
+
+def test_keys_that_differ_late_are_all_found() -> None:
+    keys = [b"a" * 3 + b"b" * 30 + b"%06d" % number for number in range(3000)] + [b"b"]
+    records = records_of([(key, key[-4:]) for key in keys])
+    assert records.find(binary(keys)).tolist() == list(range(3001))
+    assert set(records.find(binary([b"a" * 3 + b"b" * 30, keys[5] + b"x"])).tolist()) == {-1}
+
+
+def test_row_of_takes_full_and_suffix_less_keys() -> None:
+    assert row_of(key_values.full_key(b"row")) == b"row"
+    assert row_of(b"\0\3row") == b"row"
+    assert row_of(b"\0\4row") is row_of(b"\0") is row_of(b"") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 50), st.integers(1, 1 << 30), KEYS)))
+def test_root_indexes_round_trip_and_a_mid_key_is_passed_over(
+    entries: list[tuple[int, int, bytes]],
+) -> None:
+    full = [(offset, size, key_values.full_key(row)) for offset, size, row in entries]
+    raw = encode_root(full)
+    assert decode_root(raw, len(full), "p", 0) == full
+    assert decode_root(raw + bytes(16), len(full), "p", 0) == full
+    for fewer in (raw + b"x", raw + bytes(15)):
+        with pytest.raises(CorruptError, match="behind them"):
+            decode_root(fewer, len(full), "p", 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 50), st.integers(1, 1 << 30), KEYS), max_size=9))
+def test_inner_indexes_are_read(entries: list[tuple[int, int, bytes]]) -> None:
+    parts = [struct.pack(">qi", offset, size) + key for offset, size, key in entries]
+    ends = np.cumsum([0, *map(len, parts)])
+    raw = struct.pack(f">{len(entries) + 2}i", len(entries), *ends) + b"".join(parts)
+    assert decode_inner(raw, "p", 0) == entries
+    for damaged in (raw[:-1], raw + b"x", b"\x7f\xff\xff\xff" + raw[4:], b""):
+        with pytest.raises(CorruptError):
+            decode_inner(damaged, "p", 0)
+
+
+def test_a_block_that_contradicts_itself_or_its_index_is_refused() -> None:
+    block = encode_block(BlockType.META, b"body", Codec.NONE, checksum=Checksum.NULL)
+    assert decode_block(block, Codec.NONE, "p", 3, [BlockType.META])[1] == b"body"
+    for damaged, told in (
+        (block[:11] + b"\x09" + block[12:] + b"\0", "contradicts itself"),
+        (block + b"\0", "another size than its index says"),
+        (block[:-1], "another size than its index says"),
+        (block[:32], "too short"),
+        (block[:24] + b"\3" + block[25:], "unknown checksum type"),
+        (b"DATABLKE" + block[8:], "unknown block magic"),
+        (b"DATABLK*" + block[8:], "of another kind"),
+    ):
+        with pytest.raises(CorruptError, match=told) as caught:
+            decode_block(damaged, Codec.NONE, "p", 3, [BlockType.META])
+        assert caught.value.facts["offset"] == 3
+
+
+def test_bytes_behind_the_trailers_message_are_refused() -> None:
+    raw = bytearray(Trailer(0, 0).encode())
+    raw[4000] = 1
+    with pytest.raises(CorruptError, match="not zero behind the message"):
+        Trailer.decode(bytes(raw), "p", 0)
+
+
+def test_overlapping_blocks_are_refused() -> None:
+    key = key_values.full_key(b"k")
+    BlockIndex.of([(0, 10, key), (10, 5, key)], 15, "p", 0)
+    for entries in ([(0, 11, key), (10, 5, key)], [(10, 5, key), (0, 10, key)], [(0, 16, key)]):
+        with pytest.raises(CorruptError, match="block index is malformed"):
+            BlockIndex.of(entries, 15, "p", 0)

@@ -1,0 +1,280 @@
+"""The writer: its bytes, its rules, and what becomes of a file that is not finished."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from metatable.storage.errors import UsageError
+from metatable.storage.hfile import inspect
+from metatable.storage.hfile.block import BlockHeader, BlockType
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.store import Store
+from tests.storage.hfile.making import binary, cold, entries_of, folder, write, write_in_parts
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def headers(store: Store, path: str) -> list[tuple[int, BlockHeader]]:
+    """All blocks of a file, walked from the start to the trailer: (offset, header)."""
+    body = store.fetch(path)
+    found, at = [], 0
+    while at < len(body) - 4096:
+        header = BlockHeader.decode(body[at : at + 33], path, at)
+        found.append((at, header))
+        at += header.size
+    assert at == len(body) - 4096
+    return found
+
+
+def test_small_uncompressed_file_has_the_golden_bytes(tmp_path: Path) -> None:
+    entries = {b"k%d" % number: b"value" * number for number in range(6)}
+    store = folder(tmp_path)
+    write(
+        store,
+        "a.hfile",
+        entries,
+        codec=Codec.NONE,
+        block_size_bytes=100,
+        meta={"second": b"two", "first": b"one"},
+        facts={"minRecordKey": b"k0"},
+    )
+    assert dump(store.fetch("a.hfile")) == (GOLDEN / "none_100_byte_blocks_6_keys.hex").read_text()
+
+
+def dump(body: bytes) -> str:
+    """16 bytes a line with their offset and their text; lines of zeros are left out."""
+    lines = []
+    for at in range(0, len(body), 16):
+        row = body[at : at + 16]
+        if any(row):
+            text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+            lines.append(f"{at:06x}  {row.hex(' '):<47}  {text}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def test_equal_entries_make_equal_files(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"%05d" % number: b"%d" % number for number in range(1000)}
+    first, second = write(store, "a.hfile", entries), write(store, "b.hfile", entries)
+    assert first.checksum == second.checksum
+    assert store.fetch("a.hfile") == store.fetch("b.hfile")
+
+
+def test_written_tells_of_the_file(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    written = write(store, "in/a.hfile", {b"b": b"2", b"a": b"1", b"c": b"3"})
+    body = store.fetch("in/a.hfile")
+    assert written.path == "in/a.hfile"
+    assert (written.entry_count, written.first_key, written.last_key) == (3, b"a", b"c")
+    assert written.size_bytes == len(body)
+    assert written.checksum == f"{google_crc32c.value(body):08x}"
+
+
+def test_empty_file_has_no_last_key_and_answers_nothing(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    written = write(store, "a.hfile", {}, meta={"m": b"still here"})
+    assert (written.entry_count, written.first_key, written.last_key) == (0, b"", b"")
+    reader = cold(store, "a.hfile")
+    assert b"hfile.LASTKEY" not in reader.file_info
+    trailer = reader.trailer
+    assert (trailer.first_data_block_offset, trailer.last_data_block_offset) == (-1, -1)
+    assert reader.get(b"a") is None
+    assert reader.get_sorted(binary([b"a", b"b"])).to_pylist() == [None, None]
+    assert reader.get_sorted(binary([])).to_pylist() == []
+    assert reader.prefix(b"").num_rows == 0
+    assert list(reader.scan()) == []
+    assert reader.meta("m") == b"still here"
+
+
+def test_blocks_name_the_block_of_their_magic_before_them(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"%03d" % number: b"x" * 20 for number in range(20)}
+    write(store, "a.hfile", entries, block_size_bytes=128, meta={"a": b"1", "b": b"2"})
+    last: dict[BlockType, int] = {}
+    for offset, header in headers(store, "a.hfile"):
+        assert header.previous_offset == last.get(header.kind, -1)
+        last[header.kind] = offset
+    assert set(last) == {BlockType.DATA, BlockType.META, BlockType.ROOT_INDEX, BlockType.FILE_INFO}
+
+
+def test_no_block_grows_past_the_block_size_unless_one_record_does(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"%03d" % number: b"x" * (number % 50) for number in range(200)} | {
+        b"100": b"y" * 5000
+    }
+    write(store, "a.hfile", entries, block_size_bytes=256)
+    sizes = [header.payload_size for _, header in headers(store, "a.hfile") if is_data(header)]
+    assert sum(size > 256 for size in sizes) == 1
+    assert max(sizes) == 5000 + 3 + 21
+    assert len(sizes) < 50
+
+
+def is_data(header: BlockHeader) -> bool:
+    return header.kind is BlockType.DATA
+
+
+@pytest.mark.parametrize("block_size_bytes", [65536, 1 << 20])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZ])
+def test_no_record_begins_in_the_bytes_that_hudi_io_drops(
+    tmp_path: Path, codec: Codec, block_size_bytes: int
+) -> None:
+    store = folder(tmp_path)
+    count = 120_000
+    noise = np.random.default_rng(7).integers(0, 256, (count, 8), dtype=np.uint8)
+    keys = binary(b"%06d" % number for number in range(count))
+    with HFileWriter(store, "a.hfile", codec=codec, block_size_bytes=block_size_bytes) as file:
+        file.add(keys, binary(row.tobytes() for row in noise))
+    assert [one for one in inspect.verify(store, "a.hfile") if one.code == "tail"] == []
+
+
+def test_no_block_seems_to_have_more_checksums_than_it_has(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    for size in range(16384 - 70, 16384 - 30):  # around where header and payload fill a chunk
+        write(store, "a.hfile", {b"k": b"v" * size}, codec=Codec.NONE)
+        for _, header in headers(store, "a.hfile"):
+            area = CHECKSUM_BYTES * chunk_count(header.covered_size, header.chunk_bytes)
+            seeming = CHECKSUM_BYTES * chunk_count(header.size, header.chunk_bytes)
+            assert area == seeming
+
+
+def test_equal_keys_beyond_a_block_keep_the_tail_safe(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    pairs = [(b"k", b"")] * 60_000  # 1.3 MB of one key in one block, 22 bytes a record
+    write(store, "a.hfile", pairs, codec=Codec.NONE, unique=False)
+    assert inspect.verify(store, "a.hfile") == []
+    assert len(entries_of(cold(store, "a.hfile"))) == 60_000
+
+
+def test_gz_payloads_are_members_with_the_plain_header(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    write(store, "a.hfile", {b"k": b"v" * 100})
+    raw = store.fetch("a.hfile")
+    for offset, header in headers(store, "a.hfile"):
+        member = raw[offset + 33 : offset + header.covered_size]
+        assert member[:10].hex() == "1f8b0800000000000000"
+        assert len(zlib.decompress(member, 31)) == header.payload_size
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([b"b"], [b"a"]), ([b"a", b"c", b"b"], []), ([b"a"], [b"a"]), ([b"a", b"a"], [])],
+    ids=["between calls", "within a call", "equal between calls", "equal within a call"],
+)
+def test_keys_out_of_order_are_refused(
+    tmp_path: Path, first: list[bytes], second: list[bytes]
+) -> None:
+    store = folder(tmp_path)
+    told = r"strictly ascending: path='a\.hfile' previous="
+    with pytest.raises(UsageError, match=told):
+        write_in_parts(store, "a.hfile", first, second)
+    assert store.list("", recursive=True) == []
+
+
+def test_falling_keys_are_refused_where_equal_ones_are_allowed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="keys must be ascending"):
+        write(folder(tmp_path), "a.hfile", [(b"b", b""), (b"a", b"")], unique=False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "what"),
+    [
+        (pa.array([b""]), pa.array([b"v"]), "impossible size"),
+        (pa.array([b"k" * 32768]), pa.array([b"v"]), "impossible size"),
+        (pa.array([None, b"k"]), pa.array([b"v", b"v"]), "keys must not be null"),
+        (pa.array([b"k"]), pa.array([None], pa.binary()), "values must not be null"),
+        (pa.array([1]), pa.array([b"v"]), "keys are not bytes"),
+        (pa.array([b"k"]), pa.array([b"v", b"w"]), "differ in number"),
+    ],
+)
+def test_columns_that_are_no_entries_are_refused(
+    tmp_path: Path, keys: pa.Array, values: pa.Array, what: str
+) -> None:
+    store = folder(tmp_path)
+    with pytest.raises(UsageError, match=what), HFileWriter(store, "a.hfile") as file:
+        file.add(keys, values)
+    assert store.size("a.hfile") is None
+
+
+def test_longest_key_is_written_and_found(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"k" * 32767: b"v", b"k" * 200: b"w"}
+    write(store, "a.hfile", entries, block_size_bytes=1)
+    reader = cold(store, "a.hfile")
+    assert entries_of(reader) == sorted(entries.items())
+    assert reader.get(b"k" * 32767) == b"v"
+
+
+def test_file_is_not_there_until_a_clean_exit(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    with HFileWriter(store, "a.hfile") as file:
+        file.add(binary([b"a"]), binary([b"1"]))
+        assert store.size("a.hfile") is None
+    assert store.size("a.hfile") == file.written.size_bytes
+
+
+def test_failed_writer_leaves_the_earlier_file_alone(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    write(store, "a.hfile", {b"old": b"1"})
+    with pytest.raises(UsageError):
+        write_in_parts(store, "a.hfile", [b"new"], [b"falls"])
+    assert entries_of(cold(store, "a.hfile")) == [(b"old", b"1")]
+    assert [one.path for one in store.list("", recursive=True)] == ["a.hfile"]
+
+
+def test_writer_refuses_entries_outside_its_block(tmp_path: Path) -> None:
+    file = HFileWriter(folder(tmp_path), "a.hfile")
+    for act in (
+        lambda: file.add(binary([b"a"]), binary([b"1"])),
+        lambda: file.add_meta("m", b""),
+        lambda: file.add_file_info("f", b""),
+    ):
+        with pytest.raises(UsageError, match="not open for writing"):
+            act()
+
+
+@pytest.mark.parametrize("name", ["", "hfile.LASTKEY", "hfile.anything", "KEY_VALUE_VERSION"])
+def test_reserved_file_info_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="name is taken"):
+        write(folder(tmp_path), "a.hfile", {}, facts={name: b""})
+
+
+def test_unwritten_codecs_and_block_sizes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="codec is not written"):
+        HFileWriter(folder(tmp_path), "a.hfile", codec=Codec.SNAPPY)
+    with pytest.raises(UsageError, match="block size out of range"):
+        HFileWriter(folder(tmp_path), "a.hfile", block_size_bytes=0)
+
+
+def test_meta_blocks_are_found_whatever_their_order_and_size(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    meta = {"z": b"last", "ä": b"\0" * 200_000, "a": b""}
+    write(store, "a.hfile", {b"k": b"v"}, meta=meta)
+    reader = cold(store, "a.hfile")
+    assert {name: reader.meta(name) for name in meta} == meta
+    assert list(reader.opened.meta) == ["a", "z", "ä"]
+    assert reader.meta("b") is None
+
+
+def test_averages_and_sums_are_those_of_the_entries(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"a": b"12345", b"bbb": b"", b"cc": b"12"}
+    write(store, "a.hfile", entries, meta={"m": b"body"})
+    reader: HFileReader = cold(store, "a.hfile")
+    facts = inspect.meta(reader)["file_info"]
+    assert facts["hfile.AVG_KEY_LEN"] == (1 + 3 + 2 + 3 * 12) // 3
+    assert facts["hfile.AVG_VALUE_LEN"] == 7 // 3
+    all_headers = [header for _, header in headers(store, "a.hfile")]
+    roots = [header for header in all_headers if header.kind is BlockType.ROOT_INDEX]
+    total = sum(33 + header.payload_size for header in all_headers) + 4096
+    trailer = reader.trailer
+    assert trailer.uncompressed_data_index_size == roots[0].payload_size
+    assert trailer.total_uncompressed_bytes == total - 33 - roots[0].payload_size
