@@ -15,14 +15,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from metatable.cli import hfile
+from metatable.cli import hfile, table
 from metatable.storage.errors import ConflictError, MetatableError, StaleError, UsageError
 
 __all__ = ["main"]
 
 FINE, FINDINGS, USAGE, DAMAGED, RETRY = range(5)
 
-_VERBS = (hfile,)
+_VERBS = (table, hfile)
 """Modules of verbs, in the order in which help shows them."""
 
 

@@ -1,0 +1,165 @@
+"""`metatable describe|history|verify|compact|rollback TABLE`: look at a table, keep it in order.
+
+TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
+`history` prints one object a line, newest first; the others print one object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import metatable
+from metatable.cli.render import columns, count, pairs, size, when
+from metatable.results import CommitInfo, Description, ServiceResult
+from metatable.storage.errors import UsageError
+from metatable.table import Table
+
+__all__ = ["register"]
+
+
+def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verbs that take a table."""
+    _add(verbs, "describe", _describe, "what the table is, and how much there is of it")
+    history = _add(verbs, "history", _history, "every version, newest first")
+    history.add_argument("--limit", type=_at_least_one, metavar="N", help="only the newest N")
+    _add(verbs, "verify", _verify, "hold the index against the data (exit code 1 on findings)")
+    compact = _add(verbs, "compact", _compact, "merge the HFiles of the metadata partitions")
+    compact.add_argument("--major", action="store_true", help="merge all of them, drop tombstones")
+    compact.add_argument(
+        "--partition", action="append", metavar="NAME", help="only this one (may be repeated)"
+    )
+    compact.add_argument(
+        "--bucket", action="append", type=int, metavar="N", help="only this one (may be repeated)"
+    )
+    _add(verbs, "rollback", _rollback, "undo the last data commit")
+
+
+def _add(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    told: str,
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=told, description=told)
+    parser.add_argument("table", metavar="TABLE")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the store, such as region=eu-west-1 (may be repeated)",
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _open(args: argparse.Namespace) -> Table:
+    options = {}
+    for given in args.storage_option:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise UsageError("storage option without a value", found=given, expected="NAME=VALUE")
+        options[name] = value
+    return metatable.open(args.table, options)
+
+
+def _describe(args: argparse.Namespace) -> int:
+    facts = _open(args).describe()
+    print(_json(facts.to_dict()) if args.json else _description(facts))
+    return 0
+
+
+def _description(facts: Description) -> str:
+    told = pairs(
+        [
+            ("table", f"{facts.name}   {facts.uri}"),
+            ("version", _version(facts)),
+            ("key", ", ".join(facts.key)),
+            ("partitioned by", ", ".join(facts.partition_by) or "nothing"),
+            ("ordering", facts.ordering or "none"),
+            ("index", f"{facts.index}, keys are unique in {_SCOPES[facts.key_scope]}"),
+            ("rows", count(facts.rows)),
+            ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
+            ("data bytes", size(facts.data_bytes)),
+        ]
+    )
+    heads = ("metadata", "buckets", "HFiles", "entries", "tombstones", "bytes")
+    rows = [_partition(name, one) for name, one in facts.metadata.items()]
+    fields = columns(("column", "type"), facts.columns.items(), left=("column", "type"))
+    return "\n\n".join((told, columns(heads, rows, left=("metadata",)), fields))
+
+
+_SCOPES = {"global": "the table", "partition": "each partition"}
+
+
+def _version(facts: Description) -> str:
+    return f"{facts.version}, commit {facts.instant}" if facts.instant else f"{facts.version}"
+
+
+def _partition(name: str, facts: Mapping[str, int]) -> tuple[str, ...]:
+    counts = (count(facts[head]) for head in ("buckets", "hfiles", "entries", "tombstones"))
+    return (name, *counts, size(facts["bytes"]))
+
+
+def _history(args: argparse.Namespace) -> int:
+    infos = _open(args).history()[: args.limit]
+    if args.json:
+        print("\n".join(_json(info.to_dict()) for info in infos))
+        return 0
+    heads = ("version", "time", "operation", "instant", "what")
+    rows = [
+        (str(one.version), when(one.time_ms), one.operation, one.instant or "-", _summary(one))
+        for one in infos
+    ]
+    print(columns(heads, rows, left=heads[1:]))
+    return 0
+
+
+def _summary(info: CommitInfo) -> str:
+    """Its counts, without those that are zero."""
+    told = []
+    for name, amount in info.summary.items():
+        if name == "bytes":
+            told.append(size(amount))
+        elif amount:
+            told.append(f"{name.replace('_', ' ')} {count(amount)}")
+    return ", ".join(told)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    done = _open(args).verify()
+    _print_result(done, args)
+    return 1 if done.findings else 0
+
+
+def _compact(args: argparse.Namespace) -> int:
+    chosen = {"partitions": args.partition, "buckets": args.bucket}
+    _print_result(_open(args).compact(major=args.major, **chosen), args)
+    return 0
+
+
+def _rollback(args: argparse.Namespace) -> int:
+    _print_result(_open(args).rollback(), args)
+    return 0
+
+
+def _print_result(done: ServiceResult, args: argparse.Namespace) -> None:
+    if args.json:
+        print(_json(done.to_dict()))
+        return
+    print("\n".join([*done.findings, repr(done)]))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number

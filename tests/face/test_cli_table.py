@@ -1,0 +1,144 @@
+"""The verbs that take a table: what they print, as text and as JSON, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable.cli import render
+from metatable.cli.main import main
+from tests.index.rows import make, rows
+
+FAST = ["--storage-option", "durable=false"]
+
+
+@pytest.fixture
+def table(table_uri: str) -> metatable.Table:
+    """Ninety keys in three partitions, ten of them updated, by three commits."""
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 90))
+    table.upsert(rows(10, 20, value=1000))
+    table.delete(rows(0, 5))
+    return table
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert main([*words, *FAST]) == code
+    told = capsys.readouterr()
+    return told.out, told.err
+
+
+def test_describe_tells_the_facts_of_the_table(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = run(capsys, "describe", table.uri)
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines()[:1] + out.splitlines()[6:7])
+    assert facts == {"table": f"table   {table.uri}", "rows": "85"}
+    assert "record, keys are unique in the table" in out
+    parsed = json.loads(run(capsys, "describe", table.uri, "--json")[0])
+    assert parsed["rows"] == 85
+    assert parsed["version"] == table.version == 4
+    assert parsed["metadata"]["record_index"]["entries"] == 95
+    assert parsed["columns"]["value"] == "int64"
+
+
+def test_history_is_newest_first_one_object_a_line(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = run(capsys, "history", table.uri, "--json")[0].splitlines()
+    assert [json.loads(line)["version"] for line in lines] == [4, 3, 2, 1]
+    assert json.loads(lines[0])["summary"]["deleted"] == 5
+    text = run(capsys, "history", table.uri, "--limit", "2")[0].splitlines()
+    assert [line.split()[0] for line in text] == ["version", "4", "3"]
+    assert "deleted 5" in text[1]
+
+
+def test_compact_leaves_fewer_hfiles_and_then_finds_nothing_to_do(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = table.tag_locations(rows(0, 100))
+    done = json.loads(run(capsys, "compact", table.uri, "--major", "--json")[0])
+    assert done["files_after"] < done["files_before"]
+    assert done["version"] == table.version == 5
+    assert table.describe().metadata["record_index"]["tombstones"] == 0
+    assert table.tag_locations(rows(0, 100)).equals(before)
+    assert "nothing to compact" in run(capsys, "compact", table.uri, "--major")[0]
+    assert table.version == 5
+
+
+def test_compact_takes_only_what_is_named(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = table.describe().metadata
+    run(capsys, "compact", table.uri, "--major", "--partition", "files", "--bucket", "0")
+    after = table.describe().metadata
+    assert after["files"]["hfiles"] == 1 < before["files"]["hfiles"]
+    assert after["record_index"] == before["record_index"]
+
+
+def test_rollback_undoes_the_last_data_commit(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "of version 4 undone" in run(capsys, "rollback", table.uri)[0]
+    assert table.scan().count() == 90
+
+
+def test_verify_ends_with_code_one_on_findings(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "index equals data" in run(capsys, "verify", table.uri)[0]
+    file = table.scan().files()[0]
+    Path(table.uri, file.path).write_bytes(b"PAR1 and no more")
+    out, _ = run(capsys, "verify", table.uri, code=1)
+    assert f"file-size: {file.path}" in out
+    findings = json.loads(run(capsys, "verify", table.uri, "--json", code=1)[0])["findings"]
+    assert any(file.path in one for one in findings)
+
+
+def test_errors_go_to_standard_error_and_choose_the_exit_code(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, err = run(capsys, "describe", str(tmp_path / "nothing"), "--json", code=3)
+    assert out == ""
+    assert err.startswith("metatable: there is no table here: path=")
+    _, err = run(capsys, "compact", table.uri, "--partition", "nonsense", code=2)
+    assert "no such metadata partition: found='nonsense'" in err
+    assert main(["describe", table.uri, "--storage-option", "durable"]) == 2
+    with pytest.raises(SystemExit) as end:
+        main(["history", table.uri, "--limit", "0"])
+    assert end.value.code == 2
+
+
+def test_rollback_of_an_empty_table_is_a_usage_error(
+    table_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(table_uri, "record", "global")
+    assert "no commit to roll back" in run(capsys, "rollback", table_uri, code=2)[1]
+
+
+def test_explain_counts_what_it_finds_and_what_it_costs(table: metatable.Table) -> None:
+    before = dict(table.counters)
+    told = table.explain(rows(0, 100))
+    assert (told.keys, told.found) == (100, 85)
+    assert told.counters["tag.keys"] == 100
+    counted = table.counters.since(before)
+    assert counted["store.requests"] >= told.counters["store.requests"] > 0
+    assert (table.explain(pa.table({"id": []}, schema=pa.schema([("id", pa.string())]))).keys) == 0
+
+
+def test_columns_stand_below_each_other() -> None:
+    lines = render.columns(("name", "count"), [("a", "1"), ("long name", "1,000")], left=("name",))
+    assert lines == "name       count\na              1\nlong name  1,000"
+    assert render.pairs([("a", "1"), ("bc", "")]) == "a   1\nbc"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000, "2.5 MB")]
+)
+def test_sizes_are_in_units_of_a_thousand(number: int, text: str) -> None:
+    assert render.size(number) == text
+    assert render.size(None) == render.count(None) == "-"

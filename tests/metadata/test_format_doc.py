@@ -1,0 +1,206 @@
+"""FORMAT.md and the code say the same; a stored table is read by this page alone."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+import metatable
+from metatable.data.options import Options
+from metatable.metadata import keys, manifest, payload, recovery
+from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.files import FilesPartition
+from metatable.metadata.record_index import LOCATIONS, RecordIndexPartition
+from metatable.storage.filters import fingerprints
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.store import Store
+from tests.index.rows import make, rows
+
+TEXT = (Path(manifest.__file__).parent / "FORMAT.md").read_text("utf-8")
+PARTITIONS = (FilesPartition, BloomFilterPartition, ColumnStatsPartition, RecordIndexPartition)
+
+
+def documented(head: str) -> list[list[str]]:
+    """The rows of the table of FORMAT.md whose first head is `head`, cells without backticks."""
+    lines = iter(TEXT.splitlines())
+    for line in lines:
+        if line.startswith(f"| {head} |"):
+            next(lines)
+            found = []
+            for row in lines:
+                if not row.startswith("|"):
+                    break
+                found.append([cell.strip().strip("`") for cell in row.strip("|").split("|")])
+            return found
+    raise AssertionError(f"no such table: {head}")
+
+
+def names(head: str) -> list[str]:
+    return [row[0] for row in documented(head)]
+
+
+@pytest.fixture(scope="module", params=[("record", "global"), ("metadata_bloom", "partition")])
+def stored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> metatable.Table:
+    table = make(str(tmp_path_factory.mktemp("stored") / "table"), *request.param)
+    table.insert(rows(0, 60))
+    table.upsert(rows(10, 20, value=100))
+    table.delete(rows(0, 5))
+    return table
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """The body of a root or a page, its checksum verified as the page says."""
+    sealed = json.loads(path.read_bytes())
+    assert set(sealed) == {"checksum", "body"}
+    compact = json.dumps(
+        sealed["body"], sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    ).encode()
+    assert sealed["checksum"] == f"{google_crc32c.value(compact):08x}"
+    body: dict[str, Any] = sealed["body"]
+    return body
+
+
+def newest(table: metatable.Table) -> dict[str, Any]:
+    home = Path(table.uri, manifest.HOME, "manifest")
+    assert (home / "latest").read_text() == str(table.version)
+    return unsealed(home / f"{table.version:020d}.json")
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        ("field", manifest.Manifest),
+        ("field of a page reference", manifest.PageRef),
+        ("field of a step", manifest.TimelineStep),
+        ("field of a reference", manifest.HFileRef),
+    ],
+)
+def test_documented_fields_are_those_of_the_code(head: str, kind: type) -> None:
+    assert names(head) == [one.name for one in dataclasses.fields(kind)]
+
+
+def test_stored_files_have_the_documented_fields_and_kinds(stored: metatable.Table) -> None:
+    root = newest(stored)
+    check(root, "field")
+    check(root["steps"][0], "field of a step")
+    for partition, pages in root["pages"].items():
+        for page in pages:
+            check(page, "field of a page reference")
+            path = Path(stored.uri, page["path"])
+            assert f"{google_crc32c.value(path.read_bytes()):08x}" == page["checksum"]
+            body = unsealed(path)
+            assert set(body) == {"partition", "refs"}
+            assert body["partition"] == partition
+            assert len(body["refs"]) == page["ref_count"]
+            for ref in body["refs"]:
+                check(ref, "field of a reference")
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "text": (str,),
+    "object": (dict,),
+    "list of texts": (list,),
+    "list of objects": (list,),
+    "list or null": (list, type(None)),
+}
+
+
+def check(value: dict[str, Any], head: str) -> None:
+    table = {row[0]: row[1] for row in documented(head)}
+    assert set(value) == set(table)
+    for name, kind in table.items():
+        assert isinstance(value[name], _KINDS[kind]), name
+
+
+def test_options_are_stored_under_their_names(stored: metatable.Table) -> None:
+    assert set(newest(stored)["options"]) == {one.name for one in dataclasses.fields(Options)}
+    sentence = re.search(r"Fixed for the life of a table.*?: (.*?)\. The others", TEXT)
+    assert sentence is not None
+    assert set(re.findall(r"`(\w+)`", sentence[1])) < set(newest(stored)["options"])
+
+
+def test_numbers_of_the_text_are_those_of_the_code() -> None:
+    assert f"`format.reader` is above {manifest.READER_FORMAT} " in TEXT
+    assert f"`format.writer` above {manifest.WRITER_FORMAT}." in TEXT
+    assert f"at most {manifest.PAGE_REFS} references" in TEXT
+    assert f"seed 0x{keys.HUDI_SEED:016X}".lower() in TEXT.lower()
+    assert f"the same {keys.PREFIX_CHARS} characters" in TEXT
+    assert f"the same {keys.COLUMN_PARTITION_CHARS};" in TEXT
+    assert f"META block `{LOCATIONS}`" in TEXT
+    assert manifest.HOME == ".hoodie/metatable"
+    assert f"{manifest.HOME}/leases" == recovery.LEASES
+
+
+def test_tombstones_and_partitions_are_those_of_the_table() -> None:
+    table = {row[0]: row for row in documented("partition")}
+    assert list(table) == [one.name for one in PARTITIONS]
+    for one in PARTITIONS:
+        assert bytes.fromhex(table[one.name][4]) == one.tombstone
+    told = {name: row[3] for name, row in table.items()}
+    assert told["files"] == f"Avro, type {payload._FILES}"
+    assert told["bloom_filter"] == f"Avro, type {payload._BLOOM}"
+    assert told["column_stats"] == f"Avro, type {payload._STATS}"
+
+
+def test_stored_keys_have_the_documented_lengths(stored: metatable.Table) -> None:
+    lengths = {row[0]: row[2].split(",")[0] for row in documented("partition")}
+    met = set()
+    for path in Path(stored.uri, manifest.HOME).rglob("*.hfile"):
+        partition = path.parent.name
+        met.add(partition)
+        for batch in HFileReader.open(Store(path.parent), path.name).scan():
+            assert {str(len(key)) for key in batch["key"].to_pylist()} == {lengths[partition]}
+    assert met >= {"files", "column_stats"}
+    assert len(met) == 3
+
+
+def test_references_tell_the_truth_about_their_files(stored: metatable.Table) -> None:
+    for pages in newest(stored)["pages"].values():
+        for ref in (
+            ref for page in pages for ref in unsealed(Path(stored.uri, page["path"]))["refs"]
+        ):
+            raw = Path(stored.uri, ref["path"]).read_bytes()
+            assert (len(raw), f"{google_crc32c.value(raw):08x}") == (
+                ref["size_bytes"],
+                ref["checksum"],
+            )
+            reader = HFileReader.open(Store(stored.uri), ref["path"])
+            bounds = tuple(base64.b64decode(ref[name]) for name in ("first_key", "last_key"))
+            assert bounds == (reader.first_key, reader.last_key)
+            assert reader.entry_count == ref["entry_count"]
+            assert Path(ref["path"]).name.startswith(ref["instant"])
+
+
+def test_a_lease_and_a_staged_commit_are_as_described(stored: metatable.Table) -> None:
+    lease = json.loads(recovery._Stored("", "n", 5).encode())
+    told = re.search(r'JSON `\{"nonce": text, "expires_ms": integer\}`', TEXT)
+    assert told is not None
+    assert lease == {"nonce": "n", "expires_ms": 5}
+    step = newest(stored)["steps"][0]
+    staged = Path(stored.uri, step["staged"]).read_bytes()
+    assert f"{google_crc32c.value(staged):08x}" == step["checksum"]
+    assert Path(stored.uri, ".hoodie", f"{step['instant']}.commit").read_bytes() == staged
+
+
+def test_fingerprints_have_the_documented_header() -> None:
+    table = documented("offset")
+    fixed = [(int(row[0]), int(row[1])) for row in table[:3]]
+    assert [offset for offset, _ in fixed] == [0, 1, 2]
+    assert sum(fixed[-1]) == int(table[3][0]) == fingerprints._HEADER.size
+    assert int(table[4][1]) == fingerprints._CHECKSUM.size
+    assert table[0][3] == str(fingerprints.VERSION)
+    told = re.findall(
+        r"^ +(\S+) +\S+ +(version|width|count|planes|checksum) ", fingerprints.__doc__ or "", re.M
+    )
+    assert told == [(row[0], row[2]) for row in table]
