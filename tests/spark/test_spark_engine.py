@@ -35,8 +35,7 @@ class TestSparkEngine(EngineContract):
         return SparkEngine(spark)
 
     def spread(self, engine: SparkEngine, table: pa.Table, parts: int = 3) -> Any:
-        frame = engine.session.createDataFrame(table)
-        return engine.rows(frame.repartition(parts) if table.num_rows else frame)
+        return engine.rows(table).repartition(parts)
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""What engines do with batches between tasks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metatable.engine.batches import conform, deal, filled, gathered, joined, viewless
+from metatable.storage.errors import UsageError
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(values, pa.int64())})
+
+
+def test_conform_orders_columns_by_name() -> None:
+    schema = pa.schema({"a": pa.int64(), "b": pa.string()})
+    given_batch = pa.record_batch({"b": ["x"], "a": [1]})
+    assert conform(given_batch, schema).equals(pa.record_batch({"a": [1], "b": ["x"]}))
+
+
+def test_conform_hands_on_what_is_right_already() -> None:
+    one = batch(1, 2)
+    assert conform(one, one.schema) is one
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pa.array([1 << 40]), pa.int32()),
+        (pa.array(["x"]), pa.int64()),
+        (pa.array([1.5]), pa.int64()),
+        (pa.array([[1]]), pa.int64()),
+    ],
+)
+def test_conform_refuses_to_lose_a_value(found: pa.Array, expected: pa.DataType) -> None:
+    with pytest.raises(UsageError, match=f"column='n' expected='{expected}' found="):
+        conform(pa.record_batch({"n": found}), pa.schema({"n": expected}))
+
+
+@pytest.mark.parametrize("names", [[], ["m"], ["n", "m"]])
+def test_conform_refuses_other_columns(names: list[str]) -> None:
+    other = pa.record_batch([pa.array([1])] * len(names), names)
+    with pytest.raises(UsageError, match=r"expected=\['n'\] found="):
+        conform(other, pa.schema({"n": pa.int64()}))
+
+
+def test_filled_tells_no_rows_from_few() -> None:
+    assert filled([]) is None
+    assert filled([batch(), batch()]) is None
+    some = filled([batch(), batch(1), batch(), batch(2)])
+    assert some is not None
+    assert [one["n"].to_pylist() for one in some] == [[1], [2]]
+
+
+@given(st.lists(st.integers(0, 7), max_size=20), st.integers(1, 10))
+def test_gathered_batches_are_large_enough_except_for_the_last(sizes: list[int], rows: int) -> None:
+    numbers = iter(range(sum(sizes)))
+    pieces = [batch(*(next(numbers) for _ in range(size))) for size in sizes]
+    out = list(gathered(pieces, rows))
+    assert [n for one in out for n in one["n"].to_pylist()] == list(range(sum(sizes)))
+    assert all(one.num_rows >= rows for one in out[:-1])
+
+
+def test_joined_is_one_batch() -> None:
+    assert joined([]) == []
+    assert [one["n"].to_pylist() for one in joined([batch(1), batch(2, 3)])] == [[1, 2, 3]]
+
+
+def test_views_become_what_arrow_has_kernels_for() -> None:
+    schema = pa.schema({"s": pa.string_view(), "b": pa.binary_view()}, metadata={"x": "y"})
+    plain = viewless(schema)
+    assert plain.types == [pa.large_string(), pa.large_binary()]
+    assert plain.metadata is None
+
+
+PLACES = st.integers(0, 4)
+
+
+@given(st.lists(PLACES, max_size=30), st.sampled_from([5, 70_000]))
+def test_deal_splits_stably(places: list[int], count: int) -> None:
+    rows = pa.record_batch({"to": pa.array(places, pa.int32()), "n": range(len(places))})
+    dealt = deal(rows, "to", count)
+    assert [place for place, _ in dealt] == sorted(set(places))
+    for place, piece in dealt:
+        assert piece["to"].to_pylist() == [place] * piece.num_rows
+        assert piece["n"].to_pylist() == [n for n, to in enumerate(places) if to == place]
+
+
+@given(st.lists(st.none() | st.lists(PLACES, max_size=4), max_size=20), st.integers(0, 5))
+def test_deal_sends_a_copy_for_each_place_of_a_list(
+    places: list[list[int] | None], skipped: int
+) -> None:
+    to = pa.array(places, pa.list_(pa.int32()))
+    rows = pa.record_batch({"n": range(len(places)), "to": to}).slice(skipped)
+    got = sorted((place, n) for place, piece in deal(rows, "to", 5) for n in piece["n"].to_pylist())
+    assert got == sorted((p, n) for n, to in enumerate(places) if n >= skipped for p in to or ())
+
+
+@pytest.mark.parametrize("to", [[0, None], [0, 5], [-1, 0]])
+def test_deal_refuses_a_place_that_is_none(to: list[int | None]) -> None:
+    for column in (pa.array(to, pa.int32()), pa.array([to], pa.list_(pa.int32()))):
+        with pytest.raises(UsageError, match="column='to'"):
+            deal(pa.record_batch({"to": column}), "to", 5)

@@ -1,0 +1,55 @@
+"""Batches held beyond the budget of memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metatable.engine.spill import Spill
+
+
+def batch(number: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": [number], "s": [f"row {number}"]})
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), st.sampled_from([0, 50, 200, 1 << 20]))
+def test_a_hand_gives_back_what_it_was_given_in_order(places: list[int], memory_bytes: int) -> None:
+    spill = Spill(memory_bytes)
+    hands = [spill.hand() for _ in range(4)]
+    for number, place in enumerate(places):
+        spill.add(hands[place], batch(number))
+    spill.finish()
+    for place, hand in enumerate(hands):
+        want = [number for number, at in enumerate(places) if at == place]
+        for _ in range(2):
+            got = [n for one in hand.batches() for n in one["n"].to_pylist()]
+            assert got == want
+    assert (spill.spilled_bytes > 0) == (
+        sum(batch(n).nbytes for n in range(len(places))) > memory_bytes
+    )
+
+
+def test_memory_stays_within_the_budget_and_disk_is_given_back(
+    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spill = Spill(1 << 20)
+    hand = spill.hand()
+    before = pa.total_allocated_bytes()
+    for _ in range(40):
+        spill.add(hand, pa.record_batch({"n": pa.nulls(1 << 14, pa.int64()).fill_null(7)}))
+        assert pa.total_allocated_bytes() - before < 3 << 20
+    spill.finish()
+    assert spill.spilled_bytes >= 4 << 20
+    assert len(os.listdir(tmp_path)) == 1
+    read = list(hand.batches())
+    assert sum(one.num_rows for one in read) == 40 << 14
+    del hand, spill
+    gc.collect()
+    assert os.listdir(tmp_path) == []
+    assert read[0]["n"][0].as_py() == 7

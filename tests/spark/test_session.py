@@ -1,0 +1,98 @@
+"""Which Java a session is started on, and what a session of ours is like."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from metatable.spark import session
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
+
+
+def java_home(folder: Path, version: str) -> Path:
+    """A JAVA_HOME whose java only tells its version."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"""#!/bin/sh\necho 'openjdk version "{version}" 2024-01-01' >&2\n""")
+    java.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(session, "_packaged", lambda: None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("told", "version"), [("1.8.0_402", 8), ("11.0.2", 11), ("17.0.15", 17), ("25", 25)]
+)
+def test_the_major_version_is_read_from_what_java_tells(
+    tmp_path: Path, told: str, version: int
+) -> None:
+    assert session._version(java_home(tmp_path / "jdk", told)) == version
+
+
+def test_no_java_is_none(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    assert session.find_java() is None
+    with pytest.raises(RuntimeError, match="Spark needs Java 17 or newer"):
+        session.local_session("never")
+
+
+def test_java_home_comes_before_path(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    named, found = java_home(tmp_path / "named", "21"), java_home(tmp_path / "found", "17.0.1")
+    bare.setenv("PATH", str(found / "bin"), prepend=":")
+    bare.setenv("JAVA_HOME", str(named))
+    assert session.find_java() == named
+
+
+def test_a_java_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old, new = java_home(tmp_path / "old", "11.0.2"), java_home(tmp_path / "new", "17.0.1")
+    bare.setenv("JAVA_HOME", str(old))
+    assert session.find_java() is None
+    link = tmp_path / "links" / "java"
+    link.parent.mkdir()
+    link.symlink_to(new / "bin" / "java")
+    bare.setenv("PATH", str(link.parent), prepend=":")
+    assert session.find_java() == new
+
+
+def test_the_packaged_java_is_not_given_the_module_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    real = tmp_path / "it's real"
+    (real / "bin").mkdir(parents=True)
+    (real / "bin" / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (real / "bin" / "java").chmod(0o755)
+    home = session._wrapped(real)
+    assert session._wrapped(real) == home
+    given = ["--add-modules=jdk.incubator.vector", "-Xmx1g", "a b"]
+    told = subprocess.run([home / "bin" / "java", *given], capture_output=True, check=True)
+    assert told.stdout.decode().splitlines() == ["-Xmx1g", "a b"]
+
+
+def test_workers_run_the_python_that_runs_the_driver(spark: Any) -> None:
+    def interpreter(batches: Any) -> Any:
+        for batch in batches:
+            yield pa.record_batch({"s": [sys.executable] * batch.num_rows})
+
+    told = spark.range(1).selectExpr("'' as s").mapInArrow(interpreter, "s string").collect()
+    assert [row.s for row in told] == [sys.executable]
+
+
+def test_settings_of_the_caller_win_over_ours(spark: Any) -> None:
+    assert spark.conf.get("spark.master") == "local[2,2]"
+    assert spark.conf.get("spark.ui.enabled") == "false"

@@ -1,0 +1,291 @@
+"""Writes of a Spark DataFrame: the same rows, tags and entries as in process, evaluated once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi import HudiTableBuilder
+
+import metatable
+from metatable.data.base_file import read_base_file
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.engine.local import LocalEngine
+from metatable.index import bloom_lookup
+from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.payload import decode_blooms, decode_stats
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import UsageError
+from metatable.storage.store import Store
+from metatable.write import UPSERT, write
+from tests.index.rows import make, rows, told_tags
+
+KINDS = [("record", "global"), ("metadata_bloom", "partition")]
+
+
+@pytest.fixture(params=KINDS, ids="-".join)
+def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param
+
+
+def _hudi_rows(uri: str) -> list[str]:
+    batches = HudiTableBuilder.from_base_uri(uri).build().read()
+    return sorted(row["id"] + "/" + row["city"] for batch in batches for row in batch.to_pylist())
+
+
+def _rows_of(table: metatable.Table) -> list[Any]:
+    return sorted(map(repr, table.scan().to_arrow().to_pylist()))
+
+
+def _groups(table: metatable.Table) -> list[tuple[str, tuple[str, ...]]]:
+    """File groups by what they hold: their names are random."""
+    store, wanted = Store(table.uri), pa.schema([("_hoodie_record_key", pa.string())])
+    held = (
+        (file.partition_path, tuple(sorted(read_base_file(store, file, wanted)[0].to_pylist())))
+        for file in table.scan().files()
+    )
+    return sorted(held)
+
+
+def _entries(table: metatable.Table) -> dict[str, Any]:
+    """Metadata entries without the names of files."""
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    snapshot = Snapshot(store, manifest)
+    entries: dict[str, list[Any]] = {"stats": [], "filters": [], "keys": []}
+    for batch in snapshot.scan(ColumnStatsPartition(snapshot.options)):
+        told = decode_stats(batch["value"], pa.string()).drop_columns(_VARIES)
+        entries["stats"] += told.to_pylist()  # bounds of text columns, counts of all
+    if "record_index" in manifest.pages:
+        for batch in snapshot.scan(RecordIndexPartition(snapshot.options)):
+            entries["keys"] += batch["key"].to_pylist()
+    else:
+        for batch in snapshot.scan(BloomFilterPartition(snapshot.options)):
+            entries["filters"] += decode_blooms(batch["value"]).select(["filter"]).to_pylist()
+    return {name: Counter(map(repr, found)) for name, found in entries.items()}
+
+
+_VARIES = ["file_name", "size_bytes", "uncompressed_bytes"]
+
+
+def test_a_history_on_spark_equals_the_same_history_in_process(
+    spark: Any, table_uri: str, kind: tuple[str, str]
+) -> None:
+    salts = {"key_salts": (1, 2)}  # else the two tables hash keys differently
+    local = make(f"{table_uri}-local", *kind, **salts)
+    remote = make(f"{table_uri}-spark", *kind, **salts)
+    history = [
+        ("insert", rows(0, 150)),
+        ("upsert", rows(120, 180, value=1000)),
+        ("delete", rows(30, 60).append_column("other", pa.array([1] * 30))),
+        ("insert", rows(40, 50)),
+        ("compact", None),
+        ("upsert", rows(0, 10, value=5000)),
+    ]
+    if kind[1] == "global":
+        moved = rows(60, 70)
+        history.append(("upsert", moved.set_column(1, "city", pa.array(["elsewhere"] * 10))))
+    for verb, batch in history:
+        if batch is None:
+            local.compact(major=True)
+            remote.compact(major=True, engine=spark)
+            continue
+        here = getattr(local, verb)(batch)
+        there = getattr(remote, verb)(spark.createDataFrame(batch))
+        for name in ("inserted", "updated", "deleted", "moved", "stale", "absent", "files"):
+            assert getattr(there, name) == getattr(here, name), (verb, name)
+        assert there.version == here.version
+    assert _rows_of(remote) == _rows_of(local)
+    assert _groups(remote) == _groups(local)
+    assert _entries(remote) == _entries(local)
+    assert remote.verify().findings == ()
+    assert len(_hudi_rows(remote.uri)) == remote.scan().count() == local.scan().count()
+    found = [place is not None for place in told_tags(local.tag_locations(rows(0, 200)))]
+    tagged = remote.filter_exists(spark.createDataFrame(rows(0, 200)))
+    assert tagged.count() == sum(found)
+
+
+def test_the_input_is_evaluated_once(spark: Any, tmp_path: Path, kind: tuple[str, str]) -> None:
+    """A source of random values, which also counts how often it is asked."""
+    table = make(str(tmp_path / "table"), *kind)
+    table.insert(rows(0, 30))
+    log = str(tmp_path / "evaluated")
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                with open(log, "a") as file:
+                    file.write("once\n")
+            yield batch
+
+    asked = "concat('k', lpad(cast(id as string), 6, '0')) as id"
+    city = "element_at(array('amsterdam','berlin','cairo'), cast(id % 3 as int) + 1) as city"
+    value = "cast(rand() * 1e15 as bigint) as value"
+    source = spark.range(0, 60, 1, 2).selectExpr(
+        asked, city, value, "cast(rand() as string) as note"
+    )
+    result = table.upsert(source.mapInArrow(counted, source.schema))
+    assert (result.inserted, result.updated) == (30, 30)
+    assert Path(log).read_text() == "once\n" * 2  # one for each of its two partitions
+    assert table.verify().findings == ()
+
+
+class FailsOnce(Store):
+    """Writes the first data file it is asked for, and then says that it failed."""
+
+    def create(self, path: str, body: bytes) -> bool:
+        done = super().create(path, body)
+        tripped = Path(self.options["trip"])
+        if path.endswith(".parquet") and not tripped.exists():
+            tripped.write_text(path)
+            raise RuntimeError("lost the answer")
+        return done
+
+
+class AlwaysFails(Store):
+    """Writes data files, and says that it failed, each time."""
+
+    def create(self, path: str, body: bytes) -> bool:
+        done = super().create(path, body)
+        if path.endswith(".parquet"):
+            raise RuntimeError("lost the answer")
+        return done
+
+
+def _engine(spark: Any, frame: Any) -> Any:
+    from metatable.spark.engine import SparkEngine  # noqa: PLC0415
+
+    return SparkEngine(frame)
+
+
+def test_a_task_that_fails_once_leaves_one_file_of_each_slice(
+    spark: Any, tmp_path: Path, kind: tuple[str, str]
+) -> None:
+    table = make(str(tmp_path / "table"), *kind)
+    table.insert(rows(0, 60))
+    store = FailsOnce(table.uri, {"durable": "false", "trip": str(tmp_path / "trip")})
+    frame = spark.createDataFrame(rows(40, 100, value=7))
+    result = write(store, _engine(spark, frame), frame, UPSERT)
+    assert (tmp_path / "trip").exists()
+    assert (result.inserted, result.updated) == (40, 20)
+    assert table.verify().findings == ()
+    stored = [one.name for one in Store(table.uri).list("", recursive=True)]
+    slices = [
+        name.rpartition("_")[0].partition("_")[0] + name[-25:]
+        for name in stored
+        if name.endswith(".parquet")
+    ]
+    assert len(slices) == len(set(slices))
+    commit = CommitMetadata.decode(
+        Store(table.uri).fetch(f".hoodie/{result.instant}.commit"), "commit"
+    )
+    assert len(commit.stats) == result.files
+    assert len(_hudi_rows(table.uri)) == 100
+
+
+def test_a_failed_job_leaves_nothing_visible(
+    spark: Any, tmp_path: Path, kind: tuple[str, str]
+) -> None:
+    table = make(str(tmp_path / "table"), *kind)
+    table.insert(rows(0, 60))
+    before, version = _rows_of(table), table.version
+    store = AlwaysFails(table.uri, {"durable": "false"})
+    frame = spark.createDataFrame(rows(40, 100, value=7))
+    with pytest.raises(Exception, match="lost the answer"):
+        write(store, _engine(spark, frame), frame, UPSERT)
+    assert table.version == version
+    assert _rows_of(table) == before
+    assert len(_hudi_rows(table.uri)) == 60
+    assert table.upsert(rows(40, 100, value=7)).inserted == 40
+    assert table.verify().findings == ()
+
+
+def test_bad_rows_on_spark_are_refused_with_our_errors(spark: Any, table_uri: str) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 10))
+    with pytest.raises(UsageError, match="use upsert"):
+        table.insert(spark.createDataFrame(rows(5, 15)))
+    with pytest.raises(UsageError, match="repeat"):
+        table.upsert(spark.createDataFrame(pa.concat_tables([rows(20, 25), rows(20, 25)])))
+    with pytest.raises(UsageError, match="extra"):
+        table.upsert(spark.createDataFrame(rows(20, 25)).selectExpr("*", "1 as extra"))
+    nulls = spark.sql("select cast(null as string) as id, 'x' as city")
+    with pytest.raises(UsageError, match="null"):
+        table.upsert(nulls)
+    assert table.version == 2
+
+
+def test_candidates_of_a_hot_file_spread_over_tasks(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = metatable.create(
+        table_uri, rows(0, 0).schema, key="id", options={"key_scope": "global"}
+    )
+    table.insert(rows(0, 400))
+    assert len(table.scan().files()) == 1
+    monkeypatch.setattr(bloom_lookup, "CHUNK_KEYS", 10)
+    engine = LocalEngine(threads=1)
+    manifest = load_newest(Store(table.uri))
+    assert manifest is not None
+    snapshot = Snapshot(Store(table.uri), manifest)
+    from metatable.index.metadata_bloom import MetadataSource  # noqa: PLC0415
+
+    asked = rows(0, 400).select(["id"]).to_batches()
+    found = list(
+        bloom_lookup.candidates(MetadataSource(), snapshot, 8, iter(asked), engine.counters)
+    )
+    tasks = Counter(batch["_task"][0].as_py() for batch in found)
+    assert len(found) == 40
+    assert len(tasks) == 8
+    assert max(tasks.values()) <= 10
+    assert table.tag_locations(rows(0, 400))["_location"].null_count == 0
+
+
+CONNECT = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
+spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+assert "connect" in type(spark).__module__
+from tests.index.rows import make, rows
+table = make({uri!r}, {index!r}, {scope!r})
+frame = spark.createDataFrame
+told = [table.insert(frame(rows(0, 60))).inserted, table.upsert(frame(rows(50, 80))).updated]
+told += [table.delete(frame(rows(0, 20))).deleted, table.filter_exists(frame(rows(0, 99))).count()]
+told += [table.compact(major=True, engine=spark).files_after]
+told += [len(table.verify().findings), table.scan().count()]
+print(told)
+"""
+
+
+@pytest.mark.parametrize("kind", [KINDS[0]], ids="-".join)
+def test_every_verb_runs_on_spark_connect(
+    spark: Any, table_uri: str, tmp_path: Path, kind: tuple[str, str]
+) -> None:
+    """In a process of its own; `spark` only says that there is a Java."""
+    pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio")
+    script = tmp_path / "connect.py"
+    script.write_text(CONNECT.format(uri=table_uri, index=kind[0], scope=kind[1]))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1] == "[60, 10, 20, 60, 3, 0, 60]"
