@@ -92,8 +92,9 @@ class Compact:
                     expected = f"0 to {count - 1}"
                     raise UsageError("no such bucket", found=bucket, expected=expected)
             return [(bucket, bucket + 1) for bucket in sorted(set(self.buckets))]
-        refs = {ref.path: ref.size_bytes for ref in snapshot.refs(partition.name)}
-        worth = sum(refs.values()) // snapshot.options.hfile_target_bytes
+        refs = snapshot.refs(partition.name)
+        joining = {ref.path: ref.size_bytes for ref in (refs if self.major else _newest_run(refs))}
+        worth = sum(joining.values()) // snapshot.options.hfile_target_bytes
         pieces = max(1, min(count, worth))
         return list(pairwise(count * number // pieces for number in range(pieces + 1)))
 

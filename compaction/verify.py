@@ -134,7 +134,7 @@ def _check(snapshot: Snapshot, file: DataFile) -> Iterator[Finding]:
 
 def _check_stats(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
     stats = stats_column(snapshot, RECORD_KEY, pa.string(), [file.partition_path])
-    place = next(number for number, one in enumerate(stats.files) if one.name == file.name)
+    place = stats.files.names().index(file.name).as_py()
     found = {"min": stats.minimum[place].as_py(), "max": stats.maximum[place].as_py()}
     expected = pc.min_max(keys).as_py()
     if found != expected:

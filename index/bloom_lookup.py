@@ -55,7 +55,7 @@ class LookupSource(Protocol):
 class Ranges:
     """Files and the least and greatest record key of each (string arrays, null: not known)."""
 
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     minimum: pa.Array
     maximum: pa.Array
 
@@ -171,7 +171,7 @@ def _candidates_in(
     first, last = key_slices(probe.keys, ranges.minimum, ranges.maximum)
     left = np.flatnonzero(first < last)
     counters.add("tag.files_after_ranges", len(left))
-    files = [ranges.files[place] for place in left]
+    files = [ranges.files[place] for place in left.tolist()]
     for file, body, lo, hi in zip(
         files, source.filters(snapshot, files), first[left], last[left], strict=True
     ):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from metatable.data.options import Options as Options
+    from metatable.expressions import col as col
     from metatable.storage.errors import ConflictError as ConflictError
     from metatable.storage.errors import CorruptError as CorruptError
     from metatable.storage.errors import Finding as Finding
@@ -40,6 +41,7 @@ _WHERE = {
     "Table": ("metatable.table", "Table"),
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
+    "col": ("metatable.expressions", "col"),
     "create": ("metatable.table", "create"),
     "open": ("metatable.table", "open_table"),
 }
@@ -54,6 +56,7 @@ __all__ = [
     "Table",
     "UpgradeError",
     "UsageError",
+    "col",
     "create",
     "open",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["CommitInfo", "Description", "ServiceResult", "WriteResult"]
+__all__ = ["CommitInfo", "Description", "Explain", "ServiceResult", "WriteResult"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,7 +74,58 @@ class ServiceResult:
             text += f"; {self.files_before} -> {self.files_after} files"
         if self.findings:
             text += f"; {len(self.findings)} findings"
-        return f"{text}; {_size(self.bytes_written)} written, {self.seconds:.2f} s"
+        if self.bytes_written:
+            text += f"; {_size(self.bytes_written)} written"
+        return f"{text}; {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explain:
+    """What an operation looked at, level by level, and what that cost.
+
+    `files`: how many are left after each level, by the level's name, in order; the first is all
+    there are. `file_bytes`: the size of those left at the end. `keys` and `found`: keys asked,
+    keys that have a location. None: not of this operation.
+    """
+
+    keys: int | None
+    found: int | None
+    seconds: float
+    counters: Mapping[str, int] = field(default_factory=dict)
+    operation: str = "tag_locations"
+    files: Mapping[str, int] = field(default_factory=dict)
+    file_bytes: int | None = None
+
+    @property
+    def requests(self) -> int:
+        """Calls to the disk or service."""
+        return self.counters.get("store.requests", 0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read to find out."""
+        return self.counters.get("store.bytes_read", 0)
+
+    @property
+    def blocks(self) -> int:
+        """HFile blocks decoded; those that were in memory already are not counted."""
+        return self.counters.get("hfile.blocks", 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        cost = {"requests": self.requests, "bytes": self.bytes, "blocks": self.blocks}
+        return asdict(self) | cost
+
+    def __repr__(self) -> str:
+        rows = [("keys", self.keys, ""), ("keys found", self.found, "")]
+        rows += [(f"files, {level}", count, "") for level, count in self.files.items()]
+        if self.files and self.file_bytes is not None:
+            rows[-1] = (*rows[-1][:2], _size(self.file_bytes))
+        rows += [("HFile blocks", self.blocks, ""), ("requests", self.requests, _size(self.bytes))]
+        cells = [(name, f"{count:,}", note) for name, count, note in rows if count is not None]
+        cells.append(("seconds", f"{self.seconds:.3f}", ""))
+        width, digits = (max(len(row[place]) for row in cells) for place in (0, 1))
+        lines = [f"  {name:<{width}}  {count:>{digits}}  {note}" for name, count, note in cells]
+        return "\n".join([self.operation, *(line.rstrip() for line in lines)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,12 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Service, execute
 from metatable.compaction.verify import verify
+from metatable.data.keygen import KeyGenerator
+from metatable.data.merge import check_ordering
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
 from metatable.data.schema import encode_schema, normal
+from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -115,12 +118,15 @@ class Table:
             found = engine.select(self._tagged(engine, rows, version), [LOCATION_COLUMN])
             counts = engine.run(found, count_found, FOUND)
         keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
-        return Explain(keys, hits, time.perf_counter() - began, dict(engine.counters))
+        told, seconds = dict(engine.counters), time.perf_counter() - began
+        return Explain(keys, hits, seconds, told, files=_levels(told))
 
     def filter_exists(self, rows: Any) -> Any:
-        """The rows whose key is in the table (Arrow only in this version)."""
+        """The rows whose key is in the table: an Arrow table, or, of a DataFrame, a lazy one."""
         tagged = self.tag_locations(rows)
-        return tagged.filter(tagged[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
+        if isinstance(tagged, pa.Table):
+            return tagged.filter(tagged[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
+        return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys; reads only the files that hold them."""
@@ -128,9 +134,21 @@ class Table:
             snapshot = self._snapshot(None).counting(engine.counters)
             return read_keys(engine, snapshot, keys, columns)
 
-    def scan(self, columns: Sequence[str] | None = None, version: int | None = None) -> Scan:
-        """The rows of a version, the newest by default."""
-        return Scan(self._snapshot(version), columns)
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        version: int | None = None,
+    ) -> Scan:
+        """The rows of a version (the newest by default) for which `where` is true.
+
+        `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
+        """
+        return Scan(self._snapshot(version), columns, where)
+
+    def files(self, where: Any = None, version: int | None = None) -> list[DataFile]:
+        """The data files that may hold a row for which `where` is true."""
+        return self.scan(where=where, version=version).files()
 
     def compact(
         self,
@@ -138,9 +156,13 @@ class Table:
         major: bool = False,
         partitions: Sequence[str] | None = None,
         buckets: Sequence[int] | None = None,
+        engine: Any = None,
     ) -> ServiceResult:
-        """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer."""
-        return self._execute(Compact(major, partitions, buckets))
+        """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer.
+
+        `engine`: a Spark session, to run a task a bucket range on its cluster.
+        """
+        return self._execute(Compact(major, partitions, buckets), engine)
 
     def rollback(self) -> ServiceResult:
         """Undo the last data commit, and the services that came after it."""
@@ -168,8 +190,11 @@ class Table:
         with self._counted(_engine(rows)) as engine:
             return write(self._store, engine, rows, operation)
 
-    def _execute(self, service: Service) -> ServiceResult:
-        with self._counted(LocalEngine()) as engine:
+    def _execute(self, service: Service, session: Any = None) -> ServiceResult:
+        chosen = LocalEngine() if session is None else _engine(session)
+        if session is not None and isinstance(chosen, LocalEngine):
+            raise UsageError("no such engine", found=session, expected="a Spark session, or none")
+        with self._counted(chosen) as engine:
             return execute(self._store, engine, service)
 
     def _tagged(self, engine: Engine[Any], rows: Any, version: int | None) -> Any:
@@ -227,6 +252,8 @@ def create(
     name = os.fspath(uri).rstrip("/").rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
     create_index(made)
+    KeyGenerator(made, schema)
+    check_ordering(schema, ordering)
     properties = TableProperties.of(made, schema)
     store = Store(uri, storage_options)
     if store.size(PROPERTIES) is not None:
@@ -272,6 +299,21 @@ def _engine(data: Any) -> Engine[Any]:
     from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
 
     return SparkEngine(data)
+
+
+_LEVELS = {
+    "in the partitions": "tag.files",
+    "after key ranges": "tag.files_after_ranges",
+    "after filters": "tag.files_after_filters",
+    "opened": "tag.files_opened",
+}
+
+
+def _levels(counters: Mapping[str, int]) -> dict[str, int]:
+    """Files after each level of a lookup; nothing for an index that looks at no files."""
+    if "tag.files" not in counters:
+        return {}
+    return {level: counters.get(name, 0) for level, name in _LEVELS.items()}
 
 
 def _describe(snapshot: Snapshot) -> Description:

@@ -9,7 +9,7 @@ __all__ = ["Listed"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file: path relative to the store's root, size in bytes, time of writing in epoch seconds."""
+    """A file: path below the store's root, size in bytes, time of writing in epoch seconds."""
 
     path: str
     size_bytes: int

@@ -133,6 +133,7 @@ def _encode(table: pa.Table, options: Options) -> bytes:
         table.schema,
         compression=options.parquet_codec,
         use_dictionary=_worth_a_dictionary(table),
+        write_statistics=_worth_statistics(table),
         store_schema=False,
         write_page_checksum=True,
         version="2.6",
@@ -172,6 +173,22 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
         elif pc.count_distinct(table.column(field.name).take(rows)).as_py() * 2 <= len(rows):
             worth.append(field.name)
     return worth
+
+
+def _worth_statistics(table: pa.Table) -> list[str]:
+    """Columns whose footer bounds tell the truth.
+
+    Bounds leave NaN out, but readers for which NaN is the greatest number (Spark) would skip
+    row groups that hold it. So a column with a NaN gets none, and nested ones get none.
+    """
+    return [
+        field.name
+        for field in table.schema
+        if not pa.types.is_nested(field.type)
+        and not (
+            pa.types.is_floating(field.type) and pc.any(pc.is_nan(table.column(field.name))).as_py()
+        )
+    ]
 
 
 def _leaves(field: pa.Field) -> list[str]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile
-from metatable.metadata.files import slices_of_partition, slices_of_table
+from metatable.metadata.files import FileSystemView, view_of_partition, view_of_table
 from metatable.metadata.keys import column_partition_prefix, column_prefix, stats_keys
 from metatable.metadata.partition import ENTRIES, MetadataPartition, WrittenFile
 from metatable.metadata.payload import (
@@ -68,40 +68,59 @@ class ColumnStatsPartition(MetadataPartition):
         return {"schema": schema_text().encode()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StatsColumn:
-    """One column's bounds over many files; row i is `files[i]`, null where nothing is known."""
+    """One column's bounds and counts over many files; row i is `files[i]`.
 
-    files: tuple[DataFile, ...]
+    `minimum` and `maximum` are of the column's type, the counts int64; null where nothing is
+    known. `value_count` counts all rows of the file, nulls too.
+    """
+
+    files: FileSystemView
     minimum: pa.Array
     maximum: pa.Array
+    null_count: pa.Array
+    value_count: pa.Array
+
+    def take(self, rows: npt.NDArray[np.int64]) -> StatsColumn:
+        """Those of some files (`rows` ascending)."""
+        places = pa.array(rows)
+        return StatsColumn(self.files.take(rows), *(one.take(places) for one in self.columns))
+
+    @property
+    def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+        return self.minimum, self.maximum, self.null_count, self.value_count
 
 
 def stats_column(
     snapshot: Snapshot, column: str, type: pa.DataType, partition_paths: Iterable[str] | None
 ) -> StatsColumn:
-    """A column's bounds in the named table partitions (None: in all), live slices only."""
+    """A column's statistics in the named table partitions (None: in all), live slices only."""
     paths = None if partition_paths is None else sorted(set(partition_paths))
     if paths is None or len(paths) > FEW_PARTITIONS:
-        whole = cached(
-            ("stats", snapshot.identity, column, None),
-            lambda: _load(snapshot, column, type, None),
-            _size_bytes,
-        )
+        whole = _kept(snapshot, column, type, None)
         return whole if paths is None else _only(whole, paths)
-    parts = [
-        cached(
-            ("stats", snapshot.identity, column, path),
-            lambda path=path: _load(snapshot, column, type, path),  # type: ignore[misc]
-            _size_bytes,
-        )
-        for path in paths
-    ]
-    return StatsColumn(
-        tuple(one for part in parts for one in part.files),
-        pa.concat_arrays([pa.array([], type), *(part.minimum for part in parts)]),
-        pa.concat_arrays([pa.array([], type), *(part.maximum for part in parts)]),
+    parts = [_kept(snapshot, column, type, path) for path in paths]
+    return parts[0] if len(parts) == 1 else _joined(parts, type)
+
+
+def _kept(
+    snapshot: Snapshot, column: str, type: pa.DataType, partition_path: str | None
+) -> StatsColumn:
+    return cached(
+        ("stats", snapshot.identity, column, partition_path),
+        lambda: _load(snapshot, column, type, partition_path),
+        _size_bytes,
     )
+
+
+def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
+    """Partitions in byte order, so that the files are in order as they are joined."""
+    none = [pa.array([], kind) for kind in (type, type, pa.int64(), pa.int64())]
+    arrays = zip(none, *(part.columns for part in parts), strict=True)
+    paths = pa.concat_arrays([pa.array([], pa.string()), *(part.files.paths for part in parts)])
+    sizes = np.concatenate([np.zeros(0, np.int64), *(part.files.sizes for part in parts)])
+    return StatsColumn(FileSystemView.of(paths, sizes), *map(pa.concat_arrays, arrays))
 
 
 def row_counts(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
@@ -125,33 +144,24 @@ def _load(
     snapshot: Snapshot, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
     if partition_path is None:
-        files, prefix = slices_of_table(snapshot), column_prefix(column)
+        files, prefix = view_of_table(snapshot), column_prefix(column)
     else:
-        files = slices_of_partition(snapshot, partition_path)
+        files = view_of_partition(snapshot, partition_path)
         prefix = column_partition_prefix(column, partition_path)
     entries = snapshot.prefix(ColumnStatsPartition(snapshot.options), prefix)
     rows = decode_stats(entries["value"].combine_chunks(), type)
     # a prefix may be shared with another column, and file names are unique by their uuid
-    rows = rows.filter(pc.equal(rows["column"], column)).combine_chunks()
-    names = pa.array([one.name for one in files], pa.string())
-    places = pc.index_in(names, value_set=rows["file_name"])
-    return StatsColumn(
-        tuple(files),
-        pa.chunked_array(rows["minimum"]).combine_chunks().take(places),
-        pa.chunked_array(rows["maximum"]).combine_chunks().take(places),
-    )
+    rows = rows.filter(pc.equal(rows["column"], column))
+    places = pc.index_in(files.names(), value_set=rows["file_name"])
+    names = ("minimum", "maximum", "null_count", "value_count")
+    return StatsColumn(files, *(rows[name].combine_chunks().take(places) for name in names))
 
 
 def _only(whole: StatsColumn, partition_paths: Sequence[str]) -> StatsColumn:
-    wanted = set(partition_paths)
-    kept = [place for place, one in enumerate(whole.files) if one.partition_path in wanted]
-    places = pa.array(kept, pa.int64())
-    return StatsColumn(
-        tuple(whole.files[place] for place in kept),
-        whole.minimum.take(places),
-        whole.maximum.take(places),
-    )
+    folders = pc.is_in(whole.files.folders, value_set=pa.array(partition_paths, pa.string()))
+    wanted = folders.to_numpy(zero_copy_only=False)[whole.files.folder_of]
+    return whole.take(np.flatnonzero(wanted))
 
 
 def _size_bytes(stats: StatsColumn) -> int:
-    return int(stats.minimum.nbytes + stats.maximum.nbytes + 500 * len(stats.files) + 200)
+    return int(sum(one.nbytes for one in stats.columns) + stats.files.nbytes + 200)

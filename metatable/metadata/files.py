@@ -5,15 +5,20 @@
 
 A new slice overwrites its group's entry, so a location found as a file id leads to the
 current slice by one get, and all groups of a table partition share a key prefix.
+
+Many files are held in columns (`FileSystemView`), and become objects one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.slices import DataFile
 from metatable.metadata.keys import file_group_keys, partition_prefix
@@ -25,8 +30,17 @@ from metatable.metadata.payload import (
     schema_text,
 )
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.cache import cached
 
-__all__ = ["FilesPartition", "current_slices", "slices_of_partition", "slices_of_table"]
+__all__ = [
+    "FileSystemView",
+    "FilesPartition",
+    "current_slices",
+    "slices_of_partition",
+    "slices_of_table",
+    "view_of_partition",
+    "view_of_table",
+]
 
 
 class FilesPartition(MetadataPartition):
@@ -56,20 +70,105 @@ def current_slices(
 
 
 def slices_of_partition(snapshot: Snapshot, partition_path: str) -> list[DataFile]:
-    """The live slices of one table partition, by file id."""
-    found = snapshot.prefix(FilesPartition(snapshot.options), partition_prefix(partition_path))
-    slices = _data_files(found["value"].combine_chunks())
-    # a prefix is 60 of the hash's 64 bits: another partition may share it
-    ours = (one for one in slices if one.partition_path == partition_path)
-    return sorted(ours, key=lambda one: one.file_id)
+    """The live slices of one table partition, by file name."""
+    return list(view_of_partition(snapshot, partition_path))
 
 
 def slices_of_table(snapshot: Snapshot) -> list[DataFile]:
-    """All live slices, by partition path and file id."""
-    slices: list[DataFile] = []
-    for batch in snapshot.scan(FilesPartition(snapshot.options)):
-        slices.extend(_data_files(batch["value"]))
-    return sorted(slices, key=lambda one: (one.partition_path, one.file_id))
+    """All live slices, by partition path and file name."""
+    return list(view_of_table(snapshot))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileSystemView(Sequence[DataFile]):
+    """Live slices in columns, by partition path and file name; its row is a file's ordinal.
+
+    `paths` (strings), `sizes` (int64), and `folders`, the distinct partition paths in byte
+    order, with the place there of each file's (int32).
+    """
+
+    paths: pa.Array
+    sizes: npt.NDArray[np.int64]
+    folders: pa.Array
+    folder_of: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, paths: pa.Array, sizes: npt.NDArray[np.int64]) -> FileSystemView:
+        folders, names = _split(paths)
+        order = pc.sort_indices(
+            pa.table({"folder": folders, "name": names}),
+            sort_keys=[("folder", "ascending"), ("name", "ascending")],
+        )
+        encoded = folders.take(order).dictionary_encode()
+        codes = encoded.indices.to_numpy().astype(np.int32)
+        return cls(paths.take(order), sizes[order.to_numpy()], encoded.dictionary, codes)
+
+    def names(self) -> pa.Array:
+        """The bare file names (strings)."""
+        return _split(self.paths)[1]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
+        """Some of the files, in the same order (`rows` ascending); all folders stay."""
+        taken = self.paths.take(pa.array(rows))
+        return FileSystemView(taken, self.sizes[rows], self.folders, self.folder_of[rows])
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, place: int) -> DataFile: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[DataFile]: ...
+    def __getitem__(self, place: int | slice) -> DataFile | list[DataFile]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        return DataFile.decode(self.paths[int(place)].as_py(), int(self.sizes[place]))
+
+    def __iter__(self) -> Iterator[DataFile]:
+        pairs = zip(self.paths.to_pylist(), self.sizes.tolist(), strict=True)
+        return (DataFile.decode(path, size) for path, size in pairs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory."""
+        return int(self.paths.nbytes + self.sizes.nbytes + self.folder_of.nbytes) + 500
+
+
+def view_of_table(snapshot: Snapshot) -> FileSystemView:
+    """All live slices; kept by the process for this version."""
+    return cached(("files", snapshot.identity), lambda: _load_all(snapshot), _nbytes)
+
+
+def view_of_partition(snapshot: Snapshot, partition_path: str) -> FileSystemView:
+    """The live slices of one table partition."""
+    found = snapshot.prefix(FilesPartition(snapshot.options), partition_prefix(partition_path))
+    paths, sizes = decode_files(found["value"].combine_chunks())
+    # a prefix is 60 of the hash's 64 bits: another partition may share it
+    ours = pc.equal(_split(paths)[0], partition_path)
+    return FileSystemView.of(paths.filter(ours), sizes[ours.to_numpy(zero_copy_only=False)])
+
+
+def _load_all(snapshot: Snapshot) -> FileSystemView:
+    parts = [
+        decode_files(batch["value"]) for batch in snapshot.scan(FilesPartition(snapshot.options))
+    ]
+    paths = pa.concat_arrays([pa.array([], pa.string()), *(paths for paths, _ in parts)])
+    sizes = [np.zeros(0, np.int64), *(sizes for _, sizes in parts)]
+    return FileSystemView.of(paths, np.concatenate(sizes))
+
+
+def _split(paths: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """(partition paths, file names); "" for the partition path of an unpartitioned table."""
+    parts = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+    offsets = parts.offsets.to_numpy()
+    names = parts.values.take(pa.array(offsets[1:] - 1))
+    alone = pa.array(np.diff(offsets) == 1)
+    folders = pc.if_else(alone, "", parts.values.take(pa.array(offsets[:-1])))
+    return folders, names
+
+
+def _nbytes(view: FileSystemView) -> int:
+    return view.nbytes
 
 
 def _data_files(values: pa.Array) -> list[DataFile]:

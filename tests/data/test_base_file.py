@@ -301,3 +301,18 @@ def test_statistics_of_a_file_are_those_of_its_rows(store: Store) -> None:
         (one.column, one.minimum, one.maximum, one.value_count) for one in of_rows
     ]
     assert all(one.size_bytes > 0 for one in of_file)
+
+
+def test_a_column_with_a_nan_has_no_bounds_in_the_footer(tmp_path: Any) -> None:
+    schema = pa.schema([("id", pa.string()), ("with", pa.float64()), ("without", pa.float64())])
+    rows = pa.table({"id": ["a", "b"], "with": [1.0, float("nan")], "without": [1.0, 2.0]}, schema)
+    file = DataFile("", "group-0", "0-0-0", "20260101000000000")
+    store = Store(tmp_path)
+    table = base_file.add_meta_columns(rows, rows["id"].combine_chunks(), file)
+    base_file.write_base_file(
+        store, file, table, options=Options.create("t", schema.names, key="id")
+    )
+    held = pq.read_metadata(tmp_path / file.name).row_group(0)
+    columns = [held.column(place) for place in range(held.num_columns)]
+    told = {column.path_in_schema: column.is_stats_set for column in columns}
+    assert (told["with"], told["without"]) == (False, True)

@@ -124,3 +124,18 @@ def _parts(numbers: range, groups: int, value: int = 0) -> pa.Table:
             "value": [value] * len(numbers),
         }
     )
+
+
+def test_explain_tells_the_files_of_each_level_and_the_cost(table_uri: str) -> None:
+    table = make(table_uri, "metadata_bloom", "partition")
+    table.insert(rows(0, 600))
+    told = table.explain(rows(590, 610))
+    assert (told.keys, told.found) == (20, 10)
+    levels = list(told.files.values())
+    assert list(told.files) == ["in the partitions", "after key ranges", "after filters", "opened"]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[0] == 30
+    assert levels[-1] == told.counters["data.files_opened"] <= 6
+    assert told.requests == told.counters["store.requests"] > 0
+    assert "after key ranges" in repr(told)
+    assert told.to_dict()["files"] == dict(told.files)

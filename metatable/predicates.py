@@ -1,0 +1,263 @@
+"""Predicates: expressions held against a schema, and what they mean.
+
+`bind` brings an expression into a form that is easy to evaluate: columns exist, literals are
+in their column's type, `not` is pushed down to the leaves. From there on only what is surely
+true counts: a conjunction is true where both parts are, a disjunction where one is, and a leaf
+over null is as good as false. So nobody behind `bind` needs a third truth value.
+
+A `Dialect` says what the leaves mean: over rows (`Rows`, here), over the statistics of files
+(`skipping`), in Spark (`spark.parquet`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.schema import META_FIELDS
+from metatable.expressions import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Not,
+    Or,
+    StartsWith,
+)
+from metatable.literals import fit
+from metatable.storage.errors import UsageError
+
+__all__ = [
+    "COMPARE",
+    "Dialect",
+    "Rows",
+    "bind",
+    "columns_of",
+    "evaluate",
+    "literals",
+    "matches",
+    "sortable",
+]
+
+T = TypeVar("T")
+
+COMPARE = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def bind(expression: Expression, schema: pa.Schema) -> Expression:
+    """The expression over columns of `schema` (and Hudi's own), ready to be evaluated.
+
+    Leaves have values of exactly their column's type; there is no Not, no null and no empty
+    list left. Raises UsageError naming column, expected, found.
+    """
+    fields = {field.name: field.type for field in (*META_FIELDS, *schema)}
+    return _bind(expression, fields, negated=False)
+
+
+def _bind(expression: Expression, fields: dict[str, pa.DataType], negated: bool) -> Expression:
+    if isinstance(expression, Not):
+        return _bind(expression.term, fields, not negated)
+    if isinstance(expression, And | Or):
+        terms = tuple(_bind(term, fields, negated) for term in expression.terms)
+        return And(terms) if isinstance(expression, And) != negated else Or(terms)
+    if isinstance(expression, Constant):
+        return Constant(expression.value != negated)
+    return _bind_leaf(expression, fields, negated)
+
+
+def _bind_leaf(expression: Expression, fields: dict[str, pa.DataType], negated: bool) -> Expression:
+    if not isinstance(expression, Comparison | In | IsNull | StartsWith):
+        raise UsageError("not a predicate", expected="an expression", found=repr(expression))
+    kind = _type_of(expression.column, fields)
+    if isinstance(expression, Comparison):
+        op = _OPPOSITE.get(expression.op, "") if negated else expression.op
+        return _bind_comparison(Comparison(expression.column, op, expression.value), kind)
+    negated = expression.negated != negated
+    if isinstance(expression, In):
+        return _bind_in(expression, kind, negated)
+    if isinstance(expression, StartsWith):
+        return _bind_prefix(expression, kind, negated)
+    return IsNull(expression.column, negated)
+
+
+def _type_of(column: str, fields: dict[str, pa.DataType]) -> pa.DataType:
+    if column not in fields:
+        raise UsageError("no such column", column=column, expected=list(fields))
+    return fields[column]
+
+
+def _bind_comparison(one: Comparison, kind: pa.DataType) -> Expression:
+    """A literal that the type has no room for lies between two values, or beyond them all."""
+    if one.op not in COMPARE:
+        raise UsageError("no such operator", expected=list(COMPARE), found=one.op)
+    fitted = fit(one.value, kind, one.column)
+    if fitted is None:  # null: never true
+        return Constant(False)
+    if fitted.exact:
+        return Comparison(one.column, one.op, fitted.value)
+    if one.op in ("=", "!="):
+        return _where_not_null(one.column, one.op == "!=")
+    above = one.op in (">", ">=")
+    if fitted.value is None:
+        return _where_not_null(one.column, above)
+    return Comparison(one.column, ">" if above else "<=", fitted.value)
+
+
+def _where_not_null(column: str, outcome: bool) -> Expression:
+    return IsNull(column, negated=True) if outcome else Constant(False)
+
+
+def _bind_in(one: In, kind: pa.DataType, negated: bool) -> Expression:
+    if not one.values:
+        return Constant(negated)
+    fitted = [fit(value, kind, one.column) for value in one.values]
+    if negated and None in fitted:  # not equal to null: never true
+        return Constant(False)
+    values = tuple(found.value for found in fitted if found is not None and found.exact)
+    if not values:
+        return _where_not_null(one.column, negated)
+    return In(one.column, values, negated)
+
+
+def _bind_prefix(one: StartsWith, kind: pa.DataType, negated: bool) -> Expression:
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        what = "only strings and binaries start with something"
+        raise UsageError(what, column=one.column, expected="string or binary", found=str(kind))
+    fitted = fit(one.prefix, kind, one.column)
+    return StartsWith(one.column, fitted.value, negated) if fitted else Constant(False)
+
+
+# Dialects
+
+
+class Dialect(Protocol[T]):
+    """What the parts of a bound expression mean; `T` is a truth over rows, files, …"""
+
+    def constant(self, value: bool) -> T: ...
+    def compare(self, column: str, op: str, value: Any) -> T: ...
+    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> T: ...
+    def is_null(self, column: str, negated: bool) -> T: ...
+    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> T: ...
+    def both(self, left: T, right: T) -> T: ...
+    def either(self, left: T, right: T) -> T: ...
+
+
+def evaluate(bound: Expression, dialect: Dialect[T]) -> T:
+    """A bound expression in this dialect."""
+    if isinstance(bound, And | Or):
+        join = dialect.both if isinstance(bound, And) else dialect.either
+        truth, *others = (evaluate(term, dialect) for term in bound.terms)
+        for other in others:
+            truth = join(truth, other)
+        return truth
+    if isinstance(bound, Comparison):
+        return dialect.compare(bound.column, bound.op, bound.value)
+    if isinstance(bound, In):
+        return dialect.is_in(bound.column, bound.values, bound.negated)
+    if isinstance(bound, StartsWith):
+        return dialect.starts_with(bound.column, bound.prefix, bound.negated)
+    if isinstance(bound, IsNull):
+        return dialect.is_null(bound.column, bound.negated)
+    assert isinstance(bound, Constant), bound
+    return dialect.constant(bound.value)
+
+
+def columns_of(expression: Expression) -> list[str]:
+    """The columns that an expression names, each once, in order."""
+    return list(dict.fromkeys(_columns_of(expression)))
+
+
+def _columns_of(expression: Expression) -> Iterator[str]:
+    if isinstance(expression, And | Or):
+        for term in expression.terms:
+            yield from _columns_of(term)
+    elif isinstance(expression, Not):
+        yield from _columns_of(expression.term)
+    elif not isinstance(expression, Constant):
+        yield expression.column  # type: ignore[attr-defined]
+
+
+# Rows
+
+
+def matches(bound: Expression, batch: pa.RecordBatch) -> pa.Array:
+    """For each row of `batch` whether the bound expression is true: booleans without null."""
+    return evaluate(bound, Rows(batch))
+
+
+class Rows:
+    """The dialect of rows: true where the predicate is true, false elsewhere; never null."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def constant(self, value: bool) -> pa.Array:
+        return pa.repeat(value, self._batch.num_rows)
+
+    def compare(self, column: str, op: str, value: Any) -> pa.Array:
+        held = self._batch.column(column)
+        literal = literals([value], held.type)[0]
+        return COMPARE[op](sortable(held), literal).fill_null(False)
+
+    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> pa.Array:
+        held = self._batch.column(column)
+        among = pc.is_in(sortable(held), value_set=literals(values, held.type))
+        return pc.and_not(held.is_valid(), among) if negated else among
+
+    def is_null(self, column: str, negated: bool) -> pa.Array:
+        held = self._batch.column(column)
+        return held.is_valid() if negated else held.is_null()
+
+    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> pa.Array:
+        begins = pc.starts_with(self._batch.column(column), prefix)
+        return (pc.invert(begins) if negated else begins).fill_null(False)
+
+    def both(self, left: pa.Array, right: pa.Array) -> pa.Array:
+        return pc.and_(left, right)
+
+    def either(self, left: pa.Array, right: pa.Array) -> pa.Array:
+        return pc.or_(left, right)
+
+
+def literals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Literals of a bound expression as what `sortable` makes of a column of this type."""
+    if pa.types.is_floating(kind):  # compared as doubles
+        kind = pa.float64()
+    if pa.types.is_fixed_size_binary(kind):  # a literal may have another size
+        kind = pa.binary()
+    return sortable(pa.array(values, kind))
+
+
+def sortable(column: pa.Array) -> pa.Array:
+    """`column` in a type that Arrow orders as Spark orders the column's.
+
+    Floats become int64 that sort like them: -0 is 0, and every NaN is the greatest.
+    """
+    if pa.types.is_fixed_size_binary(column.type):
+        return column.cast(pa.binary())
+    if not pa.types.is_floating(column.type):
+        return column
+    absent = column.is_null().to_numpy(zero_copy_only=False)
+    numbers = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+    bits = np.where(numbers == 0, 0.0, numbers).view(np.int64)  # no -0
+    ordered = np.where(bits < 0, bits ^ np.int64(_MAGNITUDE), bits)
+    return pa.array(np.where(np.isnan(numbers), _MAGNITUDE, ordered), mask=absent)
+
+
+_MAGNITUDE = (1 << 63) - 1
+"""All bits of a float but its sign; as an integer above all that floats become."""

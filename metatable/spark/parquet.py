@@ -1,0 +1,120 @@
+"""A scan on Spark: chosen files for Spark's own Parquet reader, and a predicate as its Column.
+
+Which files and which columns, the caller decides; the rows never pass through Python. Only the
+DataFrame API is used, and what a literal means does not hang on the session's settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+from pyspark.sql import types as spark
+
+from metatable.spark.types import spark_schema
+
+__all__ = ["Conditions", "read", "select"]
+
+
+def read(session: SparkSession, uri: str, paths: Sequence[str], schema: pa.Schema) -> DataFrame:
+    """These columns of these Parquet files under `uri`; no files, no rows.
+
+    A column that a file lacks is null there. Raises UsageError for a type that Spark lacks.
+    """
+    wanted = spark_schema(_readable(schema), nullable=True)
+    if not paths:
+        return session.createDataFrame([], wanted)
+    root = uri if "://" in uri else f"file://{uri}"
+    return session.read.schema(wanted).parquet(*[_literally(f"{root}/{path}") for path in paths])
+
+
+def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Only these columns, in this order."""
+    return rows.select(*[_column(name) for name in columns])
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """Spark has no binaries of fixed size; it reads them as binaries."""
+    return pa.schema(
+        [
+            field.with_type(pa.binary()) if pa.types.is_fixed_size_binary(field.type) else field
+            for field in schema
+        ]
+    )
+
+
+def _literally(path: str) -> str:
+    """Spark takes a path for a pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+class Conditions:
+    """A dialect of predicates (`metatable.predicates.Dialect`): Spark's Columns over `schema`.
+
+    What is asked of floats is kept from being pushed down into the Parquet reader: it skips row
+    groups by footers that leave NaN out, and takes -0 for another number than 0.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._types = {field.name: field.dataType for field in spark_schema(_readable(schema))}
+
+    def constant(self, value: bool) -> Column:
+        return F.lit(value)
+
+    def compare(self, column: str, op: str, value: Any) -> Column:
+        held, literal = self._held(column), self._literal(column, value)
+        compared: dict[str, Column] = {
+            "=": held == literal,
+            "!=": held != literal,
+            "<": held < literal,
+            "<=": held <= literal,
+            ">": held > literal,
+            ">=": held >= literal,
+        }
+        return compared[op]
+
+    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> Column:
+        among = self._held(column).isin([self._literal(column, value) for value in values])
+        return ~among if negated else among
+
+    def is_null(self, column: str, negated: bool) -> Column:
+        return _column(column).isNotNull() if negated else _column(column).isNull()
+
+    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> Column:
+        begins = F.startswith(_column(column), self._literal(column, prefix))
+        return ~begins if negated else begins
+
+    def both(self, left: Column, right: Column) -> Column:
+        return left & right
+
+    def either(self, left: Column, right: Column) -> Column:
+        return left | right
+
+    def _held(self, column: str) -> Column:
+        if isinstance(self._types[column], spark.FloatType | spark.DoubleType):
+            return _column(column) + F.lit(0.0)
+        return _column(column)
+
+    def _literal(self, column: str, value: Any) -> Column:
+        """A literal of the column's type; floats are compared as doubles."""
+        kind = self._types[column]
+        if isinstance(value, bytes):
+            return F.unhex(F.lit(value.hex()))
+        if isinstance(value, float):
+            kind = spark.DoubleType()
+        if isinstance(value, Decimal):
+            value = f"{value:f}"
+        if isinstance(value, date | datetime):
+            value = value.isoformat()
+        return F.lit(value).cast(kind)
+
+
+def _column(name: str) -> Column:
+    """The column called exactly so, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,56 @@
+"""Live slices in columns: their order, their folders, and the objects they become."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.data.slices import DataFile
+from metatable.metadata.files import FileSystemView
+
+PATHS = [
+    f"{folder}{file_id}_0-1-0_20240101000000000.parquet"
+    for folder in ("", "a/", "a/b/", "a-b/", "a=é/b=x/", "b/")
+    for file_id in ("f-1", "f-2", "g")
+]
+
+
+def view(paths: list[str]) -> FileSystemView:
+    """Every file as long as its path."""
+    return FileSystemView.of(pa.array(paths, pa.string()), np.array([*map(len, paths)], np.int64))
+
+
+def test_files_stand_by_partition_path_and_name_whatever_order_they_came_in() -> None:
+    shuffled = random.Random(7).sample(PATHS, len(PATHS))
+    files = list(view(shuffled))
+    places = [(one.partition_path.encode(), one.name.encode()) for one in files]
+    assert all(before < after for before, after in pairwise(places))
+    assert sorted(one.path for one in files) == sorted(PATHS)
+    assert all(one.size_bytes == len(one.path) for one in files)
+
+
+def test_a_view_is_a_sequence_of_data_files() -> None:
+    held = view(PATHS)
+    assert len(held) == len(PATHS)
+    assert held[3] == list(held)[3]
+    assert held[2:5] == list(held)[2:5]
+    assert isinstance(held[0], DataFile)
+    assert held.names().to_pylist() == [one.name for one in held]
+    folders = held.folders.take(pa.array(held.folder_of)).to_pylist()
+    assert folders == [one.partition_path for one in held]
+
+
+def test_some_rows_of_a_view_keep_their_folders() -> None:
+    held = view(PATHS)
+    some = held.take(np.array([0, 4, 17]))
+    assert list(some) == [held[0], held[4], held[17]]
+    folders = some.folders.take(pa.array(some.folder_of)).to_pylist()
+    assert folders == [one.partition_path for one in some]
+
+
+def test_a_view_of_no_files_is_empty() -> None:
+    assert list(view([])) == []
+    assert len(view([]).folders) == 0

@@ -1,0 +1,94 @@
+"""`Scan.to_spark`: pruned paths for Spark's own reader, and the rows that the scan finds itself."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import col
+from metatable.expressions import Expression
+from tests.face.every_kind import COLUMNS, NAN, made_rows
+
+LEFT_OUT = ("hour", "nothing", "list")
+"""Spark 4.0 has no time of day."""
+SCHEMA = pa.schema([(name, kind) for name, kind in COLUMNS.items() if name not in LEFT_OUT])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> metatable.Table:
+    """Partitions of a text (null and empty among them) and a flag, under an awkward path."""
+    uri = Path(tmp_path_factory.mktemp("scan")) / "a [table] of {mine} 100%"
+    made = metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by=["city", "flag"],
+        options={"file_rows": 20, "small_file_bytes": 0},
+        storage_options={"durable": "false"},
+    )
+    made.insert(made_rows(0, 200, random.Random(1)).select(SCHEMA.names))
+    return made
+
+
+def _conditions() -> list[Expression]:
+    start = datetime(2024, 1, 3, tzinfo=UTC)
+    naive = datetime(1970, 1, 5, 0, 0, 0, 500)
+    return [
+        col("city").is_in(["", "bärlin"]) & (col("day") <= datetime(2024, 2, 28).date()),
+        (col("double") >= NAN) | (col("single") == 0.0) | (col("single") == 0.1),
+        ~((col("double") > -0.0) | (col("flag") == True)),  # noqa: E712
+        (col("price") > Decimal("-2.505")) & (col("wide") <= Decimal(-(10**32))),
+        (col("moment") >= start) & (col("moment") < start + timedelta(hours=40)),
+        (col("clock") != naive) & (col("clock") < naive + timedelta(days=1)),
+        col("text").starts_with("k00") & ~col("raw").starts_with(b"\x01"),
+        col("fixed").is_in([b"\x00\x20", b"\x00\x21", b"\x00"]) | (col("fixed") > b"\x00\x80\x00"),
+        (col("big") > 10**16 * -250) & ~col("small").is_in([-210, -220, 2**40]),
+        col("city").is_null() | col("flag").is_null(),
+        col("small") > 2**35,
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(_conditions())))
+def test_spark_finds_the_rows_that_the_scan_finds(
+    spark: Any, table: metatable.Table, number: int
+) -> None:
+    one = _conditions()[number]
+    told = table.scan(["id", "double"], one)
+    frame = told.to_spark(spark)
+    assert frame.columns == ["id", "double"]
+    ids = sorted(row.id for row in frame.collect())
+    assert ids == sorted(told.to_arrow()["id"].to_pylist())
+    paths = {path.rpartition("/")[2] for path in frame.inputFiles()}
+    assert paths <= {file.name for file in told.files()}
+    assert (len(ids) > 0) == (number < len(_conditions()) - 1)
+
+
+def test_values_come_as_they_are_stored(spark: Any, table: metatable.Table) -> None:
+    names = [name for name in SCHEMA.names if name != "moment"]
+    scan = table.scan(["_hoodie_record_key", *names])
+    told = scan.to_spark(spark).toArrow()
+    expected = scan.to_arrow()
+    assert told.num_rows == 200
+    for name in ("_hoodie_record_key", "city", "day", "flag", "price", "clock", "fixed", "raw"):
+        pairs = [
+            sorted(
+                zip(one["id"].to_pylist(), one[name].to_pylist(), strict=True), key=lambda x: x[0]
+            )
+            for one in (told, expected)
+        ]
+        assert pairs[0] == pairs[1], name
+
+
+def test_no_files_make_an_empty_frame_with_the_columns(spark: Any, table: metatable.Table) -> None:
+    scan = table.scan(["id", "moment"], col("day") > datetime(2030, 1, 1).date())
+    assert scan.files() == []
+    frame = scan.to_spark(spark)
+    assert frame.dtypes == [("id", "bigint"), ("moment", "timestamp")]
+    assert frame.count() == 0
