@@ -27,7 +27,7 @@ from metatable.index.bloom_lookup import (
 )
 from metatable.index.key_texts import KEY, PATH, identity_columns
 from metatable.index.protocol import register
-from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of
+from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, has_filters
 from metatable.metadata.column_stats import RECORD_KEY, stats_column
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
@@ -49,6 +49,22 @@ class MetadataSource:
 
     def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
         return filters_of(snapshot, files)
+
+
+class _LateSource(MetadataSource):
+    """The same for a view of what was published after a version.
+
+    A compaction may lift entries of older files into such a view, in one partition and not in
+    the other. What was published after the version has its filter in it, so a file without one
+    is older.
+    """
+
+    def ranges(self, snapshot: Snapshot, partition_paths: Sequence[str] | None) -> Ranges:
+        found = super().ranges(snapshot, partition_paths)
+        late = np.flatnonzero(has_filters(snapshot, found.files))
+        places = pa.array(late)
+        files = tuple(found.files[place] for place in late.tolist())
+        return Ranges(files, found.minimum.take(places), found.maximum.take(places))
 
 
 class MetadataBloomIndex:
@@ -76,7 +92,7 @@ class MetadataBloomIndex:
         batch = pa.RecordBatch.from_arrays([keys, partition_paths], names=[KEY, PATH])
         counters = Counters()
         asked = batch.select(identity_columns(self._options, batch.schema.names))
-        found = candidates(MetadataSource(), snapshot, 1, iter([asked]), counters)
+        found = candidates(_LateSource(), snapshot, 1, iter([asked]), counters)
         held = np.zeros(len(keys), dtype=bool)
         for match in validate(snapshot, found, counters):
             held |= _contained(batch, match)

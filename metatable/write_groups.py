@@ -47,7 +47,8 @@ from metatable.workload import DELETE, TASK_COLUMN, Destinations, GroupPlan, Wri
 __all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "stats_columns", "write_groups"]
 
 ARRIVALS = "arrivals"
-"""A run of its own: keys new to their group, for the check against concurrent inserts."""
+"""A run of its own: keys new to the table, for the check against concurrent inserts. A key that
+moves is no such key: whoever else touches it must replace the slice that it leaves."""
 
 ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
 
@@ -116,7 +117,8 @@ def write_groups(
         if group.task == task:
             receipt, written = _write_group(snapshot, plan, place, group, rows)
             receipts.append(receipt)
-            runs.add(written)
+            inserted = rows.keys((rows.to.target == place) & (rows.to.source < 0))
+            runs.add(written, inserted)
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
@@ -214,12 +216,11 @@ class _Runs:
         self._partitions = partitions
         self._entries: dict[str, list[pa.Table]] = {}
 
-    def add(self, written: WrittenFile) -> None:
+    def add(self, written: WrittenFile, inserted: pa.Array) -> None:
         for partition in self._partitions:
             self._entries.setdefault(partition.name, []).append(partition.entries(written))
-        arrived = written.arrived
-        paths = pa.repeat(pa.scalar(written.data_file.partition_path, pa.string()), len(arrived))
-        arrivals = pa.table([arrived, paths], schema=ARRIVALS_SCHEMA)
+        paths = pa.repeat(pa.scalar(written.data_file.partition_path, pa.string()), len(inserted))
+        arrivals = pa.table([inserted, paths], schema=ARRIVALS_SCHEMA)
         self._entries.setdefault(ARRIVALS, []).append(arrivals)
 
     def receipts(self, scratch: Store) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
 
-__all__ = ["BloomFilterPartition", "filters_of", "hashes_of"]
+__all__ = ["BloomFilterPartition", "filters_of", "has_filters", "hashes_of"]
 
 
 class BloomFilterPartition(MetadataPartition):
@@ -44,10 +44,7 @@ class BloomFilterPartition(MetadataPartition):
             pa.array([body.kind]), pa.array([made.instant]), pa.array([body.encode()], pa.binary())
         )
         slices = [made, *filter(None, (written.replaced,))]
-        keys = file_keys(
-            pa.array([one.partition_path for one in slices]),
-            pa.array([one.name for one in slices]),
-        )
+        keys = _keys(slices)
         values = pa.concat_arrays([value, pa.nulls(len(slices) - 1, pa.binary())])
         return pa.table([pa.array(self.buckets(keys)), keys, values], schema=ENTRIES)
 
@@ -64,10 +61,7 @@ def filters_of(snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
     """The filter of each live slice, in order. Raises CorruptError where one is missing."""
     if not files:
         return []
-    keys = file_keys(
-        pa.array([one.partition_path for one in files]), pa.array([one.name for one in files])
-    )
-    found = snapshot.lookup(BloomFilterPartition(snapshot.options), keys)
+    found = snapshot.lookup(BloomFilterPartition(snapshot.options), _keys(files))
     if found.values.null_count:
         missing = found.values.is_valid().to_pylist().index(False)
         raise CorruptError("live slice has no filter", path=files[missing].path)
@@ -76,3 +70,18 @@ def filters_of(snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
     return [
         decode(kind, bodies[place].as_py(), files[place].path) for place, kind in enumerate(kinds)
     ]
+
+
+def has_filters(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
+    """For each file whether this view holds a filter of it."""
+    if not files:
+        return np.zeros(0, dtype=bool)
+    found = snapshot.lookup(BloomFilterPartition(snapshot.options), _keys(files))
+    return np.asarray(found.values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _keys(files: Sequence[DataFile]) -> pa.Array:
+    return file_keys(
+        pa.array([one.partition_path for one in files], pa.string()),
+        pa.array([one.name for one in files], pa.string()),
+    )

@@ -6,12 +6,13 @@ deletes it last. So the leases tell which commits are, or were, under way:
     committed, tidying was cut off  -> drop markers and lease
     lease alive                     -> leave it alone
     lease ran out                   -> fence: publish a version that withdraws the instant;
-                                       only then delete its data files and markers
+                                       only then delete its data files
     withdrawn, ran out again        -> sweep once more, then remove its timeline files
 
 The fence comes first because the writer may only be asleep: once its instant is withdrawn
-it can never publish, so its files are nobody's. Its `requested` file stays a lease longer, so
-that a file that a late worker still writes stays hidden from Hudi's readers.
+it can never publish, so its files are nobody's. Its markers and its `requested` file stay a
+lease longer, so that a file that a late worker still writes stays hidden from Hudi's readers
+and is found by the second sweep.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from metatable.storage.store import Store
 __all__ = ["Lease", "clock_ms", "lease_path", "recover", "sweep"]
 
 LEASES = f"{HOME}/leases"
+SWEPT = ""
+"""The nonce of a lease that recovery holds in a dead writer's place: swept once already."""
 
 
 def clock_ms() -> int:
@@ -126,12 +129,15 @@ def _recover_one(store: Store, newest: Manifest, lease: _Stored) -> Manifest:
         return newest
     if lease.expires_ms > clock_ms():
         return newest
-    if lease.instant in newest.withdrawn:
-        sweep(store, lease.instant)
-        Timeline(store).withdraw(lease.instant, ("inflight", "requested"))
-        store.delete([lease_path(lease.instant)])
+    if lease.instant not in newest.withdrawn:
+        return _fence(store, newest, lease)
+    if lease.nonce != SWEPT:  # whoever put the fence died before its first sweep
+        _sweep_first(store, newest, lease.instant)
         return newest
-    return _fence(store, newest, lease)
+    sweep(store, lease.instant)
+    Timeline(store).withdraw(lease.instant, ("inflight", "requested"))
+    store.delete([lease_path(lease.instant)])
+    return newest
 
 
 def _fence(store: Store, newest: Manifest, lease: _Stored) -> Manifest:
@@ -142,10 +148,15 @@ def _fence(store: Store, newest: Manifest, lease: _Stored) -> Manifest:
     except ConflictError:
         return _reload(store, newest)  # somebody published: perhaps the sleeper; look again later
     announce(store, newest)
-    sweep(store, lease.instant)
-    expires_ms = clock_ms() + int(newest.options.lease_seconds * 1000)
-    store.put(lease_path(lease.instant), _Stored(lease.instant, "", expires_ms).encode())
+    _sweep_first(store, newest, lease.instant)
     return newest
+
+
+def _sweep_first(store: Store, newest: Manifest, instant: str) -> None:
+    """Delete what is there, and let a lease run out before the last sweep."""
+    sweep(store, instant, keep_markers=True)
+    expires_ms = clock_ms() + int(newest.options.lease_seconds * 1000)
+    store.put(lease_path(instant), _Stored(instant, SWEPT, expires_ms).encode())
 
 
 def _reload(store: Store, newest: Manifest) -> Manifest:
@@ -154,7 +165,7 @@ def _reload(store: Store, newest: Manifest) -> Manifest:
     return again
 
 
-def sweep(store: Store, instant: str) -> None:
+def sweep(store: Store, instant: str, keep_markers: bool = False) -> None:
     """Delete the data files that the markers of a withdrawn instant name, its HFiles, the markers.
 
     Markers go after the files: killed in between, the next sweep still finds them.
@@ -166,4 +177,5 @@ def sweep(store: Store, instant: str) -> None:
         hfiles = store.list(f"{HOME}/{partition}")
         store.delete(one.path for one in hfiles if one.name.startswith(f"{instant}-"))
     store.delete([staged_path(instant)])
-    store.delete(one.path for one in markers)
+    if not keep_markers:
+        store.delete(one.path for one in markers)

@@ -42,6 +42,8 @@ class Transaction:
         self.base = base
         self.snapshot = Snapshot(store, base)
         self.instant = ""
+        self.planned: tuple[str, ...] = ()
+        """Paths that this commit may write: given up, they go with or without a marker."""
         self._lease: Lease | None = None
         self._published = False
 
@@ -62,12 +64,14 @@ class Transaction:
         while True:
             instant = next_instant(None, after)
             lease = Lease(self.store, instant, self.base.options.lease_seconds)
-            if lease.claim():
-                if timeline.request(instant):
-                    break
-                lease.release()  # used before, by a clock ahead of ours
             after = instant
-        self.instant, self._lease = instant, lease
+            if not lease.claim():
+                continue
+            self.instant, self._lease = instant, lease
+            if timeline.request(instant):
+                break
+            self._lease = None
+            lease.release()  # used before, by a clock ahead of ours
         timeline.inflight(instant)
         return instant
 
@@ -106,6 +110,7 @@ class Transaction:
         lease = self._lease
         lease.stop()
         with suppress(Exception):  # the first error matters; what stays is found by recovery
+            self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
             sweep(self.store, self.instant)
             Timeline(self.store).withdraw(self.instant, ("inflight", "requested"))
             lease.release()

@@ -1,0 +1,326 @@
+"""Compaction: fewer HFiles, the same answers, one version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import Table, UsageError
+from metatable.compaction.compact import Compact
+from metatable.compaction.service import execute
+from metatable.engine.local import LocalEngine
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.manifest import HFileRef, load_newest
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.store import Store
+from tests.faults import watched
+
+FAST = {"durable": "false"}
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
+SHRUNK: dict[str, Any] = {
+    "file_rows": 100,
+    "buckets": {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 8},
+    "hfile_block_bytes": 256,
+    "hfile_codec": "none",
+}
+
+
+def make(uri: str, index: str, **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        options={**SHRUNK, **options},
+        storage_options=FAST,
+    )
+
+
+def rows(first: int, last: int, v: int = 0) -> pa.Table:
+    numbers = np.arange(first, last)
+    ids = pa.array([f"k{number:05}" for number in numbers])
+    cities = pa.array([("ny", "sf")[number % 2] for number in numbers])
+    return pa.table([ids, cities, pa.array(np.full(len(numbers), v))], schema=SCHEMA)
+
+
+def grown(uri: str, index: str, **options: Any) -> Table:
+    """A large first commit, four small ones: tombstones in every partition but `files`."""
+    table = make(uri, index, **options)
+    table.insert(rows(0, 1500))
+    table.upsert(rows(1490, 1520, 1))
+    table.delete(rows(30, 40))
+    table.upsert(rows(35, 45, 2))
+    table.delete(rows(1500, 1505))
+    return table
+
+
+def snapshot(table: Table) -> Snapshot:
+    store = Store(table.uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    return Snapshot(store, newest)
+
+
+def refs(table: Table, partition: str) -> list[HFileRef]:
+    return snapshot(table).refs(partition)
+
+
+def partition_of(table: Table, name: str) -> MetadataPartition:
+    kinds = {one.name: one for one in (ColumnStatsPartition, RecordIndexPartition)}
+    return kinds[name](table.options)
+
+
+def answers(table: Table) -> tuple[pa.Table, pa.Table]:
+    """Tags of keys that are there and of others, and all rows."""
+    asked = rows(0, 1600).select(["id", "city"])
+    asked = asked.take(pa.array(np.random.default_rng(3).permutation(len(asked))))
+    return table.tag_locations(asked), table.scan().to_arrow()
+
+
+def live(table: Table, partition: MetadataPartition) -> pa.Table:
+    return snapshot(table).scan(partition).read_all()
+
+
+@pytest.fixture(params=["record", "metadata_bloom"])
+def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
+    return grown(table_uri, request.param)
+
+
+@pytest.mark.parametrize("major", [True, False])
+def test_compaction_leaves_fewer_hfiles_and_the_same_answers(table: Table, major: bool) -> None:
+    before = answers(table)
+    result = table.compact(major=major)
+    assert result.files_after < result.files_before
+    names = table.describe().metadata
+    assert result.files_after == sum(one["hfiles"] for one in names.values())
+    after = answers(table)
+    assert after[0].equals(before[0])
+    assert after[1].equals(before[1])
+    assert table.verify().findings == ()
+
+
+def test_compaction_is_one_version_and_no_commit_of_hudi(table: Table) -> None:
+    version, commits = table.version, [one.instant for one in table.history() if one.instant]
+    result = table.compact(major=True)
+    assert result.version == table.version == version + 1
+    newest = table.history()[0]
+    assert (newest.operation, newest.instant) == ("compact", "")
+    assert [one.instant for one in table.history() if one.instant] == commits
+
+
+def test_compaction_deletes_nothing_so_older_versions_answer_as_before(table: Table) -> None:
+    version, before = table.version, answers(table)
+    files = {one.path for one in Store(table.uri).list(".hoodie/metatable", recursive=True)}
+    table.compact(major=True)
+    left = {one.path for one in Store(table.uri).list(".hoodie/metatable", recursive=True)}
+    assert files <= left
+    cache.shared.clear()
+    asked = before[0].select(["id", "city"])
+    assert table.tag_locations(asked, version=version).equals(before[0])
+
+
+def test_major_compaction_drops_tombstones_and_minor_compaction_keeps_them(table: Table) -> None:
+    def tombstones() -> int:
+        return sum(one["tombstones"] for one in table.describe().metadata.values())
+
+    assert tombstones() > 0
+    table.compact(major=False)
+    assert tombstones() > 0, "a minor compaction does not see what its tombstones may hide"
+    table.compact(major=True)
+    assert tombstones() == 0
+    assert table.verify().findings == ()
+
+
+def test_minor_compaction_leaves_a_large_old_file_alone(table_uri: str) -> None:
+    table = grown(table_uri, "record")
+    large = refs(table, "record_index")[-1]
+    assert large.entry_count == 1500
+    table.compact(major=False)
+    left = refs(table, "record_index")
+    assert left[-1] == large
+    assert [ref.path for ref in left[:-1]] != []
+    assert len(left) == 2
+    assert left[0].sequence == table.version - 1, "the highest sequence of what was merged"
+    assert table.verify().findings == ()
+
+
+def test_nothing_is_published_where_nothing_is_worth_merging(table: Table) -> None:
+    table.compact(major=True)
+    version = table.version
+    again = table.compact(major=True)
+    assert (again.version, again.reason) == (version, "nothing to compact")
+    assert table.compact().version == table.version == version
+
+
+def test_a_lone_file_is_rewritten_by_major_compaction_only_for_its_tombstones(
+    table_uri: str,
+) -> None:
+    table = make(table_uri, "record")
+    table.insert(rows(0, 50))
+    table.delete(rows(0, 10))
+    table.compact(major=False, partitions=["record_index"])
+    [lone] = refs(table, "record_index")
+    assert lone.tombstone_count == 10
+    table.compact(major=True, partitions=["record_index"])
+    [rewritten] = refs(table, "record_index")
+    assert (rewritten.entry_count, rewritten.tombstone_count) == (40, 0)
+    table.delete(rows(10, 50))
+    table.compact(major=True, partitions=["record_index"])
+    assert refs(table, "record_index") == [], "nothing is left, so no file is"
+    assert table.verify().findings == ()
+
+
+def test_named_buckets_are_rewritten_and_old_files_keep_the_rest_of_their_range(
+    table_uri: str,
+) -> None:
+    table = grown(table_uri, "record")
+    before, old = answers(table), refs(table, "record_index")
+    table.compact(major=True, partitions=["record_index"], buckets=[2, 3, 6])
+    new = refs(table, "record_index")
+    made = [ref for ref in new if ref.path not in {one.path for one in old}]
+    assert sorted((ref.lo, ref.hi) for ref in made) == [(2, 3), (3, 4), (6, 7)]
+    for ref in old:
+        rest = sorted((one.lo, one.hi) for one in new if one.path == ref.path)
+        assert rest == [(0, 2), (4, 6), (7, 8)]
+    assert answers(table)[0].equals(before[0])
+    assert table.verify().findings == ()
+    table.compact(major=True, partitions=["record_index"])
+    assert {ref.path for ref in refs(table, "record_index")}.isdisjoint(ref.path for ref in new)
+    assert answers(table)[0].equals(before[0])
+    assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("name", ["record_index", "column_stats"])
+def test_an_output_holds_only_live_entries_of_its_buckets(table_uri: str, name: str) -> None:
+    table = grown(table_uri, "record")
+    partition = partition_of(table, name)
+    before = live(table, partition)
+    table.compact(major=True, partitions=[name], buckets=[1])
+    [made] = [ref for ref in refs(table, name) if (ref.lo, ref.hi) == (1, 2)]
+    held = pa.Table.from_batches(snapshot(table).reader(made).scan())
+    expected = before.filter(pa.array(partition.buckets(before["key"].combine_chunks()) == 1))
+    assert held["key"].equals(expected["key"])
+    assert made.entry_count == expected.num_rows > 0
+    assert (made.first_key, made.last_key) == (held["key"][0].as_py(), held["key"][-1].as_py())
+
+
+def test_compaction_of_a_bucket_reads_only_the_files_that_cover_it(table_uri: str) -> None:
+    table = make(table_uri, "record", hfile_target_bytes=16 << 10)
+    table.insert(rows(0, 3000))
+    table.upsert(rows(2990, 3010, 1))
+    old = refs(table, "record_index")
+    covering = {ref.path for ref in old if ref.lo <= 5 < ref.hi}
+    assert 1 < len(covering) < len(old), "the files must differ in what they cover"
+    cache.shared.clear()
+    store, backend = watched(table_uri)
+    service = Compact(major=True, partitions=["record_index"], buckets=[5])
+    execute(store, LocalEngine(), service)
+    read = {path for path in backend.paths("read", "read_whole") if path.endswith(".hfile")}
+    assert read == covering
+    assert not any(path.endswith(".parquet") for path in backend.paths("read", "read_whole"))
+    assert table.verify().findings == ()
+
+
+def test_an_old_file_does_not_answer_for_buckets_that_were_taken_from_it(table_uri: str) -> None:
+    table = make(table_uri, "record")
+    table.insert(rows(0, 1500))
+    table.delete(rows(30, 40))
+    [tombstones, large] = refs(table, "record_index")
+    partition = partition_of(table, "record_index")
+    gone = snapshot(table).reader(tombstones).scan()
+    taken = int(partition.buckets(next(iter(gone))["key"])[0])
+    table.compact(major=True, partitions=["record_index"], buckets=[taken])
+    table.delete(rows(40, 50))
+    rest = [bucket for bucket in range(8) if bucket != taken]
+    table.compact(major=False, partitions=["record_index"], buckets=rest)
+    left = {ref.path for ref in refs(table, "record_index")}
+    assert large.path in left, "the file that still holds the deleted keys"
+    assert tombstones.path not in left, "and no tombstone of theirs in another one"
+    found = table.tag_locations(rows(30, 50))["_location"]
+    assert found.null_count == 20
+    assert table.verify().findings == ()
+
+
+def test_large_partitions_are_cut_into_ranges_that_are_worth_a_file(table_uri: str) -> None:
+    table = make(table_uri, "record", hfile_target_bytes=16 << 10)
+    table.insert(rows(0, 3000))
+    table.upsert(rows(2990, 3010, 1))
+    table.compact(major=True)
+    made = sorted((ref.lo, ref.hi) for ref in refs(table, "record_index"))
+    assert len(made) > 1
+    assert [lo for lo, _ in made] == [0, *(hi for _, hi in made[:-1])]
+    assert made[-1][1] == 8
+    assert len(refs(table, "files")) == 1
+
+
+@pytest.mark.parametrize("function", ["xxh64", "java_string"])
+@pytest.mark.parametrize("scope", ["global", "partition"])
+def test_plain_keys_and_java_buckets_compact_like_hashed_ones(
+    table_uri: str, function: str, scope: str
+) -> None:
+    plain = {"record_key_form": "plain", "record_bucket_function": function, "key_scope": scope}
+    table = grown(table_uri, "record", **plain)
+    before = answers(table)
+    table.compact(major=True, partitions=["record_index"], buckets=[0, 1, 7])
+    assert answers(table)[0].equals(before[0])
+    table.compact(major=True)
+    assert answers(table)[0].equals(before[0])
+    [whole] = refs(table, "record_index")
+    assert whole.first_key == (b"k00000" if scope == "global" else b"city=ny\0k00000")
+    assert table.verify().findings == ()
+
+
+def test_locations_that_no_entry_names_any_more_leave_the_dictionary(table_uri: str) -> None:
+    table = make(table_uri, "record", key_scope="global")
+    table.insert(rows(0, 40))
+    moved = rows(0, 40).set_column(1, "city", pa.array(["la"] * 40))
+    table.upsert(moved)
+    table.compact(major=True)
+    [whole] = refs(table, "record_index")
+    raw = snapshot(table).reader(whole).meta("locations")
+    assert raw is not None
+    assert raw.count(b"city=la") == 1
+    assert b"city=ny" not in raw
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"partitions": ["bloom_filter"]}, "no such metadata partition"),
+        ({"partitions": ["record_index"], "buckets": [8]}, "no such bucket"),
+        ({"partitions": ["record_index"], "buckets": [-1]}, "no such bucket"),
+    ],
+)
+def test_unknown_partitions_and_buckets_are_refused(
+    table_uri: str, named: dict[str, Any], message: str
+) -> None:
+    table = make(table_uri, "record")
+    with pytest.raises(UsageError, match=message):
+        table.compact(**named)
+    assert table.version == 1
+
+
+def test_an_empty_table_has_nothing_to_compact(table_uri: str) -> None:
+    assert make(table_uri, "record").compact(major=True).reason == "nothing to compact"
+
+
+def test_a_reinserted_key_lives_on_after_its_tombstone_is_compacted_away(table_uri: str) -> None:
+    table = make(table_uri, "record")
+    table.insert(rows(0, 20))
+    table.delete(rows(5, 10))
+    table.compact(major=True)
+    table.upsert(rows(5, 8, 9))
+    table.compact(major=True)
+    tagged = table.tag_locations(rows(0, 20))
+    assert [place is None for place in tagged["_location"].to_pylist()] == [
+        number in (8, 9) for number in range(20)
+    ]
+    assert table.verify().findings == ()

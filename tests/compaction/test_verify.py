@@ -1,0 +1,286 @@
+"""Verify finds each kind of fault: every finding is provoked by damaging something."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import metatable
+from metatable import CorruptError, Table
+from metatable.data.base_file import write_base_file
+from metatable.data.slices import DataFile, new_file_id
+from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.commit import Change, announce, publish
+from metatable.metadata.files import FilesPartition, slices_of_table
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.partition import MetadataPartition, WrittenFile
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.store import Store
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
+KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
+NO_KEYS = pa.array([], pa.string())
+
+
+class Damaged:
+    """Twenty rows, two cities, four files; and ways to damage them behind the table's back."""
+
+    def __init__(self, uri: str, index: str, scope: str = "global") -> None:
+        self.table: Table = metatable.create(
+            uri,
+            SCHEMA,
+            key="id",
+            partition_by="city",
+            index=index,
+            options={"file_rows": 5, "key_scope": scope},
+            storage_options={"durable": "false"},
+        )
+        numbers = range(20)
+        ids, cities = [f"k{one:02}" for one in numbers], [("ny", "sf")[one % 2] for one in numbers]
+        self.table.insert(pa.table([ids, cities, list(numbers)], schema=SCHEMA))
+        self.store = Store(uri, {"durable": "false"})
+        assert self.table.verify().findings == ()
+
+    @property
+    def options(self) -> metatable.Options:
+        return self.table.options
+
+    def files(self) -> Sequence[DataFile]:
+        newest = load_newest(self.store)
+        assert newest is not None
+        return list(slices_of_table(Snapshot(self.store, newest)))
+
+    def rows(self, file: DataFile) -> pa.Table:
+        return pq.ParquetFile(Path(self.store.uri, file.path)).read()
+
+    def file_of(self, rows: pa.Table, like: DataFile, file_id: str) -> DataFile:
+        """A data file with these rows, in the place of `like`, known to nobody yet."""
+        made = replace(like, file_id=file_id)
+        self.store.delete([made.path])
+        size_bytes, _ = write_base_file(self.store, made, rows, options=self.options)
+        return replace(made, size_bytes=size_bytes)
+
+    def written(self, file: DataFile, **told: pa.Array) -> WrittenFile:
+        given = {"keys": NO_KEYS, "arrived": NO_KEYS, "departed": NO_KEYS} | told
+        return WrittenFile(data_file=file, replaced=None, stats=(), **given)
+
+    def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
+        """Publish entries of one partition, and nothing else."""
+        ref = partition.store(self.store, 0, partition.bucket_count, entries, "20200101000000000")
+        assert ref is not None
+        newest = load_newest(self.store)
+        assert newest is not None
+        announce(
+            self.store, publish(self.store, newest, Change("damage", adds={partition.name: (ref,)}))
+        )
+
+    def bury(self, partition: MetadataPartition, entries: pa.Table) -> None:
+        """Publish tombstones for these entries."""
+        gone = pa.nulls(entries.num_rows, entries.schema.field("value").type)
+        place = entries.schema.get_field_index("value")
+        self.enter(partition, entries.set_column(place, entries.schema.field("value"), gone))
+
+    def codes(self) -> set[str]:
+        cache.shared.clear()
+        return {finding.split(":")[0] for finding in self.table.verify().findings}
+
+    def only_finding(self) -> str:
+        cache.shared.clear()
+        [finding] = self.table.verify().findings
+        return finding
+
+
+@pytest.fixture
+def record(table_uri: str) -> Damaged:
+    return Damaged(table_uri, "record")
+
+
+@pytest.fixture
+def bloom(table_uri: str) -> Damaged:
+    return Damaged(table_uri, "metadata_bloom")
+
+
+@pytest.fixture(params=["record", "metadata_bloom"])
+def damaged(request: pytest.FixtureRequest, table_uri: str) -> Damaged:
+    return Damaged(table_uri, request.param)
+
+
+def test_a_missing_data_file_is_found(damaged: Damaged) -> None:
+    gone = damaged.files()[1]
+    damaged.store.delete([gone.path])
+    cache.shared.clear()
+    findings = damaged.table.verify().findings
+    assert f"file-size: {gone.path}: expected {gone.size_bytes} bytes, found None" in findings
+
+
+def test_a_truncated_data_file_is_found(damaged: Damaged) -> None:
+    cut = damaged.files()[0]
+    path = Path(damaged.store.uri, cut.path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "file-size" in damaged.codes()
+
+
+@pytest.mark.parametrize("where", ["page header", "keys", "footer"])
+def test_a_data_file_with_other_bytes_is_found(damaged: Damaged, where: str) -> None:
+    file = damaged.files()[0]
+    path = Path(damaged.store.uri, file.path)
+    body = bytearray(path.read_bytes())
+    page = pq.ParquetFile(path).metadata.row_group(0).column(2).data_page_offset
+    start = {"page header": page, "keys": page + 30, "footer": len(body) - 9}[where]
+    for offset in range(start, start + 8):
+        body[offset] ^= 0xFF
+    path.write_bytes(body)
+    assert damaged.codes() & {"file-damaged", "column-stats", "bloom-filter", "record-index"}
+
+
+def test_rows_of_another_partition_in_a_file_are_found(damaged: Damaged) -> None:
+    file = damaged.files()[0]
+    rows = damaged.rows(file)
+    place = rows.schema.get_field_index(PATH)
+    elsewhere = pa.array(["city=la"] * rows.num_rows)
+    rows = rows.set_column(place, rows.schema.field(PATH), elsewhere)
+    made = damaged.file_of(rows, file, file.file_id)
+    partition = FilesPartition(damaged.options)
+    damaged.enter(partition, partition.entries(damaged.written(made)))
+    assert "partition-path" in damaged.codes()
+
+
+def test_a_key_that_the_data_has_and_the_statistics_exclude_is_found(damaged: Damaged) -> None:
+    file = damaged.files()[0]
+    rows = damaged.rows(file)
+    keys = rows[KEY].to_pylist()
+    place = rows.schema.get_field_index(KEY)
+    renamed = pa.array(["zz", *keys[1:]])
+    made = damaged.file_of(
+        rows.set_column(place, rows.schema.field(KEY), renamed), file, file.file_id
+    )
+    partition = FilesPartition(damaged.options)
+    damaged.enter(partition, partition.entries(damaged.written(made)))
+    own = "record-index" if damaged.options.index == "record" else "bloom-filter"
+    assert {"column-stats", own} <= damaged.codes()
+
+
+def test_missing_statistics_of_a_live_file_are_found(damaged: Damaged) -> None:
+    partition = ColumnStatsPartition(damaged.options)
+    newest = load_newest(damaged.store)
+    assert newest is not None
+    every = Snapshot(damaged.store, newest).scan(partition).read_all()
+    buckets = pa.array(partition.buckets(every["key"].combine_chunks()))
+    damaged.bury(partition, every.add_column(0, partition.schema.field("bucket"), buckets))
+    assert {"column-stats", "entry-count"} <= damaged.codes()
+
+
+def test_a_missing_filter_is_found(bloom: Damaged) -> None:
+    file = bloom.files()[2]
+    partition = BloomFilterPartition(bloom.options)
+    bloom.bury(partition, partition.entries(bloom.written(file)))
+    cache.shared.clear()
+    findings = bloom.table.verify().findings
+    assert any(one.startswith(f"bloom-filter: {file.path}: ") for one in findings)
+    assert any(one.startswith("entry-count: bloom_filter: ") for one in findings)
+
+
+def test_a_filter_that_denies_a_key_of_its_file_is_found(bloom: Damaged) -> None:
+    file = bloom.files()[2]
+    keys = bloom.rows(file)[KEY].combine_chunks()
+    partition = BloomFilterPartition(bloom.options)
+    bloom.enter(partition, partition.entries(bloom.written(file, keys=keys[1:])))
+    assert bloom.only_finding() == f"bloom-filter: {file.path}: 1 keys of the file are denied"
+
+
+def test_a_filter_of_a_file_that_is_gone_is_found(bloom: Damaged) -> None:
+    gone = replace(bloom.files()[0], file_id=new_file_id())
+    partition = BloomFilterPartition(bloom.options)
+    bloom.enter(partition, partition.entries(bloom.written(gone)))
+    expected = "entry-count: bloom_filter: expected 4 live entries, found 5"
+    assert bloom.only_finding() == expected
+
+
+def test_a_key_that_the_record_index_does_not_know_is_found(record: Damaged) -> None:
+    file = record.files()[0]
+    keys = record.rows(file)[KEY].combine_chunks()
+    partition = RecordIndexPartition(record.options)
+    record.enter(partition, partition.entries(record.written(file, departed=keys[:2])))
+    cache.shared.clear()
+    findings = record.table.verify().findings
+    first = keys[0].as_py()
+    assert f"record-index: {file.path}: 2 keys elsewhere, such as {first!r}: nowhere" in findings
+    assert "entry-count: record_index: expected 20 live entries, found 18" in findings
+
+
+def test_a_key_that_the_record_index_puts_elsewhere_is_found(record: Damaged) -> None:
+    one, other = record.files()[:2]
+    keys = record.rows(one)[KEY].combine_chunks()
+    partition = RecordIndexPartition(record.options)
+    record.enter(partition, partition.entries(record.written(other, arrived=keys[:1])))
+    finding = record.only_finding()
+    assert finding.startswith(f"record-index: {one.path}: 1 keys elsewhere")
+    assert other.file_id in finding
+
+
+def test_a_record_index_entry_of_a_key_that_is_gone_is_found(record: Damaged) -> None:
+    partition = RecordIndexPartition(record.options)
+    ghost = pa.array(["ghost"])
+    record.enter(partition, partition.entries(record.written(record.files()[0], arrived=ghost)))
+    expected = "entry-count: record_index: expected 20 live entries, found 21"
+    assert record.only_finding() == expected
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("scope", ["global", "partition"])
+def test_a_key_that_lives_twice_in_its_scope_is_found(
+    table_uri: str, index: str, scope: str
+) -> None:
+    damaged = Damaged(table_uri, index, scope)
+    file = damaged.files()[0]
+    copy = replace(file, file_id=new_file_id())
+    shutil.copy(Path(damaged.store.uri, file.path), Path(damaged.store.uri, copy.path))
+    partition = FilesPartition(damaged.options)
+    damaged.enter(partition, partition.entries(damaged.written(copy)))
+    cache.shared.clear()
+    findings = damaged.table.verify().findings
+    assert "duplicate-keys: table: 5 keys live in more than one place" in findings
+
+
+def test_the_same_key_in_two_partitions_is_no_fault_in_partition_scope(table_uri: str) -> None:
+    damaged = Damaged(table_uri, "metadata_bloom", "partition")
+    numbers = range(20)
+    cities = [("sf", "ny")[one % 2] for one in numbers]
+    again = pa.table([[f"k{one:02}" for one in numbers], cities, list(numbers)], schema=SCHEMA)
+    assert damaged.table.insert(again).inserted == 20
+    result = damaged.table.verify()
+    assert (result.findings, result.entries) == ((), 40)
+
+
+def test_a_damaged_hfile_is_told_as_corruption(record: Damaged) -> None:
+    [path] = [one.path for one in record.store.list(".hoodie/metatable/record_index")]
+    body = bytearray(Path(record.store.uri, path).read_bytes())
+    body[60] ^= 0x01
+    Path(record.store.uri, path).write_bytes(body)
+    cache.shared.clear()
+    with pytest.raises(CorruptError, match="record_index"):
+        record.table.verify()
+
+
+def test_an_empty_table_has_no_findings(table_uri: str) -> None:
+    table = metatable.create(table_uri, SCHEMA, key="id", index="record")
+    result = table.verify()
+    assert (result.findings, result.entries) == ((), 0)
+    assert "index equals data" in result.reason
+
+
+def test_a_file_without_rows_is_no_fault(damaged: Damaged) -> None:
+    ids = pa.table({"id": [f"k{one:02}" for one in np.arange(20)]})
+    assert damaged.table.delete(ids).deleted == 20
+    result = damaged.table.verify()
+    assert (result.findings, result.entries) == ((), 0)

@@ -1,0 +1,398 @@
+"""Killed anywhere, a table is at the old or at the new version, and the next writer goes on.
+
+Each operation is run once to count its calls of the store, then once for every n with a store
+that refuses call n and all later ones. What lies on disk then is looked at three times: as it
+is, after recovery, and after a second recovery, when nothing of the dead writer may be left.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+from metatable import StaleError, Table
+from metatable.compaction.compact import Compact
+from metatable.compaction.rollback import Rollback
+from metatable.compaction.service import execute
+from metatable.engine.local import LocalEngine
+from metatable.metadata import recovery
+from metatable.metadata.transaction import Transaction
+from metatable.storage.store import Store
+from metatable.write import write
+from tests.faults import Refused, watched
+from tests.model import (
+    SCHEMA,
+    Model,
+    Row,
+    arrow,
+    check,
+    completed,
+    data_files,
+    read_by_hudi,
+    scanned,
+)
+
+FAST = {"durable": "false"}
+SMALL = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
+"""A lease of no time: the next writer takes a silent one for dead at once."""
+
+Operation = Callable[[Store], Any]
+
+
+def rows(first: int, last: int, v: int, shift: int = 0) -> list[Row]:
+    return [
+        {"id": f"k{number:02}", "city": ("ny", "sf")[(number + shift) % 2], "v": v, "ts": v}
+        for number in range(first, last)
+    ]
+
+
+def writing(operation: str, given: Sequence[Row]) -> Operation:
+    return lambda store: write(store, LocalEngine(1), arrow(given), operation)
+
+
+def serving(service: Any) -> Operation:
+    return lambda store: execute(store, LocalEngine(1), service)
+
+
+def recovering(store: Store) -> None:
+    with Transaction.begin(store):
+        pass
+
+
+def dying(operation: str, given: Sequence[Row], where: str) -> Operation:
+    """A writer that dies at the first call (verb and path) that `where` matches."""
+
+    def run(store: Store) -> None:
+        def die(verb: str, path: str) -> None:
+            if re.fullmatch(where, f"{verb} {path}"):
+                backend.limit = 0
+                raise Refused(path)
+
+        deadly, backend = watched(store.uri, before=die)
+        with pytest.raises(Refused):
+            writing(operation, given)(deadly)
+        assert backend.limit == 0, "the writer has not come so far"
+
+    return run
+
+
+@dataclass(frozen=True)
+class Case:
+    """What has been done before (`before`), and what is killed."""
+
+    index: str
+    scope: str
+    before: tuple[Operation, ...]
+    killed: Operation
+
+
+FIRST = writing("insert", rows(0, 12, 1))
+SECOND = writing("upsert", rows(8, 16, 2))
+MOVE = writing("upsert", rows(10, 14, 3, shift=1))
+MAJOR, MINOR = serving(Compact(major=True)), serving(Compact())
+ROLLBACK = serving(Rollback())
+
+CASES = {
+    "first insert": Case("record", "global", (), FIRST),
+    "insert": Case("metadata_bloom", "partition", (FIRST,), writing("insert", rows(12, 20, 2))),
+    "upsert": Case("metadata_bloom", "partition", (FIRST,), SECOND),
+    "upsert that moves": Case("record", "global", (FIRST, SECOND), MOVE),
+    "delete": Case("record", "partition", (FIRST,), writing("delete", rows(2, 9, 0))),
+    "delete of all": Case("metadata_bloom", "global", (FIRST,), writing("delete", rows(0, 12, 0))),
+    "major compaction": Case("record", "global", (FIRST, SECOND, MOVE), MAJOR),
+    "minor compaction": Case("metadata_bloom", "partition", (FIRST, SECOND), MINOR),
+    "rollback": Case("record", "global", (FIRST, SECOND, MOVE), ROLLBACK),
+    "rollback of a compaction": Case("metadata_bloom", "global", (FIRST, MOVE, MAJOR), ROLLBACK),
+    "rollback of the first": Case("metadata_bloom", "partition", (FIRST,), ROLLBACK),
+    **{
+        f"recovery of a writer that died before {what}": Case(
+            "record", "global", (FIRST, dying("upsert", rows(8, 16, 2), where)), recovering
+        )
+        for what, where in {
+            "its first file": r"create .*\.parquet",
+            "the put": r"create .*/manifest/\d+\.json",
+            "it completed the timeline": r"create .*/\d+\.commit",
+            "it gave up its lease": r"delete .*/leases/\d+",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    origin = str(tmp_path / "origin")
+    _created(origin, case)
+    for operation in case.before:
+        operation(Store(origin, FAST))
+    old, hudis = scanned(metatable.open(origin)), read_by_hudi(origin)
+    dry = _copy(origin, tmp_path / "dry")
+    store, backend = watched(dry)
+    case.killed(store)
+    new = scanned(metatable.open(dry))
+    _settled(dry, [new])
+    assert backend.calls
+    seen: set[tuple[str, ...]] = set()
+    for limit in range(len(backend.calls)):
+        uri = _copy(origin, tmp_path / "killed")
+        _kill(uri, case.killed, limit)
+        shape = _shape(uri)
+        if shape not in seen:  # the same files with the same sizes: looked at already
+            seen.add(shape)
+            assert read_by_hudi(uri) in (hudis, new), "Hudi reads half a version"
+            _look(uri, old, new)
+    print(name, len(backend.calls), len(seen))
+    assert len(seen) >= 2, "the kills have not met different states"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Twelve rows in two cities; leases of no time."""
+    table = _created(str(tmp_path / "table"), CASES["upsert that moves"])
+    FIRST(Store(table.uri, FAST))
+    return table
+
+
+@pytest.mark.parametrize("recoveries", [1, 3])
+@pytest.mark.parametrize(
+    "asleep_before",
+    [r"create .*/manifest/\d+\.json", r"create .*\.parquet", r"put .*\.marker\.\w+"],
+)
+def test_a_writer_that_wakes_after_recovery_is_refused_and_leaves_nothing(
+    table: Table, asleep_before: str, recoveries: int
+) -> None:
+    expected = table.scan().to_arrow()
+    slept: list[str] = []
+
+    def sleep(verb: str, path: str) -> None:
+        if not slept and re.fullmatch(asleep_before, f"{verb} {path}"):
+            slept.append(path)
+            for _ in range(recoveries):
+                recovering(Store(table.uri, FAST))
+
+    store, _ = watched(table.uri, before=sleep)
+    with pytest.raises(StaleError, match="taken for dead"):
+        SECOND(store)
+    assert slept
+    assert table.scan().to_arrow().equals(expected)
+    _settled(table.uri, [scanned(table)])
+
+
+def test_a_file_that_a_late_worker_writes_stays_hidden_and_is_swept(table: Table) -> None:
+    old = scanned(table)
+    written: list[str] = []
+
+    def sleep(verb: str, path: str) -> None:
+        if not written and re.fullmatch(r"create .*\.parquet", f"{verb} {path}"):
+            written.append(path)
+            recovering(Store(table.uri, FAST))
+            backend.limit = len(backend.calls)  # this file is still written, nothing after it
+
+    store, backend = watched(table.uri, before=sleep)
+    with pytest.raises(Refused):
+        SECOND(store)
+    assert Path(table.uri, written[0]).exists()
+    assert scanned(table) == read_by_hudi(table.uri) == old
+    _settled(table.uri, [old])
+
+
+def test_a_writer_whose_put_came_first_is_not_fenced(table: Table) -> None:
+    def recover_late(verb: str, path: str) -> None:
+        if re.fullmatch(r"create .*/\d+\.commit", f"{verb} {path}"):
+            recovering(Store(table.uri, FAST))
+
+    store, _ = watched(table.uri, before=recover_late)
+    result = SECOND(store)
+    assert (result.version, result.attempts) == (3, 1)
+    assert [one.operation for one in table.history()] == ["upsert", "insert", "create"]
+    _settled(table.uri, [scanned(table)])
+
+
+def test_a_put_whose_answer_was_lost_is_found_to_have_been_carried_out(table: Table) -> None:
+    store, backend = watched(table.uri)
+    create = backend.create
+
+    def lose_answer(path: str, body: bytes) -> bool:
+        made = create(path, body)
+        if "/manifest/" in path:
+            raise TimeoutError(path)
+        return made
+
+    backend.create = lose_answer  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        SECOND(store)
+    assert table.version == 3
+    _settled(table.uri, [scanned(table)])
+    assert len(scanned(table)) == 16
+
+
+def test_a_commit_rolled_back_before_its_writer_completes_it_stays_undone(table: Table) -> None:
+    old = scanned(table)
+    rolled_back: list[Any] = []
+
+    def roll_back(verb: str, path: str) -> None:
+        if not rolled_back and re.fullmatch(r"create .*/\d+\.commit", f"{verb} {path}"):
+            rolled_back.append(path)
+            ROLLBACK(Store(table.uri, FAST))
+
+    store, _ = watched(table.uri, before=roll_back)
+    SECOND(store)
+    assert rolled_back
+    _settled(table.uri, [old])
+
+
+def test_a_late_completion_of_a_withdrawn_commit_is_removed_by_the_next_writer(
+    table: Table,
+) -> None:
+    old = scanned(table)
+    instant = SECOND(Store(table.uri, FAST)).instant
+    completion = Path(table.uri, ".hoodie", f"{instant}.commit")
+    body = completion.read_bytes()
+    ROLLBACK(Store(table.uri, FAST))
+    completion.write_bytes(body)
+    _settled(table.uri, [old])
+    assert not completion.exists()
+
+
+WRITER = """
+import sys, time
+from metatable.metadata import transaction
+from tests.face.test_kill import FAST, Store, rows, writing
+put = transaction.publish
+def wait(*given):
+    print("about to put", flush=True)
+    time.sleep(600)
+transaction.publish = wait
+writing("upsert", rows(8, 16, 2))(Store(sys.argv[1], FAST))
+"""
+
+
+def test_a_process_killed_in_mid_write_is_cleared_away_when_its_lease_has_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _created(str(tmp_path / "table"), CASES["upsert"], lease_seconds=60)
+    store = Store(table.uri, FAST)
+    FIRST(store)
+    old, files = scanned(table), data_files(table.uri)
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", WRITER, table.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"about to put\n"
+        writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+    left = leftovers(table.uri)
+    assert len(data_files(table.uri)) > len(files)
+    assert scanned(table) == read_by_hudi(table.uri) == old
+
+    recovering(store)  # it may be alive: its lease has not run out
+    assert leftovers(table.uri) == left
+
+    later = [61_000]
+    now = recovery.clock_ms
+    monkeypatch.setattr(recovery, "clock_ms", lambda: now() + later[0])
+    recovering(store)
+    assert data_files(table.uri) == files
+    assert any(name.endswith(".requested") for name in leftovers(table.uri)), "gone too early"
+    assert scanned(table) == read_by_hudi(table.uri) == old
+
+    later[0] = 122_000
+    recovering(store)
+    assert leftovers(table.uri) == []
+    SECOND(store)
+    model = Model(is_global=False, ordering=True)
+    model.upsert(rows(0, 12, 1) + rows(8, 16, 2))
+    check(table, model)
+
+
+def _created(uri: str, case: Case, **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index=case.index,
+        options={**SMALL, "key_scope": case.scope, **options},
+        storage_options=FAST,
+    )
+
+
+def _look(uri: str, old: list[Any], new: list[Any]) -> None:
+    ours = scanned(metatable.open(uri, storage_options=FAST))
+    assert ours in (old, new), "half a version"
+    recovering(Store(uri, FAST))
+    assert scanned(metatable.open(uri)) == ours, "recovery has changed the answer"
+    assert read_by_hudi(uri) == ours
+    _settled(uri, [old, new])
+    given = rows(4, 22, 9)
+    table = metatable.open(uri, storage_options=FAST)
+    model = Model(table.options.is_global, True)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in ours)
+    model.upsert(given)
+    table.upsert(arrow(given))
+    check(table, model)
+
+
+def _settled(uri: str, allowed: Sequence[list[Any]]) -> None:
+    """After some recoveries nothing of a dead writer is left."""
+    for _ in range(2):
+        recovering(Store(uri, FAST))
+    table = metatable.open(uri, storage_options=FAST)
+    found = scanned(table)
+    assert found in allowed
+    assert read_by_hudi(uri) == found
+    assert table.verify().findings == ()
+    assert leftovers(uri) == []
+
+
+def leftovers(uri: str) -> list[str]:
+    """Leases, markers, actions begun and not completed, data files of no completed commit."""
+    root, done = Path(uri), completed(uri)
+    hoodie = [path for path in (root / ".hoodie").rglob("*") if path.is_file()]
+    names = [path.relative_to(root).as_posix() for path in hoodie]
+    left = [name for name in names if "/leases/" in name or "/.temp/" in name]
+    left += [name for name in names if re.fullmatch(r"\.hoodie/\d+\.\S+", name)]
+    left = [name for name in left if Path(name).name.split(".")[0] not in done]
+    files = [path for path in data_files(uri) if path.stem.split("_")[2] not in done]
+    return left + [path.name for path in files]
+
+
+def _kill(uri: str, operation: Operation, limit: int) -> None:
+    store, backend = watched(uri, limit=limit)
+    with suppress(Refused):
+        operation(store)
+    assert len(backend.calls) == limit, "the operation took another way than in the dry run"
+
+
+def _copy(origin: str, to: Path) -> str:
+    """A copy under a path of its own: what the process has cached of another is no help."""
+    copies = len(list(to.parent.glob(f"{to.name}-*")))
+    target = to.with_name(f"{to.name}-{copies}")
+    if copies:
+        shutil.rmtree(to.with_name(f"{to.name}-{copies - 1}"))
+        target.with_name(f"{to.name}-{copies - 1}").mkdir()
+    shutil.copytree(origin, target)
+    return str(target)
+
+
+def _shape(uri: str) -> tuple[str, ...]:
+    """The files of a table, without what differs between two runs of one operation."""
+    found = []
+    for path in Path(uri).rglob("*"):
+        if path.is_file():
+            name = path.relative_to(uri).as_posix()
+            name = re.sub(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "U", name)
+            found.append(re.sub(r"\d{17}", "T", name))
+    return tuple(sorted(found))

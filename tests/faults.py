@@ -1,0 +1,96 @@
+"""Stores that refuse, and stores that remember what they were asked.
+
+A *kill* is a store that refuses its n-th call and every later one: whatever the operation does
+then, no clean-up of it reaches the disk. Writing through `sink` is two calls, one to begin
+and one to make the file visible.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+from metatable.storage.listing import Listed
+from metatable.storage.store import Backend, Store
+
+READS = frozenset({"size", "read", "read_whole", "list"})
+
+
+class Refused(OSError):  # noqa: N818  (it is what the store does, not a fault of it)
+    """The store is gone, as far as this operation can tell."""
+
+
+class Watched:
+    """A backend that logs (verb, path) of every call, and refuses from call `limit` on.
+
+    The first call has the number 0; `before`, if given, is called with each call's verb and path.
+    """
+
+    def __init__(
+        self,
+        inner: Backend,
+        limit: int | None = None,
+        before: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._inner = inner
+        self.limit = limit
+        self._before = before
+        self._lock = threading.Lock()
+        self.calls: list[tuple[str, str]] = []
+
+    def paths(self, *verbs: str) -> set[str]:
+        """The paths that were asked for by these verbs."""
+        return {path for verb, path in self.calls if verb in verbs}
+
+    def size(self, path: str) -> int | None:
+        self._count("size", path)
+        return self._inner.size(path)
+
+    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        self._count("read", path)
+        return self._inner.read(path, ranges)
+
+    def read_whole(self, path: str) -> bytes | None:
+        self._count("read_whole", path)
+        return self._inner.read_whole(path)
+
+    def put(self, path: str, body: bytes) -> None:
+        self._count("put", path)
+        self._inner.put(path, body)
+
+    def create(self, path: str, body: bytes) -> bool:
+        self._count("create", path)
+        return self._inner.create(path, body)
+
+    @contextmanager
+    def sink(self, path: str) -> Iterator[IO[bytes]]:
+        self._count("sink", path)
+        with self._inner.sink(path) as file:
+            yield file
+            self._count("close", path)
+
+    def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
+        self._count("list", folder)
+        return self._inner.list(folder, recursive)
+
+    def delete(self, path: str) -> None:
+        self._count("delete", path)
+        self._inner.delete(path)
+
+    def _count(self, verb: str, path: str) -> None:
+        with self._lock:
+            if self.limit is not None and len(self.calls) >= self.limit:
+                raise Refused(f"{verb} {path}: refused from call {self.limit} on")
+            self.calls.append((verb, path))
+        if self._before is not None:
+            self._before(verb, path)
+
+
+def watched(uri: str, **how: Any) -> tuple[Store, Watched]:
+    """A store, and its backend that counts; `how` as `Watched` takes it."""
+    store = Store(uri, {"durable": "false"})
+    backend = Watched(store.backend, **how)
+    store.backend = backend
+    return store, backend
