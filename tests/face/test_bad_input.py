@@ -181,7 +181,9 @@ def test_partition_values_that_make_no_folder_are_refused(tmp_path: Path, city: 
         table.insert(pa.table({"id": ["a"], "city": [city]}))
 
 
-@pytest.mark.parametrize("data", [5, "rows", None, object(), [1, 2]], ids=repr)
+@pytest.mark.parametrize(
+    "data", [5, "rows", None, object(), [1, 2]], ids=["int", "str", "None", "object", "list"]
+)
 def test_what_is_no_table_of_rows_is_refused(one: metatable.Table, data: Any) -> None:
     for verb in ("insert", "upsert", "delete", "tag_locations"):
         with refused(one.uri, metatable.UsageError, "found="):
