@@ -1,0 +1,126 @@
+"""Rows as a commit needs them: columns checked and widened, key texts in front, each key once.
+
+A delete keeps nothing but the texts. Duplicates are looked for among the texts alone; only
+where there are some, and an ordering decides between them, do whole rows go to their key's
+task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.align import align
+from metatable.data.keygen import KeyGenerator
+from metatable.data.merge import deduplicate
+from metatable.data.options import Options
+from metatable.engine.protocol import Engine
+from metatable.index.key_texts import KEY, PATH, identity_columns, texts_of
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.hashing import xxh64
+from metatable.workload import DELETE, TASK_COLUMN
+
+__all__ = ["NAMED_KEYS", "distinct", "prepared"]
+
+NAMED_KEYS = 5
+"""So many keys does an error name."""
+
+
+def prepared(
+    engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
+) -> Any:
+    """Rows with their key texts first; a delete keeps nothing else."""
+    texts = [pa.field(KEY, pa.string()), pa.field(PATH, pa.string())]
+    names = engine.schema(rows).names
+    if operation == DELETE:
+        inputs = identity_columns(options, [name for name in names if name not in (KEY, PATH)])
+        return engine.map(rows, inputs, partial(_key_rows, options, schema), pa.schema(texts))
+    prepared = pa.schema([*texts, *schema])
+    return engine.map(rows, names, partial(_whole_rows, options, schema), prepared)
+
+
+def _key_rows(
+    options: Options, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(list(texts_of(options, schema, batch)), names=[KEY, PATH])
+
+
+def _whole_rows(
+    options: Options, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    generator = KeyGenerator(options, schema)
+    for batch in batches:
+        batch = align(batch, schema)
+        texts = [generator.record_keys(batch), generator.partition_paths(batch)]
+        yield pa.RecordBatch.from_arrays([*texts, *batch.columns], names=[KEY, PATH, *schema.names])
+
+
+def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Any:
+    """Rows with one row a key. Raises UsageError for repeated keys without an ordering."""
+    identity = [KEY] if options.is_global else [KEY, PATH]
+    names = engine.schema(rows).names
+    field = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
+    spread = partial(_by_key, engine.slots)
+    keys = engine.extend(engine.select(rows, identity), [KEY], spread, field)
+    found = engine.run(
+        engine.exchange(keys, TASK_COLUMN, engine.slots),
+        partial(_repeated, identity),
+        pa.schema([pa.field("keys", pa.string())]),
+    )
+    if not found.num_rows:
+        return rows
+    if options.ordering is None and operation != DELETE:
+        raise UsageError(
+            "keys repeat in the rows given",
+            keys=sorted(found["keys"].to_pylist())[:NAMED_KEYS],
+            expected="each key once, or a table with an ordering column",
+        )
+    ordering = None if operation == DELETE else options.ordering
+    together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, engine.slots)
+    schema = engine.schema(rows)
+    return engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
+
+
+def _by_key(
+    count: int, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        places = (xxh64(batch[KEY], 0) % np.uint64(count)).astype(np.int32)
+        yield pa.RecordBatch.from_arrays([pa.array(places)], names=[TASK_COLUMN])
+
+
+def _repeated(
+    identity: Sequence[str], batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(list(batches))
+    counts = table.group_by(list(identity)).aggregate([([], "count_all")])
+    again = counts.filter(pc.greater(counts["count_all"], 1))
+    keys = pc.array_sort_indices(again[KEY].combine_chunks())[:NAMED_KEYS]
+    named = again[KEY].combine_chunks().take(keys)
+    yield pa.RecordBatch.from_arrays([named], names=["keys"])
+
+
+def _deduplicated(
+    identity: Sequence[str],
+    ordering: str | None,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(list(batches))
+    if ordering is None:  # a delete: any row of a key will do
+        table = table.group_by(list(identity)).aggregate([]).select(list(identity))
+        table = table if PATH in identity else table.append_column(PATH, _nowhere(table.num_rows))
+        yield from table.to_batches()
+        return
+    yield from deduplicate(table, identity, ordering).to_batches()
+
+
+def _nowhere(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar("", pa.string()), count)
