@@ -71,7 +71,7 @@ class Table:
     def counters(self) -> Counters:
         """All that this object has cost so far; the cost of a step is `counters.since(before)`.
 
-        What a lazy Spark plan does later is not in it: `explain` runs it and counts.
+        What a lazy Spark plan does later is not in it: `explain` runs such a plan and counts.
         """
         return self._store.counters
 
@@ -112,10 +112,17 @@ class Table:
             return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
 
     def explain(self, rows: Any, version: int | None = None) -> Explain:
-        """Run `tag_locations` for what it finds and costs, and keep nothing else of it."""
+        """Run `tag_locations` for what it finds and costs, and keep nothing else of it.
+
+        Counted is the work that was done: a file that two tasks look at (two partitions of a
+        DataFrame with keys of one range) counts twice. Of a DataFrame only the key columns are
+        read; what the steps make of them lies in Spark's cache until the end, for their
+        counters are read from it (`spark/counting.py`).
+        """
         began = time.perf_counter()
-        with self._counted(_engine(rows)) as engine:
-            found = engine.select(self._tagged(engine, rows, version), [LOCATION_COLUMN])
+        with self._counted(_engine(rows, counting=True)) as engine:
+            tagged = self._tagged(engine, rows, version, keys_only=True)
+            found = engine.select(tagged, [LOCATION_COLUMN])
             counts = engine.run(found, count_found, FOUND)
         keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
         told, seconds = dict(engine.counters), time.perf_counter() - began
@@ -197,10 +204,14 @@ class Table:
         with self._counted(chosen) as engine:
             return execute(self._store, engine, service)
 
-    def _tagged(self, engine: Engine[Any], rows: Any, version: int | None) -> Any:
+    def _tagged(
+        self, engine: Engine[Any], rows: Any, version: int | None, keys_only: bool = False
+    ) -> Any:
         snapshot = self._snapshot(version).counting(engine.counters)
         adopted = engine.rows(rows)
-        identity_columns(snapshot.options, engine.schema(adopted).names)
+        needed = identity_columns(snapshot.options, engine.schema(adopted).names)
+        if keys_only:
+            adopted = engine.select(adopted, needed)
         return create_index(snapshot.options).tag(engine, adopted, snapshot)
 
     @contextmanager
@@ -289,14 +300,21 @@ def _put_first(store: Store, manifest: Manifest) -> None:
     put_hint(store, 1)
 
 
-def _engine(data: Any) -> Engine[Any]:
-    """The engine that the data asks for; Spark is loaded only when a DataFrame comes."""
+def _engine(data: Any, counting: bool = False) -> Engine[Any]:
+    """The engine that the data asks for; Spark is loaded only when a DataFrame comes.
+
+    `counting`: on Spark too, lazy steps tell their counters.
+    """
     kind: Literal["spark", "arrow"] = "arrow"
     if type(data).__module__.startswith("pyspark."):
         kind = "spark"
     if kind == "arrow":
         return LocalEngine()
-    from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
+    from metatable.spark.counting import CountingEngine  # noqa: PLC0415  (first use of Spark)
+    from metatable.spark.engine import SparkEngine  # noqa: PLC0415
+
+    if counting:
+        return CountingEngine(data)
 
     return SparkEngine(data)
 

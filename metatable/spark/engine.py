@@ -12,8 +12,8 @@ user's DataFrame and is never configured. Batches are joined up in the worker, b
 numpy on ten thousand rows costs as much again as its work.
 
 Counters travel as the last receipt of each task of `run`, so a task that was tried twice
-counts once. Those of lazy steps (`map`, `extend`) are not reported: the worker that runs
-them has no way back to the driver that works on Connect too.
+counts once. Those of lazy steps (`map`, `extend`) are not reported: they would have to be rows
+or columns of the user's plan. `counting.CountingEngine` reports them, for plans of our own.
 
 An error of ours that ends a task comes back as itself, with Spark's as its cause.
 """
@@ -42,13 +42,13 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["SparkEngine"]
+__all__ = ["COUNTED", "SparkEngine", "counters_in", "counters_last"]
 
 BATCH_ROWS = 50_000
 """Rows that reach a task at once: below it numpy's fixed costs show, above it little changes."""
 
 COUNTED = "_metatable_counted"
-"""The extra column of receipts in which counters travel, as JSON; null in true receipts."""
+"""The extra column in which counters travel, as JSON; null in rows that carry none."""
 
 
 class SparkEngine:
@@ -164,12 +164,10 @@ class SparkEngine:
 
     def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:
         """What `task` makes of every partition with rows, in order. The only action."""
-        made = spark_schema(schema.append(pa.field(COUNTED, pa.string())), nullable=True)
-        call = partial(_receipts, task=task, given=self.schema(rows), made=arrow_schema(made))
-        with _own_errors():
-            told = rows.mapInArrow(call, made).toArrow()
-        for counted in told.column(COUNTED).drop_null().to_pylist():
-            self.counters.merge(json.loads(counted))
+        told = self.to_table(
+            SparkEngine.map(self, rows, rows.columns, *counters_last(task, schema))
+        )
+        self.counters.merge(counters_in(told))
         receipts = told.filter(told.column(COUNTED).is_null()).drop_columns([COUNTED])
         return receipts.cast(schema)
 
@@ -179,6 +177,31 @@ class SparkEngine:
             return rows.toArrow()
 
 
+def counters_last(task: Task, schema: pa.Schema) -> tuple[Task, pa.Schema]:
+    """`task` that makes one row more a partition, with nothing but its counters; its columns."""
+    nullable = [field.with_nullable(True) for field in schema]
+    made = pa.schema([*nullable, pa.field(COUNTED, pa.string())])
+    return partial(_counters_last, task, made), made
+
+
+def _counters_last(
+    task: Task, made: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    for batch in task(batches, counters):
+        yield batch.append_column(COUNTED, pa.nulls(batch.num_rows, pa.string()))
+    told = {name: pa.nulls(1, made.field(name).type) for name in made.names}
+    told[COUNTED] = pa.array([json.dumps(dict(counters))])
+    yield pa.record_batch(told, schema=made)
+
+
+def counters_in(told: pa.Table) -> Counters:
+    """The sum of what the column `COUNTED` tells."""
+    total = Counters()
+    for counted in told.column(COUNTED).drop_null().to_pylist():
+        total.merge(json.loads(counted))
+    return total
+
+
 def _mapped(
     batches: Iterable[pa.RecordBatch], task: Task, given: pa.Schema, made: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
@@ -186,21 +209,6 @@ def _mapped(
     if asked is not None:
         for batch in task(asked, Counters()):
             yield conform(batch, made)
-
-
-def _receipts(
-    batches: Iterable[pa.RecordBatch], task: Task, given: pa.Schema, made: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    asked = _asked(batches, given)
-    if asked is None:
-        return
-    counters = Counters()
-    for batch in task(asked, counters):
-        blank = pa.nulls(batch.num_rows, pa.string())
-        yield conform(batch.append_column(COUNTED, blank), made)
-    told = {name: pa.nulls(1, made.field(name).type) for name in made.names}
-    told[COUNTED] = pa.array([json.dumps(dict(counters))])
-    yield pa.record_batch(told, schema=made)
 
 
 def _answering(
