@@ -186,38 +186,59 @@ def run(flights: pa.Table, folder: str, page: Page, spark: Any = None, no_spark:
     """The whole job; `spark` makes a session, or is None, and `no_spark` says why."""
     source = Flights.of(flights)
     page.heads()
+    if spark is None:
+        page.skip("start Spark", no_spark)
+        _job(flights, folder, page, source, None)
+        return
+    with page.step("start Spark") as step, _stderr_aside():
+        session = spark()
+        step.note("writes, deletes and compaction run in its executors")
+    try:
+        _job(flights, folder, page, source, session)
+    finally:
+        session.stop()
+
+
+def _job(flights: pa.Table, folder: str, page: Page, source: Flights, session: Any) -> None:
+    give = _as_they_are if session is None else session.createDataFrame
     with page.step("create the table") as step:
         table = metatable.create(
             folder, flights.schema, key=KEY, partition_by="origin", index="record"
         )
         step.note(f"key {', '.join(KEY)}; a partition for each origin; record index, global scope")
-    _load(page, table, source)
-    _upsert(page, table, source)
+    _load(page, table, source, give)
+    _upsert(page, table, source, give)
     _tag(page, table, source)
-    if spark is None:
-        page.skip("tag the last two months on Spark", no_spark)
-    else:
-        _tag_on_spark(page, table, source, spark)
-    _delete(page, table, source)
+    if session is not None:
+        _tag_on_spark(page, table, source, session)
+    _delete(page, table, source, give)
     _read_back(page, table, source)
-    _compact(page, table)
+    _compact(page, table, session)
     _verify(page, table)
     _join(page, table, source)
     _count_with_hudi(page, table, source)
 
 
-def _load(page: Page, table: metatable.Table, source: Flights) -> None:
+Give = Callable[[pa.Table], Any]
+"""What rows are handed over as: a table, or a DataFrame of it."""
+
+
+def _as_they_are(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def _load(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
     rows = source.first.num_rows
     with page.step(f"insert the first {LOADED_MONTHS} months", table) as step:
-        done = _written(step, table.insert(source.first), rows)
+        done = _written(step, table.insert(give(source.first)), rows)
         step.note(f"{rows:,} new keys, each looked up first: an insert refuses keys that exist")
     page.expect("rows inserted", done.inserted, rows)
 
 
-def _upsert(page: Page, table: metatable.Table, source: Flights) -> None:
+def _upsert(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
     offered = pa.concat_tables([source.last, source.corrections])
     with page.step("upsert the last two, and corrections", table) as step:
-        done = _written(step, table.upsert(offered), offered.num_rows)
+        done = _written(step, table.upsert(give(offered)), offered.num_rows)
         step.note(
             f"{done.inserted:,} inserted; {done.updated:,} updated, of earlier months: flights"
         )
@@ -247,28 +268,19 @@ def _tag(page: Page, table: metatable.Table, source: Flights) -> None:
     page.expect("inserts after the upsert", missing[1], 0)
 
 
-def _tag_on_spark(
-    page: Page, table: metatable.Table, source: Flights, make_session: Callable[[], Any]
-) -> None:
-    with page.step("start Spark"), _stderr_aside():
-        session = make_session()
-    try:
-        before = table.history()[1].version
-        rows = pa.concat_tables([source.last, source.corrections]).select([*KEY, "dest"])
-        with page.step("tag the same rows, on Spark") as step:
-            frame = table.tag_locations(session.createDataFrame(rows), before)
-            theirs = frame.toArrow()
-            step.rows = theirs.num_rows
-            inserts = theirs["_location"].null_count
-            step.note(
-                f"as of version {before}: {inserts:,} inserts, {len(rows) - inserts:,} updates"
-            )
-            step.note("executors looked the keys up in the HFiles; the plan was lazy until now")
-        same = _by_key(theirs).equals(_by_key(table.tag_locations(rows, before)))
-        page.expect("inserts before the upsert, on Spark", inserts, source.last.num_rows)
-        page.expect("tags on Spark equal tags in process", same, True)
-    finally:
-        session.stop()
+def _tag_on_spark(page: Page, table: metatable.Table, source: Flights, session: Any) -> None:
+    before = table.history()[1].version
+    rows = pa.concat_tables([source.last, source.corrections]).select([*KEY, "dest"])
+    with page.step("tag the same rows, on Spark") as step:
+        frame = table.tag_locations(session.createDataFrame(rows), before)
+        theirs = frame.toArrow()
+        step.rows = theirs.num_rows
+        inserts = theirs["_location"].null_count
+        step.note(f"as of version {before}: {inserts:,} inserts, {len(rows) - inserts:,} updates")
+        step.note("executors looked the keys up in the HFiles; the plan was lazy until now")
+    same = _by_key(theirs).equals(_by_key(table.tag_locations(rows, before)))
+    page.expect("inserts before the upsert, on Spark", inserts, source.last.num_rows)
+    page.expect("tags on Spark equal tags in process", same, True)
 
 
 @contextmanager
@@ -305,10 +317,10 @@ _KEY_FIELDS = [
 ]
 
 
-def _delete(page: Page, table: metatable.Table, source: Flights) -> None:
+def _delete(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
     rows = source.cancelled.num_rows
     with page.step("delete the cancelled flights", table) as step:
-        done = _written(step, table.delete(source.cancelled), rows)
+        done = _written(step, table.delete(give(source.cancelled)), rows)
         step.note(f"{done.deleted:,} deleted: those that have no departure time")
     page.expect("rows deleted", done.deleted, rows)
 
@@ -334,9 +346,9 @@ def _read_back(page: Page, table: metatable.Table, source: Flights) -> None:
     page.expect("rows read back are the source's", same, True)
 
 
-def _compact(page: Page, table: metatable.Table) -> None:
+def _compact(page: Page, table: metatable.Table, session: Any) -> None:
     with page.step("compact the metadata, major", table) as step:
-        done = table.compact(major=True)
+        done = table.compact(major=True, engine=session)
         step.files = done.files_after
         step.note(
             f"{done.files_before} HFiles became {done.files_after}, {done.entries:,} entries;"
@@ -456,7 +468,7 @@ def _parser() -> argparse.ArgumentParser:
         "--engine",
         choices=("auto", "spark", "local"),
         default="auto",
-        help="tag on Spark too: where it starts (auto), or fail (spark), or do not (local)",
+        help="where to work: on Spark if it can start (auto), or fail (spark), in process (local)",
     )
     return parser
 

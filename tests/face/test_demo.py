@@ -17,6 +17,10 @@ from metatable import demo
 
 @pytest.fixture(scope="module")
 def flights() -> pa.Table:
+    return some_flights()
+
+
+def some_flights() -> pa.Table:
     """Two days of every month, with cancelled and diverted flights among them."""
     try:
         every = demo.load_flights()
@@ -101,26 +105,3 @@ def test_without_java_spark_is_left_out_or_refused_as_asked(
     with pytest.raises(RuntimeError, match="Java 17"):
         demo._spark("spark")
     assert demo._spark("local")[0] is None
-
-
-class Borrowed:
-    """A session that others go on using."""
-
-    def __init__(self, session: Any) -> None:
-        self.createDataFrame = session.createDataFrame
-
-    def stop(self) -> None:
-        pass
-
-
-def test_on_spark_the_tags_are_the_same(spark: Any, flights: pa.Table, tmp_path: Path) -> None:
-    page = demo.Page(io.StringIO())
-    folder = str(tmp_path / "flights")
-    demo.run(flights, folder, page, lambda: Borrowed(spark))
-    assert page.wrong == []
-    assert "tag the same rows, on Spark" in page.out.getvalue()  # type: ignore[attr-defined]
-    asked = spark.createDataFrame(flights.select(demo.KEY))
-    assert (
-        metatable.open(folder).filter_exists(asked).count()
-        == flights["dep_time"].drop_null().length()
-    )
