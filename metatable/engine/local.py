@@ -44,10 +44,10 @@ __all__ = ["LocalEngine", "LocalRows"]
 
 T = TypeVar("T")
 
-PARTITION_ROWS = 256 << 10
+PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
-PARTITION_BYTES = 64 << 20
+PARTITION_BYTES = 256 << 20
 """Rows as wide as a page must not make partitions of gigabytes."""
 
 MEMORY_BYTES = 1 << 30
