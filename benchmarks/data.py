@@ -1,0 +1,243 @@
+"""Rows to measure with, and the cupboard where tables are kept between calls.
+
+Every column is a function of a row's number, so that any row can be made again without the
+others: a table of n rows holds the numbers 0 to n - 1, and a batch that updates some of them
+and adds others is two more lists of numbers.
+
+    id        string     36 characters: a random uuid, or one that begins with the time (v7)
+    day       string     the partition, one of 10; with uuid keys any, with time keys in order
+    seen      timestamp  microseconds, in order
+    customer  int64
+    amount    float64
+    quantity  int32
+    city      string     one of 100
+    note      string     16 characters that do not compress
+
+The cupboard keeps what was made under a name that holds a checksum of the code that shapes
+it: tables of older code are thrown away, not measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import metatable
+
+__all__ = [
+    "KEY_BYTES",
+    "SCHEMA",
+    "Cupboard",
+    "batch_rows",
+    "make_table",
+    "rows_of",
+    "sorted_entries",
+    "table_rows",
+]
+
+Numbers = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("seen", pa.timestamp("us")),
+        pa.field("customer", pa.int64()),
+        pa.field("amount", pa.float64()),
+        pa.field("quantity", pa.int32()),
+        pa.field("city", pa.string()),
+        pa.field("note", pa.string()),
+    ]
+)
+
+KEY_BYTES = 36
+DAYS = 10
+UPDATES = 0.7
+"""Share of a batch that is in the table already."""
+RECENT = 0.2
+"""With time keys, updates meet this newest part of the table."""
+
+_START_MS = 1_760_000_000_000
+_CHUNK_ROWS = 1 << 20
+_HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
+_DASHES = (8, 13, 18, 23)
+
+
+class Cupboard:
+    """Data that is made once, and scratch that goes when the benchmark ends."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self.folder = folder or home / "metatable" / "benchmarks"
+        self._scratch: list[Path] = []
+
+    def made(self, name: str, make: Callable[[Path], object]) -> Path:
+        """The folder that `make` fills, from a former call if the code is the same.
+
+        It is filled where it stays, for some tables hold their own address.
+        """
+        place = self.folder / name
+        kept = place / _code_checksum()
+        done = kept.with_suffix(".done")
+        if not done.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            kept.mkdir(parents=True)
+            make(kept)
+            done.touch()
+        return kept
+
+    def scratch(self) -> Path:
+        """An empty folder, on the same disk, until the end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._scratch.append(Path(tempfile.mkdtemp(prefix="scratch-", dir=self.folder)))
+        return self._scratch[-1]
+
+    def copy(self, source: Path) -> Path:
+        """A copy to be changed: files are linked, for nobody writes into one that is there."""
+        target = self.scratch()
+        shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
+        return target
+
+    def drop(self, scratch: Path | None) -> None:
+        """Give back a scratch folder before the end."""
+        if scratch in self._scratch:
+            self._scratch.remove(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def __enter__(self) -> Cupboard:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for one in list(self._scratch):
+            self.drop(one)
+
+
+def _code_checksum() -> str:
+    package = Path(metatable.__file__).parent
+    folders = [package / name for name in ("storage", "data", "metadata")]
+    files = [file for folder in folders for file in sorted(folder.resolve().rglob("*.py"))]
+    files += [Path(__file__).with_name(name) for name in ("data.py", "synthetic.py")]
+    body = b"".join(file.read_bytes() for file in files)
+    return f"{zlib.crc32(body):08x}"
+
+
+# Rows
+
+
+def table_rows(kind: str, count: int) -> pa.Table:
+    """Rows 0 to `count` - 1 with keys of a `kind`: "uuid" or "time"."""
+    starts = range(0, count, _CHUNK_ROWS)
+    parts = [np.arange(start, min(start + _CHUNK_ROWS, count)) for start in starts]
+    return pa.concat_tables([rows_of(kind, part, count) for part in parts])
+
+
+def batch_rows(kind: str, held: int, count: int) -> pa.Table:
+    """`count` rows for a table of `held`: UPDATES of them its own with new values, the rest new.
+
+    In no order; with time keys the updated ones are among the newest.
+    """
+    chance = np.random.default_rng(7)
+    first = int(held * (1 - RECENT)) if kind == "time" else 0
+    updates = min(int(count * UPDATES), held - first)
+    old = first + chance.choice(held - first, updates, replace=False)
+    numbers = np.concatenate([old, np.arange(held, held + count - updates)])
+    return rows_of(kind, chance.permutation(numbers), held, generation=1)
+
+
+def rows_of(kind: str, numbers: Numbers, held: int, generation: int = 0) -> pa.Table:
+    """The rows of these numbers, of a table of `held`; another generation has other values."""
+    lane = 10 * generation
+    spread = _words(numbers, lane + 3)
+    micros = np.int64(_START_MS * 1000) + numbers * 10_000
+    days = np.minimum(numbers * DAYS // max(held, 1), DAYS - 1)
+    if kind == "uuid":
+        days = (_words(numbers, 2) % np.uint64(DAYS)).astype(np.int64)
+    columns = [
+        _keys(kind, numbers),
+        pa.array([f"2026-11-{10 + day}" for day in range(DAYS)]).take(pa.array(days)),
+        pa.array(micros).cast(pa.timestamp("us")),
+        pa.array((spread % np.uint64(100_000)).astype(np.int64)),
+        pa.array((_words(numbers, lane + 4) % np.uint64(1_000_000)) / 100),
+        pa.array((spread >> np.uint64(40)).astype(np.int32) % 100),
+        pa.array([f"city {number:02d}" for number in range(100)]).take(
+            pa.array((_words(numbers, lane + 5) % np.uint64(100)).astype(np.int64))
+        ),
+        _text(_hex(_words(numbers, lane + 6))),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _keys(kind: str, numbers: Numbers) -> pa.Array:
+    first, second = _words(numbers, 0), _words(numbers, 1)
+    if kind == "time":
+        millis = (np.uint64(_START_MS) + numbers.astype(np.uint64) * np.uint64(10)) << np.uint64(16)
+        first = millis | np.uint64(0x7000) | (first >> np.uint64(52))
+    digits = np.concatenate([_hex(first), _hex(second)], axis=1)
+    return _text(np.insert(digits, [at - n for n, at in enumerate(_DASHES)], ord("-"), axis=1))
+
+
+def _words(numbers: Numbers, lane: int) -> Words:
+    """64 random bits a number and lane (splitmix64)."""
+    with np.errstate(over="ignore"):
+        word = (numbers.astype(np.uint64) * np.uint64(64) + np.uint64(lane + 1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(word ^ (word >> np.uint64(31)), dtype=np.uint64)
+
+
+def _hex(words: Words) -> npt.NDArray[np.uint8]:
+    return _HEX[words.astype(">u8").view(np.uint8)].reshape(len(words), 16)
+
+
+def _text(digits: npt.NDArray[np.uint8]) -> pa.Array:
+    rows, width = digits.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits))]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+def sorted_entries(count: int) -> tuple[pa.Array, pa.Array]:
+    """Ascending 16-byte keys and 4-byte values: what a record index stores."""
+    halves = np.stack([_words(np.arange(count), lane) for lane in (0, 1)], axis=1)
+    halves = halves[np.argsort(halves[:, 0], kind="stable")]
+    values = np.arange(count, dtype=">i4") % 1000
+    return _fixed(halves.astype(">u8"), 16), _fixed(values.astype(">i4"), 4)
+
+
+def _fixed(rows: npt.NDArray[np.generic], width: int) -> pa.Array:
+    column = pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows)])
+    return column.cast(pa.binary())
+
+
+# Tables
+
+
+def make_table(folder: Path, kind: str, index: str, rows: int, **options: str) -> None:
+    """A table of ours of `rows` rows, written by one commit."""
+    table = metatable.create(
+        folder,
+        SCHEMA,
+        key="id",
+        partition_by="day",
+        index=index,
+        options=options,
+        storage_options={"durable": "false"},
+    )
+    table.insert(table_rows(kind, rows))

@@ -1,0 +1,316 @@
+"""How a benchmark measures and reports.
+
+A module has a `QUESTION` and a function `cases(setup)`, which makes its data and yields cases.
+A case is one thing that we do, and peers that do the same. Everything is run once to warm up;
+then ours and the peers' in turn, so that a busy machine is as unkind to all of them. What is
+reported is the median, least and greatest of the runs, ratios are of medians:
+
+    ratio = peer_median / median      above 1: we are ahead
+
+A peer that cannot be asked is reported as null, with the reason; so is a case that is left
+out. `--json` prints one object a line, with exactly the keys of `FIELDS`, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.data import Cupboard
+
+__all__ = [
+    "FIELDS",
+    "FLOOR",
+    "Case",
+    "Measure",
+    "Peer",
+    "Setup",
+    "absent",
+    "left_out",
+    "lines",
+    "machine",
+    "main",
+    "package",
+    "run_module",
+    "timed",
+]
+
+FIELDS = (
+    "bench",
+    "case",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "runs",
+    "peer",
+    "peer_median",
+    "ratio",
+    "setting",
+)
+
+RUNS = 5
+
+FLOOR = "floor: "
+"""Begins the name of a peer that does only a part of the work, the part that nobody can spare."""
+
+PACKAGES = ("metatable", "numpy", "pyarrow", "isal")
+"""Versions that every line tells; a peer's is in its name."""
+
+Measure = Callable[[], float]
+"""Does the thing once, and returns what it took, in the case's unit."""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a module is given: how large, and where its data is kept."""
+
+    full: bool
+    cupboard: Cupboard
+
+    def tenth(self, count: int) -> int:
+        """`count`, or a tenth of it when the size is small."""
+        return count if self.full else count // 10
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Somebody who does the same. `measure` is None where he cannot be asked, `why` says why."""
+
+    name: str
+    measure: Measure | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that we do. `reading` ends the sentence that reads the ratio."""
+
+    name: str
+    setting: str
+    measure: Measure | None
+    peers: Sequence[Peer] = ()
+    reading: str = ""
+    unit: str = "s"
+
+
+def absent(name: str, why: str) -> Peer:
+    """A peer that is named, and cannot be asked."""
+    return Peer(name, None, why)
+
+
+def left_out(name: str, why: str) -> Case:
+    """A case that is not run at this size."""
+    return Case(name, why, None)
+
+
+def package(name: str) -> ModuleType | None:
+    """A package of a peer, None where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+@dataclass(slots=True)
+class Timed:
+    """A measure in seconds, that remembers the processor's: on a busy machine those say more."""
+
+    run: Callable[[], Any]
+    prepare: Callable[[], Any] | None
+    check: Callable[[Any], Any] | None
+    processor: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        if self.prepare is not None:
+            self.prepare()
+        began, worked = time.perf_counter(), time.process_time()
+        answer = self.run()
+        seconds = time.perf_counter() - began
+        self.processor.append(time.process_time() - worked)
+        if self.check is not None:
+            self.check(answer)
+        return seconds
+
+
+def timed(
+    run: Callable[[], Any],
+    *,
+    prepare: Callable[[], Any] | None = None,
+    check: Callable[[Any], Any] | None = None,
+) -> Timed:
+    """`run` in seconds, between an untimed `prepare` and a `check` of what it returned."""
+    return Timed(run, prepare, check)
+
+
+def lines(bench: str, case: Case, runs: int) -> list[Line]:
+    """Measure a case: one line a peer that was measured or is missing, one without any."""
+    asked = [peer for peer in case.peers if peer.measure and case.measure]
+    measures = [one for one in (case.measure, *(peer.measure for peer in asked)) if one]
+    found: list[list[float]] = [[] for _ in measures]
+    for run in range(runs + 1):
+        for place, measure in enumerate(measures):
+            value = measure()
+            if run:
+                found[place].append(value)
+    ours, theirs = (found[0], found[1:]) if found else ([], [])
+    made = [
+        _line(bench, case, ours, peer.name, values)
+        for peer, values in zip(asked, theirs, strict=True)
+    ]
+    for peer in case.peers:
+        if peer.measure is None:
+            made.append(_line(bench, case, ours, None, [], f"no {peer.name}: {peer.why}"))
+    return made or [_line(bench, case, ours, None, [])]
+
+
+def _line(
+    bench: str,
+    case: Case,
+    ours: Sequence[float],
+    peer: str | None,
+    theirs: Sequence[float],
+    why: str = "",
+) -> Line:
+    median, peer_median = _median(ours), _median(theirs)
+    ratio = peer_median / median if median and peer_median is not None else None
+    setting = "; ".join(filter(None, (case.setting, why, machine())))
+    values = (
+        bench,
+        case.name,
+        case.unit,
+        median,
+        min(ours, default=None),
+        max(ours, default=None),
+        len(ours),
+        peer,
+        peer_median,
+        ratio,
+        setting,
+    )
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def machine() -> str:
+    """This machine and what runs on it, in a few words."""
+    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return (
+        f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB; "
+        f"Python {platform.python_version()}, {', '.join(versions)}"
+    )
+
+
+def _processor() -> str:
+    try:
+        told = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    stripped = {name.strip(): value.strip() for name, value in facts.items()}
+    return stripped.get("model name") or platform.machine()
+
+
+def block(case: Case, made: Sequence[Line]) -> str:
+    """The lines of a case as people read them."""
+    first = made[0]
+    rows = [("setting", f"{case.setting}; {machine()}"), ("ours", "not run")]
+    if first["runs"]:
+        low, middle, high = (_amount(first[name], case.unit) for name in ("min", "median", "max"))
+        told = f"{middle} (least {low}, most {high}, {first['runs']} runs)"
+        rows[1] = ("ours", told + _processor_seconds(case.measure))
+    measures = {peer.name: peer.measure for peer in case.peers}
+    for line in made:
+        if line["peer"]:
+            told = _amount(line["peer_median"], case.unit)
+            rows.append((line["peer"], told + _processor_seconds(measures[line["peer"]])))
+            rows.append(("reading", reading(line, case.reading)))
+    rows += [("peer", f"no {peer.name}: {peer.why}") for peer in case.peers if not peer.measure]
+    if case.reading and not any(line["peer"] for line in made):
+        rows.append(("reading", f"{case.reading[:1].upper()}{case.reading[1:]}."))
+    width = max(len(name) for name, _ in rows) + 2
+    body = [f"  {name:<{width}}" + _wrapped(text, width + 2) for name, text in rows]
+    return "\n".join([case.name, *body, ""])
+
+
+def _processor_seconds(measure: Measure | None) -> str:
+    """What this process worked, the threads of all its libraries together."""
+    if not isinstance(measure, Timed) or not any(measure.processor[1:]):
+        return ""
+    return f", {_amount(statistics.median(measure.processor[1:]), 's')} of processor"
+
+
+def reading(line: Mapping[str, Any], why: str) -> str:
+    """The sentence that reads a ratio."""
+    ratio, peer = line["ratio"], str(line["peer"])
+    if ratio is None:
+        standing = "There is nothing to divide"
+    elif peer.startswith(FLOOR):
+        standing = f"We take {1 / ratio:.2f} times as long as the floor"
+    elif ratio >= 1:
+        standing = f"We are {ratio:.2f} times as fast as {peer}"
+    else:
+        standing = f"We take {1 / ratio:.2f} times as long as {peer}"
+    return f"{standing}{': ' + why if why else ''}."
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit != "s":
+        return f"{value:,.0f} {unit}"
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.2f} s"
+
+
+def _wrapped(text: str, indent: int) -> str:
+    return textwrap.fill(text, 100 - indent).replace("\n", "\n" + " " * indent)
+
+
+def main(
+    bench: str,
+    question: str,
+    cases: Callable[[Setup], Iterator[Case]],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """A benchmark's command line."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{bench}", description=question)
+    parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--json", action="store_true", help="one object a line, nothing else")
+    parser.add_argument("--runs", type=int, default=RUNS, help="after one to warm up")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--data", type=Path, help="folder for data that is kept between calls")
+    given = parser.parse_args(arguments)
+    setup = Setup(given.size == "full", Cupboard(given.data))
+    if not given.json:
+        print(textwrap.fill(f"{bench}: {question}", 100), end="\n\n", flush=True)
+    with setup.cupboard:
+        for case in cases(setup):
+            if given.only not in case.name:
+                continue
+            made = lines(bench, case, max(given.runs, 1))
+            told = [json.dumps(line) for line in made] if given.json else [block(case, made)]
+            print(*told, sep="\n", flush=True)
+    return 0
+
+
+def run_module(module: Mapping[str, Any]) -> None:
+    """What a benchmark's `if __name__ == "__main__"` calls, with its `globals()`."""
+    name = Path(str(module["__file__"])).stem
+    sys.exit(main(name, str(module["QUESTION"]), module["cases"]))

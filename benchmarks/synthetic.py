@@ -1,0 +1,262 @@
+"""Tables that are all metadata: many files are listed, and none of them is there.
+
+Ours go through our own commit: entries of `files` and `column_stats` become runs, runs become
+HFiles, and one put publishes them. Peers' are written the way their writers write them, from
+the same description of the same files:
+
+    place     int64    in file i all of [1000 i, 1000 i + 999], so that a range keeps a few files
+    seen      int64    any value, in every file
+    day       string   the partition: file i is in day i mod 100
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import metatable
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.slices import DataFile
+from metatable.data.statistics import ColumnStats
+from metatable.engine.local import LocalEngine
+from metatable.index import create_index
+from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
+from metatable.metadata.commit import Change
+from metatable.metadata.entry_files import build_hfile, cut_ranges, write_run
+from metatable.metadata.files import FilesPartition
+from metatable.metadata.keys import file_group_keys, stats_keys
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.partition import ENTRIES, MetadataPartition
+from metatable.metadata.payload import encode_files, encode_stats
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.transaction import Transaction
+from metatable.storage.counters import Counters
+from metatable.storage.store import Store
+
+__all__ = [
+    "DAYS",
+    "FILE_BYTES",
+    "FILE_ROWS",
+    "FILE_SPAN",
+    "SCHEMA",
+    "add_files",
+    "delta_action",
+    "make_delta",
+    "make_iceberg",
+    "make_ours",
+]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("place", pa.int64()),
+        pa.field("seen", pa.int64()),
+    ]
+)
+
+DAYS = 100
+FILE_SPAN = 1000
+FILE_ROWS = 100_000
+FILE_BYTES = 20_000_000
+_BATCH_FILES = 20_000
+
+
+def _day(number: int) -> str:
+    return f"d{number % DAYS:02d}"
+
+
+def _bounds(number: int) -> Mapping[str, tuple[Any, Any]]:
+    return {
+        "id": (f"{number:012d}-a", f"{number:012d}-z"),
+        "day": (_day(number), _day(number)),
+        "place": (number * FILE_SPAN, number * FILE_SPAN + FILE_SPAN - 1),
+        "seen": (0, 1 << 40),
+    }
+
+
+# Ours
+
+
+def make_ours(folder: Path, files: int) -> None:
+    """A table of `files` file groups, of one commit."""
+    metatable.create(
+        folder,
+        SCHEMA,
+        key="id",
+        partition_by="day",
+        index="record",
+        options={"hive_style": False, "small_file_bytes": 0},
+        storage_options={"durable": "false"},
+    )
+    add_files(Store(folder, {"durable": "false"}), range(files))
+
+
+def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
+    """Commit these files; what it counted."""
+    counters = Counters()
+    store = store.counting(counters)
+    with Transaction.begin(store) as transaction:
+        instant = transaction.start()
+        options = transaction.snapshot.options
+        scratch = LocalEngine().scratch(store)
+        adds = {
+            partition.name: _build(store, scratch, partition, numbers, instant)
+            for partition in partitions_of(options, create_index(options))
+            if partition.name in (FilesPartition.name, ColumnStatsPartition.name)
+        }
+        body = CommitMetadata(operation="INSERT", stats=(), extra={}).encode()
+        steps = (transaction.stage(body),)
+        transaction.publish(Change(operation="insert", instant=instant, adds=adds, steps=steps))
+    return dict(counters)
+
+
+def _build(
+    store: Store,
+    scratch: Store,
+    partition: MetadataPartition,
+    numbers: Sequence[int],
+    instant: str,
+) -> tuple[HFileRef, ...]:
+    make = _file_entries if partition.name == FilesPartition.name else _stats_entries
+    runs = [
+        write_run(
+            scratch, partition.name, make(partition, numbers[at : at + _BATCH_FILES], instant)
+        )
+        for at in range(0, len(numbers), _BATCH_FILES)
+    ]
+    ranges = cut_ranges(partition, runs, partition.options.hfile_target_bytes)
+    built = [build_hfile(store, scratch, partition, runs, lo, hi, instant) for lo, hi in ranges]
+    return tuple(ref for ref in built if ref is not None)
+
+
+def _data_files(numbers: Sequence[int], instant: str) -> list[DataFile]:
+    return [
+        DataFile(_day(one), f"{one:08d}-{instant}-0", "0-0-0", instant, FILE_BYTES, FILE_ROWS)
+        for one in numbers
+    ]
+
+
+def _file_entries(partition: MetadataPartition, numbers: Sequence[int], instant: str) -> pa.Table:
+    files = _data_files(numbers, instant)
+    keys = file_group_keys(
+        pa.array([one.partition_path for one in files]), pa.array([one.file_id for one in files])
+    )
+    sizes = np.array([one.size_bytes for one in files], dtype=np.int64)
+    values = encode_files(pa.array([one.path for one in files]), sizes)
+    return pa.table([pa.array(partition.buckets(keys)), keys, values], schema=ENTRIES)
+
+
+def _stats_entries(partition: MetadataPartition, numbers: Sequence[int], instant: str) -> pa.Table:
+    files = _data_files(numbers, instant)
+    columns = [RECORD_KEY, *SCHEMA.names]
+    pairs = list(product(range(len(files)), columns))
+    names = [files[place].name for place, _ in pairs]
+    stats = [one for number in numbers for one in _stats_of(number)]
+    keys = stats_keys(
+        pa.array([column for _, column in pairs]),
+        pa.array([files[place].partition_path for place, _ in pairs]),
+        pa.array(names),
+    )
+    values = encode_stats(names, stats)
+    return pa.table([pa.array(partition.buckets(keys)), keys, values], schema=ENTRIES)
+
+
+def _stats_of(number: int) -> Iterator[ColumnStats]:
+    bounds = _bounds(number)
+    for column in (RECORD_KEY, *SCHEMA.names):
+        name = "id" if column == RECORD_KEY else column
+        low, high = bounds[name]
+        kind = SCHEMA.field(name).type
+        yield ColumnStats(column, kind, low, high, 0, FILE_ROWS, FILE_BYTES, FILE_BYTES)
+
+
+# Delta
+
+
+def delta_action(number: int) -> dict[str, Any]:
+    """The `add` of a file, as Delta's log has it."""
+    bounds = {name: pair for name, pair in _bounds(number).items() if name != "day"}
+    stats = {
+        "numRecords": FILE_ROWS,
+        "minValues": {name: low for name, (low, _) in bounds.items()},
+        "maxValues": {name: high for name, (_, high) in bounds.items()},
+        "nullCount": dict.fromkeys(bounds, 0),
+    }
+    return {
+        "path": f"day={_day(number)}/part-{number:08d}.parquet",
+        "size": FILE_BYTES,
+        "partitionValues": {"day": _day(number)},
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps(stats),
+    }
+
+
+def make_delta(folder: Path, files: int, deltalake: ModuleType) -> None:
+    """A Delta table with a checkpoint."""
+    table = deltalake.DeltaTable.create(
+        folder, deltalake.Schema.from_arrow(SCHEMA), partition_by=["day"]
+    )
+    log = folder / "_delta_log" / f"{1:020d}.json"
+    lines = (json.dumps({"add": delta_action(number)}) for number in range(files))
+    log.write_text("\n".join([*lines, json.dumps({"commitInfo": {"operation": "WRITE"}})]) + "\n")
+    table = deltalake.DeltaTable(folder)
+    table.create_checkpoint()
+
+
+# Iceberg
+
+_NAMES = SCHEMA.names
+
+
+def make_iceberg(folder: Path, files: int) -> None:
+    """An Iceberg table of one snapshot; `location` says where its metadata is."""
+    from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415  (a peer, not always there)
+    from pyiceberg.conversions import to_bytes  # noqa: PLC0415
+    from pyiceberg.manifest import DataFile as Listed  # noqa: PLC0415
+    from pyiceberg.manifest import DataFileContent, FileFormat  # noqa: PLC0415
+    from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415
+    from pyiceberg.schema import Schema  # noqa: PLC0415
+    from pyiceberg.transforms import IdentityTransform  # noqa: PLC0415
+    from pyiceberg.typedef import Record  # noqa: PLC0415
+    from pyiceberg.types import LongType, NestedField, StringType  # noqa: PLC0415
+
+    warehouse = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    catalog = SqlCatalog("bench", **warehouse)
+    catalog.create_namespace("bench")
+    kinds = {name: LongType() if name in ("place", "seen") else StringType() for name in _NAMES}
+    ids = {name: place for place, name in enumerate(_NAMES, 1)}
+    schema = Schema(*(NestedField(ids[name], name, kinds[name]) for name in _NAMES))
+    spec = PartitionSpec(PartitionField(ids["day"], 1000, IdentityTransform(), "day"))
+    table = catalog.create_table("bench.files", schema, partition_spec=spec)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for number in range(files):
+            bounds = _bounds(number)
+            low, high = (
+                {ids[name]: to_bytes(kinds[name], pair[side]) for name, pair in bounds.items()}
+                for side in (0, 1)
+            )
+            append.append_data_file(
+                Listed.from_args(
+                    content=DataFileContent.DATA,
+                    file_path=f"file://{folder}/data/day={_day(number)}/{number:08d}.parquet",
+                    file_format=FileFormat.PARQUET,
+                    partition=Record(_day(number)),
+                    record_count=FILE_ROWS,
+                    file_size_in_bytes=FILE_BYTES,
+                    lower_bounds=low,
+                    upper_bounds=high,
+                    null_value_counts=dict.fromkeys(low, 0),
+                    value_counts=dict.fromkeys(low, FILE_ROWS),
+                    spec_id=table.metadata.default_spec_id,
+                )
+            )
+    (folder / "location").write_text(catalog.load_table("bench.files").metadata_location)

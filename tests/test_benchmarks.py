@@ -1,0 +1,182 @@
+"""Benchmarks: what they print. What they measure is for benchmarks to say, not for tests."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import metatable
+from benchmarks import data, harness, synthetic
+from benchmarks.data import Cupboard
+from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
+
+NAMES = ("commit", "hfile", "skip", "tag", "upsert")
+
+
+def taking(*seconds: float) -> harness.Measure:
+    """A thing that takes these seconds, one after the other."""
+    left = iter(seconds)
+    return lambda: next(left)
+
+
+def always(seconds: float) -> harness.Measure:
+    return lambda: seconds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_benchmark_has_a_question_and_cases(name: str) -> None:
+    module = importlib.import_module(f"benchmarks.{name}")
+    assert module.QUESTION.endswith("?")
+    assert callable(module.cases)
+
+
+def test_every_benchmark_is_in_this_list_and_in_the_makefile() -> None:
+    folder = Path(harness.__file__).parent
+    found = [file.stem for file in folder.glob("*.py") if "QUESTION = " in file.read_text()]
+    assert sorted(found) == list(NAMES)
+    makefile = (folder.parent / "Makefile").read_text()
+    [told] = [line for line in makefile.splitlines() if line.startswith("BENCH ?=")]
+    assert sorted(told.removeprefix("BENCH ?=").split()) == list(NAMES)
+
+
+def test_line_has_exactly_the_keys_that_are_promised() -> None:
+    [line] = lines("b", Case("c", "s", always(2.0)), runs=5)
+    assert tuple(line) == FIELDS
+    assert " ".join(FIELDS) == "bench case unit median min max runs peer peer_median ratio setting"
+
+
+def test_warm_up_is_not_counted() -> None:
+    [line] = lines("b", Case("c", "s", taking(100.0, 3.0, 1.0, 2.0)), runs=3)
+    assert (line["median"], line["min"], line["max"], line["runs"]) == (2.0, 1.0, 3.0, 3)
+
+
+def test_ratio_is_above_one_where_we_are_ahead() -> None:
+    [line] = lines("b", Case("c", "s", always(2.0), [Peer("p", always(5.0))]), runs=1)
+    assert (line["peer"], line["peer_median"], line["ratio"]) == ("p", 5.0, 2.5)
+
+
+def test_ours_and_peers_run_in_turn() -> None:
+    ran: list[str] = []
+    sides = [timed(lambda name=name: ran.append(name)) for name in ("us", "first", "second")]
+    peers = [Peer("first", sides[1]), Peer("second", sides[2])]
+    made = lines("b", Case("c", "s", sides[0], peers), runs=2)
+    assert ran == ["us", "first", "second"] * 3
+    assert [line["peer"] for line in made] == ["first", "second"]
+
+
+def test_missing_peer_is_a_line_with_its_reason() -> None:
+    peers = [Peer("p", always(1.0)), absent("q", "q is not installed: make peers")]
+    made = lines("b", Case("c", "s", always(1.0), peers), runs=1)
+    assert [line["peer"] for line in made] == ["p", None]
+    assert made[1]["ratio"] is None
+    assert made[1]["peer_median"] is None
+    assert made[1]["median"] == 1.0
+    assert "no q: q is not installed: make peers" in made[1]["setting"]
+
+
+def test_case_that_is_left_out_is_a_line_with_its_reason() -> None:
+    [line] = lines("b", left_out("c", "left to --size full"), runs=5)
+    assert (line["runs"], line["median"], line["peer"]) == (0, None, None)
+    assert line["setting"].startswith("left to --size full")
+
+
+def test_setting_tells_the_machine_and_the_versions() -> None:
+    told = harness.machine()
+    assert " cores, " in told
+    assert f"metatable {metatable.__version__}" in told
+
+
+def some_cases(setup: Setup) -> Iterator[Case]:
+    """What a benchmark yields, in small."""
+    yield Case("first", "s", always(1.0), [Peer("p", always(0.5)), absent("q", "gone")], "why")
+    yield left_out("second", "left out")
+
+
+def test_json_output_is_one_object_a_line_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main("b", "?", some_cases, ["--json", "--runs", "2", "--data", str(tmp_path)]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["case"], line["peer"]) for line in told] == [
+        ("first", "p"),
+        ("first", None),
+        ("second", None),
+    ]
+    assert all(tuple(line) == FIELDS for line in told)
+
+
+def test_readable_output_says_all_that_a_number_needs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    main("b", "How long?", some_cases, ["--runs", "2", "--data", str(tmp_path)])
+    told = capsys.readouterr().out
+    for word in ("How long?", "1.00 s", "500 ms", "2 runs", "no q: gone", "cores"):
+        assert word in told
+    assert "We take 2.00 times as long as p: why." in told
+
+
+def test_data_is_made_once_for_the_same_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+    for checksum in ("a", "a", "b"):
+        monkeypatch.setattr(data, "_code_checksum", lambda checksum=checksum: checksum)
+        Cupboard(tmp_path).made("name", made.append)
+    assert [one.name for one in made] == ["a", "b"]
+    assert not made[0].exists()
+
+
+def test_data_that_was_only_half_made_is_made_again(tmp_path: Path) -> None:
+    def die(folder: Path) -> None:
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Cupboard(tmp_path).made("name", die)
+    kept = Cupboard(tmp_path).made("name", lambda folder: (folder / "all").touch())
+    assert [file.name for file in kept.iterdir()] == ["all"]
+
+
+def test_scratch_is_gone_at_the_end(tmp_path: Path) -> None:
+    with Cupboard(tmp_path) as cupboard:
+        source = cupboard.scratch()
+        (source / "file").write_text("body")
+        assert (cupboard.copy(source) / "file").read_text() == "body"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["uuid", "time"])
+def test_rows_are_the_same_whenever_they_are_made(kind: str) -> None:
+    whole = data.table_rows(kind, 1000)
+    part = data.rows_of(kind, np.arange(500, 600), 1000)
+    assert part.equals(whole.slice(500, 100).combine_chunks())
+    keys = whole["id"].combine_chunks()
+    assert len(keys.unique()) == 1000
+    shaped = pc.match_substring_regex(keys, "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+    assert pc.all(shaped).as_py()
+    assert keys.equals(keys.take(pc.array_sort_indices(keys))) == (kind == "time")
+
+
+@pytest.mark.parametrize("kind", ["uuid", "time"])
+def test_batch_updates_what_is_there_in_its_partition(kind: str) -> None:
+    held = data.table_rows(kind, 1000)
+    batch = data.batch_rows(kind, 1000, 100)
+    both = batch.join(held, "id", join_type="inner", right_suffix="_held")
+    assert (batch.num_rows, both.num_rows) == (100, 70)
+    assert both["day"].equals(both["day_held"])
+    assert not both["note"].equals(both["note_held"])
+
+
+def test_synthetic_table_lists_its_files_and_skips_by_their_bounds(tmp_path: Path) -> None:
+    synthetic.make_ours(tmp_path, 300)
+    table = metatable.open(tmp_path)
+    where = [("place", ">=", 5 * synthetic.FILE_SPAN), ("place", "<", 8 * synthetic.FILE_SPAN)]
+    assert len(table.files()) == 300
+    kept = sorted(file.partition_path for file in table.files(where))
+    assert kept == ["d05", "d06", "d07"]
