@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from metatable.data.base_file import read_record_keys
 from metatable.data.slices import DataFile
+from metatable.engine.batches import gathered
 from metatable.index.key_texts import texts_of
 from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.snapshot import Snapshot
@@ -86,7 +87,7 @@ def candidates(
 ) -> Iterator[pa.RecordBatch]:
     """Task, levels 1 and 2: identity columns in, `candidate_schema` out."""
     snapshot = snapshot.counting(counters)
-    for batch in _gathered(batches):
+    for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
         counters.add("tag.keys", len(keys))
         for path, rows in _by_partition(snapshot, paths):
@@ -128,18 +129,6 @@ class _Probe:
         if not first.all():
             keys, order = keys.filter(pa.array(first)), order[first]
         return cls(keys, order if rows is None else rows[order], xxh64(keys, 42))
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches joined up to `BATCH_KEYS` rows: sorting and opening pay by the batch."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(one.num_rows for one in held) >= BATCH_KEYS:
-            yield pa.concat_batches(held)
-            held = []
-    if held:
-        yield pa.concat_batches(held)
 
 
 def _by_partition(

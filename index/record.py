@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.options import Options
+from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.key_texts import identity_columns, texts_of
 from metatable.index.protocol import LOCATION_FIELD, locations, register
@@ -26,6 +27,9 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
 __all__ = ["RecordIndex", "locate_batches"]
+
+BATCH_KEYS = 512 << 10
+"""Keys looked up together: each batch decodes the blocks it touches, with random keys all."""
 
 
 class RecordIndex:
@@ -50,7 +54,7 @@ def locate_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     snapshot = snapshot.counting(counters)
-    for batch in batches:
+    for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
         counters.add("tag.keys", len(keys))
         yield pa.RecordBatch.from_arrays([_locate(snapshot, keys, paths)], schema=LOCATION_FIELD)
