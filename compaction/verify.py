@@ -101,27 +101,32 @@ def _check_batches(
     snapshot = snapshot.counting(counters)
     for one in (row for batch in batches for row in batch.to_pylist()):
         file = DataFile.decode(one["path"], one["size"])
-        rows: list[dict[str, Any]] = [asdict(found) for found in _check(snapshot, file)]
-        try:
-            keys, paths = _identity(snapshot, file)
-            texts = keys if snapshot.options.is_global else _joined(paths, keys)
-            rows.append({"rows": len(keys), "identities": xxh64(texts, 0).tobytes()})
-        except CorruptError:
-            pass  # `_check` has reported it
+        held = _opened(snapshot, file)
+        if isinstance(held, Finding):
+            yield pa.RecordBatch.from_pylist([asdict(held)], schema=_CHECKED)
+            continue
+        keys, paths = held
+        rows: list[dict[str, Any]] = [asdict(found) for found in _check(snapshot, file, *held)]
+        texts = keys if snapshot.options.is_global else _joined(paths, keys)
+        rows.append({"rows": len(keys), "identities": xxh64(texts, 0).tobytes()})
         yield pa.RecordBatch.from_pylist(rows, schema=_CHECKED)
 
 
-def _check(snapshot: Snapshot, file: DataFile) -> Iterator[Finding]:
-    """Faults of one live file."""
+def _opened(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array] | Finding:
+    """The keys and partition paths of a live file, or what is wrong with it."""
     size = snapshot.store.size(file.path)
     if size != file.size_bytes:
-        yield Finding("file-size", file.path, f"expected {file.size_bytes} bytes, found {size}")
-        return
+        return Finding("file-size", file.path, f"expected {file.size_bytes} bytes, found {size}")
     try:
-        keys, paths = _identity(snapshot, file)
+        return _identity(snapshot, file)
     except CorruptError as error:
-        yield Finding("file-damaged", file.path, str(error))
-        return
+        return Finding("file-damaged", file.path, str(error))
+
+
+def _check(
+    snapshot: Snapshot, file: DataFile, keys: pa.Array, paths: pa.Array
+) -> Iterator[Finding]:
+    """What the index says wrongly of one live file."""
     if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
         yield Finding("partition-path", file.path, "a row names another partition path")
     yield from _check_stats(snapshot, file, keys)
