@@ -33,11 +33,7 @@ _TASK_FIELD = [pa.field(TASK_COLUMN, pa.int32())]
 
 
 def without_stale_moves(engine: Engine[Any], located: Any, snapshot: Snapshot) -> Any:
-    """Rows without those that would move a key and are older than what is stored.
-
-    A row that stays in its group is compared when the group is merged; one that goes to another
-    group must be compared before, for there it would look new.
-    """
+    """Rows without those that would move a key and are older than what is stored."""
     schema = engine.schema(located)
     ordering = snapshot.options.ordering
     assert ordering is not None

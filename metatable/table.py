@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -305,18 +305,12 @@ def _engine(data: Any, counting: bool = False) -> Engine[Any]:
 
     `counting`: on Spark too, lazy steps tell their counters.
     """
-    kind: Literal["spark", "arrow"] = "arrow"
-    if type(data).__module__.startswith("pyspark."):
-        kind = "spark"
-    if kind == "arrow":
+    if not type(data).__module__.startswith("pyspark."):
         return LocalEngine()
     from metatable.spark.counting import CountingEngine  # noqa: PLC0415  (first use of Spark)
     from metatable.spark.engine import SparkEngine  # noqa: PLC0415
 
-    if counting:
-        return CountingEngine(data)
-
-    return SparkEngine(data)
+    return CountingEngine(data) if counting else SparkEngine(data)
 
 
 _LEVELS = {
