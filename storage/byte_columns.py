@@ -15,12 +15,23 @@ import pyarrow as pa
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["Offsets", "byte_chunks", "byte_layout", "from_layout", "offsets_of", "spread"]
+__all__ = [
+    "Offsets",
+    "byte_chunks",
+    "byte_layout",
+    "first_words",
+    "from_layout",
+    "offsets_of",
+    "spread",
+]
 
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 NO_BYTES = np.zeros(0, np.uint8)
+
+_WORD = 8
+_MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
 
 
 def byte_layout(column: pa.Array) -> tuple[Offsets, Bytes]:
@@ -52,6 +63,21 @@ def byte_layout(column: pa.Array) -> tuple[Offsets, Bytes]:
 def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     """The plain arrays that `column` is made of."""
     yield from column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
+
+
+def first_words(
+    data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of each piece as a big-endian number, zeros behind a shorter one.
+
+    `data` has eight bytes or more behind the start of every piece. Ascending pieces make
+    ascending words; equal words prove nothing. Pieces of size 0 or less count as empty.
+    """
+    words = np.ndarray((len(data) - _WORD + 1,), ">u8", data, strides=(1,))
+    found = words[np.minimum(starts, len(words) - 1)].astype(np.uint64)
+    if int(sizes.min()) < _WORD:
+        found &= _MASKS[np.clip(sizes, 0, _WORD)]
+    return found
 
 
 def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:

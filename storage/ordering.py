@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import byte_layout, first_words
+
 __all__ = ["PrefixIndex", "as_binary", "same_as_previous", "sort_order"]
 
 
@@ -91,15 +93,9 @@ class PrefixIndex:
 
 def _eight_bytes(texts: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
     """Bytes [skip, skip + 8) of each text as a big-endian integer, zeros where it ends; null: 0."""
-    raw = pc.fill_null(texts.cast(pa.binary()), b"")
-    cut = pc.binary_slice(raw, skip, skip + 8)
-    widths = pc.binary_length(cut).to_numpy(zero_copy_only=False)
-    offsets = np.frombuffer(cut.buffers()[1], dtype=np.int32)[cut.offset :][: len(cut) + 1]
-    data = np.frombuffer(cut.buffers()[2] or b"", dtype=np.uint8)
-    numbers = np.zeros(len(cut), dtype=np.uint64)
-    for byte in range(8):
-        present = widths > byte
-        column = np.zeros(len(cut), dtype=np.uint64)
-        column[present] = data[offsets[:-1][present] + byte]
-        numbers |= column << np.uint64(56 - 8 * byte)
-    return numbers
+    if not len(texts):
+        return np.zeros(0, dtype=np.uint64)
+    offsets, data = byte_layout(pc.fill_null(texts.cast(pa.binary()), b""))
+    padded = np.concatenate([data, np.zeros(8, dtype=np.uint8)])
+    places = offsets.astype(np.int64)
+    return first_words(padded, places[:-1] + skip, np.diff(places) - skip)

@@ -24,7 +24,6 @@ __all__ = [
     "bound",
     "bytes_of",
     "common_prefix_size",
-    "first_words",
     "fixed_binary",
     "is_ascending",
     "offsets_of",
@@ -38,8 +37,6 @@ _BYTES = (
     *(pa.binary(), pa.large_binary(), pa.binary_view()),
     *(pa.string(), pa.large_string(), pa.string_view()),
 )
-_WORD = 8
-_MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
 """What to keep of a word of which only so many bytes belong to the piece."""
 
 
@@ -92,19 +89,6 @@ def common_prefix_size(first: bytes, last: bytes) -> int:
         if first[at] != last[at]:
             return at
     return size
-
-
-def first_words(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
-    """The first eight bytes of each piece as a big-endian number, zeros behind a shorter one.
-
-    `data` has eight bytes or more behind the start of every piece. Ascending pieces make
-    ascending words; equal words prove nothing. Pieces of size 0 or less count as empty.
-    """
-    words = np.ndarray((len(data) - _WORD + 1,), ">u8", data, strides=(1,))
-    found = words[np.minimum(starts, len(words) - 1)].astype(np.uint64)
-    if int(sizes.min()) < _WORD:
-        found &= _MASKS[np.clip(sizes, 0, _WORD)]
-    return found
 
 
 def bound(column: pa.Array, needles: pa.Array, right: bool = False) -> Int64s:

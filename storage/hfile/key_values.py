@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import first_words
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import (
     Int64s,
@@ -36,7 +37,6 @@ from metatable.storage.hfile.columns import (
     UInt64s,
     bytes_of,
     common_prefix_size,
-    first_words,
     fixed_binary,
     offsets_of,
 )

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import first_words
 from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block import BlockType, decode_block
@@ -31,7 +32,6 @@ from metatable.storage.hfile.columns import (
     bound,
     bytes_of,
     common_prefix_size,
-    first_words,
     is_ascending,
     offsets_of,
 )

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metatable.storage.byte_columns import first_words
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import key_values, wire
 from metatable.storage.hfile.block import BlockType, decode_block, encode_block
 from metatable.storage.hfile.block_index import BlockIndex, decode_inner, decode_root, encode_root
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
-from metatable.storage.hfile.columns import bound, first_words, is_ascending
+from metatable.storage.hfile.columns import bound, is_ascending
 from metatable.storage.hfile.key_values import KeyValues, encode_records, parse, row_of
 from metatable.storage.hfile.trailer import Trailer
 from tests.storage.hfile.making import binary
