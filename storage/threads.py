@@ -1,0 +1,87 @@
+"""Work on a few threads, results in order: for what lets go of the interpreter's lock.
+
+Decompression, checksums, Arrow's and numpy's passes over megabytes do. `in_order` keeps only
+a few results ahead of who takes them, so that memory is bounded by that look-ahead.
+
+One pool a process, made when it is first needed and made anew in a forked child. A function
+that runs on the pool may call `in_order` itself: it then runs where it is, which cannot
+deadlock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["WORKERS", "in_order"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MOST_WORKERS = 8
+"""More threads than this wait for memory and for the lock, not for a processor."""
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+WORKERS = min(_processors(), _MOST_WORKERS)
+
+_here = threading.local()
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def in_order(
+    function: Callable[[T], R], items: Iterable[T], workers: int | None = None
+) -> Iterator[R]:
+    """`function` of each item, in the order of the items, at most `workers` ahead.
+
+    The first exception ends the iteration; what has not begun by then is not done. `items` is
+    read on the caller's thread. One worker means: on the caller's thread.
+    """
+    most = WORKERS if workers is None else workers
+    source = iter(items)
+    if most <= 1 or getattr(_here, "is_worker", False):
+        yield from map(function, source)
+        return
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in source:
+            waiting.append(_executor().submit(function, item))
+            if len(waiting) > most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603  (one pool a process is the point)
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(WORKERS, "metatable", initializer=_mark)
+        return _pool
+
+
+def _mark() -> None:
+    _here.is_worker = True
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads, and perhaps its locked lock."""
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
