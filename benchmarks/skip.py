@@ -11,7 +11,7 @@ from typing import Any
 import metatable
 from benchmarks.harness import Case, Measure, Peer, Setup, absent, package, run_module, timed
 from benchmarks.synthetic import DAYS, FILE_SPAN, make_delta, make_iceberg, make_ours
-from metatable.storage.cache import shared
+from metatable.storage import cache
 
 QUESTION = (
     "A query names a range of one column, and one file in a hundred holds such rows: how long "
@@ -34,7 +34,7 @@ class _Planner:
             assert len(found) == expected, (self.name, len(found), expected)
 
         if cold:
-            return timed(lambda: self.plan(self.open()), prepare=shared.clear, check=check)
+            return timed(lambda: self.plan(self.open()), prepare=cache.clear, check=check)
         held = self.open()
         return timed(lambda: self.plan(held), check=check)
 

@@ -22,7 +22,7 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
-from metatable.storage.cache import shared
+from metatable.storage import cache
 
 QUESTION = (
     "Rows of a batch may be in the table already: how long until we know, for each of them, which "
@@ -74,7 +74,7 @@ def _local_case(table: metatable.Table, kind: str, index: str, batch: pa.Table, 
     def keep(answer: pa.Table) -> None:
         found.append(len(answer) - answer["_location"].null_count)
 
-    prepare = shared.clear if cold else None
+    prepare = cache.clear if cold else None
     return Case(
         _name(batch.num_rows, kind, index, "cold" if cold else "warm"),
         _setting(table, kind, batch, "cold: caches of the process are empty" if cold else "warm"),

@@ -22,7 +22,7 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
-from metatable.storage.cache import shared
+from metatable.storage import cache
 
 QUESTION = (
     "Rows are inserted or replaced by key: how long from the batch to a commit that everybody can "
@@ -72,7 +72,7 @@ def _on_copies(
     place: list[Path] = []
 
     def prepare() -> None:
-        shared.clear()
+        cache.clear()
         for old in place:
             cupboard.drop(old)
         place[:] = [cupboard.copy(source)]

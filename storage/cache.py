@@ -1,8 +1,11 @@
-"""One least-recently-used cache a process, for immutable things only, within a byte budget.
+"""Two least-recently-used caches a process, for immutable things only, each within its bytes.
 
-Files of ours never change once they are written, so what was parsed from them may be kept
-for as long as there is room: readers, block indexes, decoded blocks, snapshots. A key must
-therefore name everything that the value depends on (address, path, version, column).
+Files of ours never change once they are written, so what was made from them may be kept for
+as long as there is room. A key must therefore name everything that the value depends on
+(address, path, version, column).
+
+    shared   what was parsed: opened files, indexes, filters, snapshots
+    blocks   payloads of data blocks, decompressed; they never drive the parsed things out
 
 Two threads that miss the same key at the same time may both make it; the first one in
 wins, and both get that one. Making is done outside the lock.
@@ -15,17 +18,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["Cache", "cached", "shared"]
+__all__ = ["Cache", "blocks", "cached", "clear", "shared"]
 
 T = TypeVar("T")
 
-DEFAULT_BUDGET_BYTES = 256 << 20
+PARSED_BYTES = 256 << 20
+BLOCK_BYTES = 256 << 20
 
 
 class Cache:
     """A byte-budgeted LRU map. `budget_bytes` bounds the sum of the sizes that callers state."""
 
-    def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
+    def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
@@ -54,7 +58,7 @@ class Cache:
         return value
 
     def clear(self) -> None:
-        """Forget everything (tests that count reads start cold)."""
+        """Forget everything."""
         with self._lock:
             self._held.clear()
             self._bytes = 0
@@ -64,18 +68,30 @@ class Cache:
         """Sum of the stated sizes of what is kept."""
         return self._bytes
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def _evict(self) -> None:
         while self._bytes > self.budget_bytes:
             _, (_, size_bytes) = self._held.popitem(last=False)
             self._bytes -= size_bytes
 
 
-shared = Cache()
-"""The process's cache; executors have one each."""
+shared = Cache(PARSED_BYTES)
+"""What was parsed. Executors have one each."""
+
+blocks = Cache(BLOCK_BYTES)
+"""Payloads of data blocks."""
+
+
+def clear() -> None:
+    """Forget everything: tests that count reads, and benchmarks, start cold."""
+    shared.clear()
+    blocks.clear()
 
 
 def cached(key: Hashable, make: Callable[[], T], size_bytes: Callable[[T], int]) -> T:
-    """The value kept under `key` in the process's cache, made and kept if it is not there."""
+    """The value kept under `key` in `shared`, made and kept if it is not there."""
     kept = shared.get(key)
     if kept is not None:
         return kept  # type: ignore[no-any-return]

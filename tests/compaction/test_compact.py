@@ -122,7 +122,7 @@ def test_compaction_deletes_nothing_so_older_versions_answer_as_before(table: Ta
     table.compact(major=True)
     left = {one.path for one in Store(table.uri).list(".hoodie/metatable", recursive=True)}
     assert files <= left
-    cache.shared.clear()
+    cache.clear()
     asked = before[0].select(["id", "city"])
     assert table.tag_locations(asked, version=version).equals(before[0])
 
@@ -219,7 +219,7 @@ def test_compaction_of_a_bucket_reads_only_the_files_that_cover_it(table_uri: st
     old = refs(table, "record_index")
     covering = {ref.path for ref in old if ref.lo <= 5 < ref.hi}
     assert 1 < len(covering) < len(old), "the files must differ in what they cover"
-    cache.shared.clear()
+    cache.clear()
     store, backend = watched(table_uri)
     service = Compact(major=True, partitions=["record_index"], buckets=[5])
     execute(store, LocalEngine(), service)

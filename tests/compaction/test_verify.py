@@ -91,11 +91,11 @@ class Damaged:
         self.enter(partition, entries.set_column(place, entries.schema.field("value"), gone))
 
     def codes(self) -> set[str]:
-        cache.shared.clear()
+        cache.clear()
         return {finding.split(":")[0] for finding in self.table.verify().findings}
 
     def only_finding(self) -> str:
-        cache.shared.clear()
+        cache.clear()
         [finding] = self.table.verify().findings
         return finding
 
@@ -118,7 +118,7 @@ def damaged(request: pytest.FixtureRequest, table_uri: str) -> Damaged:
 def test_a_missing_data_file_is_found(damaged: Damaged) -> None:
     gone = damaged.files()[1]
     damaged.store.delete([gone.path])
-    cache.shared.clear()
+    cache.clear()
     findings = damaged.table.verify().findings
     assert f"file-size: {gone.path}: expected {gone.size_bytes} bytes, found None" in findings
 
@@ -184,7 +184,7 @@ def test_a_missing_filter_is_found(bloom: Damaged) -> None:
     file = bloom.files()[2]
     partition = BloomFilterPartition(bloom.options)
     bloom.bury(partition, partition.entries(bloom.written(file)))
-    cache.shared.clear()
+    cache.clear()
     findings = bloom.table.verify().findings
     assert any(one.startswith(f"bloom-filter: {file.path}: ") for one in findings)
     assert any(one.startswith("entry-count: bloom_filter: ") for one in findings)
@@ -211,7 +211,7 @@ def test_a_key_that_the_record_index_does_not_know_is_found(record: Damaged) -> 
     keys = record.rows(file)[KEY].combine_chunks()
     partition = RecordIndexPartition(record.options)
     record.enter(partition, partition.entries(record.written(file, departed=keys[:2])))
-    cache.shared.clear()
+    cache.clear()
     findings = record.table.verify().findings
     first = keys[0].as_py()
     assert f"record-index: {file.path}: 2 keys elsewhere, such as {first!r}: nowhere" in findings
@@ -247,7 +247,7 @@ def test_a_key_that_lives_twice_in_its_scope_is_found(
     shutil.copy(Path(damaged.store.uri, file.path), Path(damaged.store.uri, copy.path))
     partition = FilesPartition(damaged.options)
     damaged.enter(partition, partition.entries(damaged.written(copy)))
-    cache.shared.clear()
+    cache.clear()
     findings = damaged.table.verify().findings
     assert "duplicate-keys: table: 5 keys live in more than one place" in findings
 
@@ -267,7 +267,7 @@ def test_a_damaged_hfile_is_told_as_corruption(record: Damaged) -> None:
     body = bytearray(Path(record.store.uri, path).read_bytes())
     body[60] ^= 0x01
     Path(record.store.uri, path).write_bytes(body)
-    cache.shared.clear()
+    cache.clear()
     with pytest.raises(CorruptError, match="record_index"):
         record.table.verify()
 

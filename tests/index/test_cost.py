@@ -13,7 +13,7 @@ from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
-from metatable.storage.cache import shared
+from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from metatable.write import UPSERT, write
@@ -71,7 +71,7 @@ def test_a_thousand_absent_keys_open_no_data_file(table_uri: str) -> None:
 def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) -> None:
     table = make(table_uri, "record", "global", hfile_block_bytes=1024)
     table.insert(rows(0, 600))
-    shared.clear()
+    cache.clear()
     cost = _tag_cost(table, rows(0, 600))
     [ref] = Snapshot(Store(table.uri), load_newest(Store(table.uri))).refs("record_index")  # type: ignore[arg-type]
     blocks = -(-600 * (16 + 4 + 21) // 1024)
