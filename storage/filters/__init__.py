@@ -1,8 +1,9 @@
 """Is this key in that file? Families of filters over 64-bit hashes."""
 
-from metatable.storage.filters import fingerprints
+from metatable.storage.filters import fingerprints, split_block
 from metatable.storage.filters.protocol import Filter, build, decode, kinds, register
 
 __all__ = ["Filter", "build", "decode", "kinds", "register"]
 
 register(fingerprints.KIND, fingerprints.Fingerprints.build, fingerprints.Fingerprints.decode)
+register(split_block.KIND, split_block.SplitBlock.build, split_block.SplitBlock.decode)

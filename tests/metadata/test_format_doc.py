@@ -19,7 +19,7 @@ from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.record_index import LOCATIONS, RecordIndexPartition
-from metatable.storage.filters import fingerprints
+from metatable.storage.filters import fingerprints, split_block
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from tests.index.rows import make, rows
@@ -204,3 +204,16 @@ def test_fingerprints_have_the_documented_header() -> None:
         r"^ +(\S+) +\S+ +(version|width|count|planes|checksum) ", fingerprints.__doc__ or "", re.M
     )
     assert told == [(row[0], row[2]) for row in table]
+
+
+def test_split_blocks_have_the_documented_header() -> None:
+    table = documented("field of `split_block`")
+    assert [row[1] for row in table] == ["0", "4", "8", "end"]
+    assert split_block._HEADER.size == int(table[2][1])
+    assert table[2][2].split()[0] == str(split_block._BLOCK_BYTES)
+    assert int(table[3][2]) == split_block._CHECKSUM.size
+    assert table[0][3] == str(split_block.VERSION)
+    told = re.findall(
+        r"^ +(\S+) +\S+ +(version|count|blocks|checksum) ", split_block.__doc__ or "", re.M
+    )
+    assert told == [(row[1], row[0]) for row in table]
