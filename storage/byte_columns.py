@@ -6,6 +6,7 @@ buffers where Arrow's layout allows it, slices included.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,9 +74,15 @@ def first_words(
     `data` has eight bytes or more behind the start of every piece. Ascending pieces make
     ascending words; equal words prove nothing. Pieces of size 0 or less count as empty.
     """
-    words = np.ndarray((len(data) - _WORD + 1,), ">u8", data, strides=(1,))
-    found = words[np.minimum(starts, len(words) - 1)].astype(np.uint64)
-    if int(sizes.min()) < _WORD:
+    words = np.ndarray((len(data) - _WORD + 1,), np.uint64, data, strides=(1,))
+    if len(starts) and int(starts.max()) >= len(words):
+        starts = np.minimum(starts, len(words) - 1)
+    found = words[starts]
+    if sys.byteorder == "little":
+        found.byteswap(inplace=True)
+    if sizes.strides == (0,):  # one number for all
+        sizes = sizes[:1]
+    if int(sizes.min(initial=_WORD)) < _WORD:
         found &= _MASKS[np.clip(sizes, 0, _WORD)]
     return found
 

@@ -8,12 +8,16 @@ ever sees half of one.
 
 from __future__ import annotations
 
+import mmap
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from metatable.storage.listing import Listed
 
@@ -48,6 +52,14 @@ class LocalFiles:
             return (self._root / path).read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
+
+    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+        try:
+            with open(self._root / path, "rb") as file:
+                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):  # no such file, an empty one, no mapping here
+            return None
+        return np.frombuffer(mapping, np.uint8) if len(mapping) == size_bytes else None
 
     def put(self, path: str, body: bytes) -> None:
         with self.sink(path) as file:

@@ -26,6 +26,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Protocol
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import numpy.typing as npt
+
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
@@ -46,6 +49,7 @@ class Backend(Protocol):
     def size(self, path: str) -> int | None: ...
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
     def read_whole(self, path: str) -> bytes | None: ...
+    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None: ...
     def put(self, path: str, body: bytes) -> None: ...
     def create(self, path: str, body: bytes) -> bool: ...
     def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
@@ -121,6 +125,19 @@ class Store:
                     found=f"{len(part)} bytes",
                 )
         return _cut(ranges, spans, parts)
+
+    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+        """A whole local file of this size as memory that is read when it is touched, else None.
+
+        What is used of it is counted by `count_mapped`. The file must not be cut short while
+        the array is there.
+        """
+        return self.backend.map(_inside(path), size_bytes)
+
+    def count_mapped(self, size_bytes: int) -> None:
+        """Count a use of mapped memory as the read that it stands for."""
+        self._count("reads")
+        self.counters.add("store.bytes_read", size_bytes)
 
     def put(self, path: str, body: bytes) -> None:
         """Write or replace a file, atomically."""

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from metatable.storage.listing import Listed
 from metatable.storage.store import Backend, Store
 
-READS = frozenset({"size", "read", "read_whole", "list"})
+READS = frozenset({"size", "read", "read_whole", "map", "list"})
 
 
 class Refused(OSError):  # noqa: N818  (it is what the store does, not a fault of it)
@@ -55,6 +58,10 @@ class Watched:
     def read_whole(self, path: str) -> bytes | None:
         self._count("read_whole", path)
         return self._inner.read_whole(path)
+
+    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+        self._count("map", path)
+        return self._inner.map(path, size_bytes)
 
     def put(self, path: str, body: bytes) -> None:
         self._count("put", path)

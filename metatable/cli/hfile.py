@@ -1,8 +1,10 @@
-"""`metatable hfile meta|scan|get|verify FILE`: look into an HFile of any writer.
+"""`metatable hfile meta|keys|scan|get|verify FILE`: look into an HFile of any writer.
 
 FILE is a path or any address that the store takes (`s3://bucket/folder/name.hfile`). With
 `--json`: `meta` prints one object; `scan` and `get` one object a line, `{"key": base64,
-"value": base64}`, null for the value of an absent key; `verify` one list of findings.
+"value": base64}`, null for the value of an absent key; `keys` the same without values;
+`verify` one list of findings. `keys` and `scan` print while they read, a few megabytes of the
+file at a time; `--prefix` begins where such keys begin and ends behind the last of them.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import base64
 import binascii
 import json
 import os
+import sys
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from metatable.storage.errors import UsageError
+from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.hfile import inspect
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
@@ -29,6 +33,7 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     kinds = parser.add_subparsers(metavar="WHAT", required=True)
     for name, run, told in (
         ("meta", _meta, "trailer, file info, counts, codec, comparator, first and last key"),
+        ("keys", _keys, "all keys, in file order"),
         ("scan", _scan, "all entries, in file order"),
         ("get", _get, "the values of some keys"),
         ("verify", _verify, "read everything and report what is wrong (exit code 1)"),
@@ -38,6 +43,10 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         if name == "get":
             kind.add_argument("keys", metavar="KEY", nargs="+")
             kind.add_argument("--key-base64", action="store_true", help="keys are base64")
+        if name in ("keys", "scan"):
+            kind.add_argument("--prefix", metavar="KEY", help="only keys that begin so")
+            kind.add_argument("--key-base64", action="store_true", help="the prefix is base64")
+            kind.add_argument("--limit", metavar="N", type=int, help="no more than so many")
         kind.add_argument("--json", action="store_true", help="print JSON and nothing else")
         kind.set_defaults(run=run)
 
@@ -58,14 +67,40 @@ def _meta(args: argparse.Namespace) -> int:
     return 0
 
 
+def _keys(args: argparse.Namespace) -> int:
+    for batch in _batches(args):
+        _print_lines(map(_json_key if args.json else _shown, batch["key"].to_pylist()))
+    return 0
+
+
 def _scan(args: argparse.Namespace) -> int:
-    for batch in _reader(args.file).scan():
+    for batch in _batches(args):
         _print_entries(batch["key"].to_pylist(), batch["value"].to_pylist(), args.json)
     return 0
 
 
+def _batches(args: argparse.Namespace) -> Iterator[pa.RecordBatch]:
+    """The entries that are asked for, as they are read."""
+    if args.limit is not None and args.limit < 0:
+        raise UsageError("limit is negative", found=args.limit, expected="0 or more")
+    prefix = None if args.prefix is None else _key(args.prefix, args.key_base64)
+    left = sys.maxsize if args.limit is None else args.limit
+    for batch in _reader(args.file).scan(prefix, views=True):
+        wanted = batch if prefix is None else _begun(batch, prefix)
+        yield wanted[:left]
+        left -= len(wanted)
+        if left <= 0 or len(wanted) < len(batch):
+            return
+
+
+def _begun(batch: pa.RecordBatch, prefix: bytes) -> pa.RecordBatch:
+    """Of a batch whose keys are `prefix` or above it, those that begin with it."""
+    begins = [key.startswith(prefix) for key in batch["key"].to_pylist()]
+    return batch[: begins.index(False) if False in begins else len(begins)]
+
+
 def _get(args: argparse.Namespace) -> int:
-    keys = [_unbase64(key) if args.key_base64 else os.fsencode(key) for key in args.keys]
+    keys = [_key(key, args.key_base64) for key in args.keys]
     values = _reader(args.file).find(pa.array(keys, pa.binary()))
     _print_entries(keys, values.to_pylist(), args.json)
     return 0
@@ -90,13 +125,25 @@ def _place(file: str) -> tuple[Store, str]:
     folder, _, name = file.rpartition("/")
     if not name:
         raise UsageError("not a file", found=file, expected="a path that ends with a name")
-    return Store(folder or ("/" if file.startswith("/") else ".")), name
+    try:
+        return Store(folder or ("/" if file.startswith("/") else ".")), name
+    except MetatableError:
+        raise
+    except Exception as error:  # whatever the library behind object stores says of an address
+        told = str(error).splitlines()[0]
+        raise UsageError("not an address", found=file, expected=told) from error
 
 
 def _print_entries(keys: list[bytes], values: list[bytes | None], as_json: bool) -> None:
-    text = "\n".join(map(_json_line if as_json else _text_line, keys, values))
-    if text:
-        print(text)
+    _print_lines(map(_json_line if as_json else _text_line, keys, values))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _json_key(key: bytes) -> str:
+    return json.dumps({"key": base64.b64encode(key).decode()})
 
 
 def _json_line(key: bytes, value: bytes | None) -> str:
@@ -120,6 +167,11 @@ def _shown(raw: bytes) -> str:
 def _short(told: object, most: int = 200) -> str:
     text = str(told)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def _key(word: str, is_base64: bool) -> bytes:
+    """A key as it was typed; bytes that are no text arrive as they are."""
+    return _unbase64(word) if is_base64 else os.fsencode(word)
 
 
 def _unbase64(text: str) -> bytes:

@@ -11,9 +11,11 @@ where `f(args)` does the work and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from metatable.cli import hfile, table
 from metatable.storage.errors import ConflictError, MetatableError, StaleError, UsageError
@@ -29,6 +31,8 @@ _VERBS = (table, hfile)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     args = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # keys may be of letters that it does not have
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = int(args.run(args))
         sys.stdout.flush()
@@ -41,8 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells of a wrong call in one line, as of any other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="metatable", description=__doc__.splitlines()[0])
+    parser = _Parser(prog="metatable", description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for module in _VERBS:
         module.register(verbs)

@@ -16,26 +16,39 @@ refused. Rules and history: FORMAT.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import google_crc32c
+import numpy as np
+from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.checksum import (
     CHECKSUM_BYTES,
     Checksum,
-    checksums,
     chunk_count,
     verify_chunks,
 )
 from metatable.storage.hfile.codec import Codec, compress, decompress
+from metatable.storage.hfile.columns import UInt8s
 
-__all__ = ["HEADER_SIZE", "BlockHeader", "BlockType", "decode_block", "encode_block"]
+__all__ = [
+    "CHUNK_BYTES",
+    "HEADER_SIZE",
+    "BlockHeader",
+    "BlockType",
+    "decode_block",
+    "encode_block",
+    "seal",
+]
 
 _LAYOUT = struct.Struct(">8siiqBii")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 HEADER_SIZE = _LAYOUT.size
 
-_CHUNK_BYTES = (16 << 10, 1 << 20, 1 << 30)
+CHUNK_BYTES = (1 << 20, 1 << 30)
+"""Bytes of one checksum: what to try, in this order."""
 
 
 class BlockType(Enum):
@@ -115,14 +128,43 @@ def encode_block(
 ) -> bytes:
     """A whole block. `last_entry_size`: bytes of a data block's last entry."""
     stored = compress(codec, payload)
-    covered_size = HEADER_SIZE + len(stored)
-    chunk_bytes = _chunk_bytes(covered_size, last_entry_size)
-    area = CHECKSUM_BYTES * chunk_count(covered_size, chunk_bytes)
-    header = BlockHeader(
-        kind, len(stored) + area, len(payload), previous_offset, checksum, chunk_bytes, covered_size
+    header, area = seal(
+        kind,
+        stored,
+        len(payload),
+        previous_offset=previous_offset,
+        checksum=checksum,
+        last_entry_size=last_entry_size,
     )
-    covered = header.encode() + stored
-    return covered + checksums(checksum, covered, chunk_bytes)
+    return b"".join((header, stored, area))
+
+
+def seal(
+    kind: BlockType,
+    stored: bytes | memoryview,
+    payload_size: int,
+    *,
+    previous_offset: int = -1,
+    checksum: Checksum = Checksum.CRC32C,
+    chunk_bytes: Sequence[int] = CHUNK_BYTES,
+    last_entry_size: int | None = None,
+) -> tuple[bytes, bytes]:
+    """(header, checksums): what stands before and behind a payload `stored` as it is.
+
+    `chunk_bytes`: the first of them that every reader survives, or else the last.
+    """
+    view = np.frombuffer(stored, np.uint8)
+    covered_size = HEADER_SIZE + len(view)
+    chosen = _chunk_bytes(covered_size, last_entry_size, chunk_bytes)
+    area_size = CHECKSUM_BYTES * chunk_count(covered_size, chosen)
+    on_disk_size = len(view) + area_size
+    header = _LAYOUT.pack(
+        *(kind.value, on_disk_size, payload_size),
+        *(previous_offset, checksum, chosen, covered_size),
+    )
+    if checksum is Checksum.NULL:
+        return header, bytes(area_size)
+    return header, b"".join(_chunk_sums(checksum, header, view, chosen))
 
 
 def decode_block(
@@ -134,7 +176,7 @@ def decode_block(
 ) -> tuple[BlockHeader, bytes]:
     """(header, payload) of the block that `raw` is, checksums verified. Raises CorruptError."""
     view = memoryview(raw)
-    header = BlockHeader.decode(view, path, offset)
+    header = BlockHeader.decode(view[:HEADER_SIZE], path, offset)
     if header.kind not in expected:
         wanted = [one.name for one in expected]
         raise _corrupt("block is of another kind", path, offset, wanted, header.kind.name)
@@ -142,25 +184,55 @@ def decode_block(
         raise _corrupt(
             "block has another size than its index says", path, offset, len(view), header.size
         )
-    covered, area = view[: header.covered_size], view[header.covered_size :]
-    verify_chunks(header.checksum, covered, area, header.chunk_bytes, path=path, offset=offset)
-    stored = bytes(covered[HEADER_SIZE:])
+    block = np.frombuffer(view, np.uint8)
+    covered = header.covered_size
+    verify_chunks(header.checksum, block, covered, header.chunk_bytes, path=path, offset=offset)
+    stored = view[HEADER_SIZE:covered]
     return header, decompress(codec, stored, header.payload_size, path=path, offset=offset)
 
 
-def _chunk_bytes(covered_size: int, last_entry_size: int | None) -> int:
+def _chunk_bytes(
+    covered_size: int, last_entry_size: int | None, candidates: Sequence[int] = CHUNK_BYTES
+) -> int:
     """A chunk size that every reader survives.
 
     hudi-io drops entries that begin in a data block's last 4 * chunks bytes, and hudi-rs
     counts the chunks over the checksums too: neither may matter (FORMAT.md, "Two hazards").
     """
-    for chunk_bytes in _CHUNK_BYTES:
+    for chunk_bytes in candidates:
         count = chunk_count(covered_size, chunk_bytes)
         area = CHECKSUM_BYTES * count
         tail_is_safe = last_entry_size is None or area < last_entry_size
         if tail_is_safe and chunk_count(covered_size + area, chunk_bytes) == count:
             return chunk_bytes
-    return _CHUNK_BYTES[-1]
+    return candidates[-1]
+
+
+def _chunk_sums(
+    checksum: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int
+) -> Iterator[bytes]:
+    """The checksum of each chunk of header and payload, which are never put together."""
+    extend = _EXTEND[checksum]
+    first = chunk_bytes - HEADER_SIZE
+    value = extend(extend(0, header), stored[:first])
+    yield value.to_bytes(CHECKSUM_BYTES, "big")
+    for start in range(first, len(stored), chunk_bytes):
+        value = extend(0, stored[start : start + chunk_bytes])
+        yield value.to_bytes(CHECKSUM_BYTES, "big")
+
+
+def _extend_crc32(value: int, more: bytes | UInt8s) -> int:
+    return int(isal_zlib.crc32(more, value))
+
+
+def _extend_crc32c(value: int, more: bytes | UInt8s) -> int:
+    return int(google_crc32c.extend(value, more))
+
+
+_EXTEND: dict[Checksum, Callable[[int, bytes | UInt8s], int]] = {
+    Checksum.CRC32: _extend_crc32,
+    Checksum.CRC32C: _extend_crc32c,
+}
 
 
 def _corrupt(what: str, path: str, offset: int, expected: object, found: object) -> CorruptError:

@@ -11,37 +11,38 @@ block's real first key (HBase), but is above the last key of the block before. A
 key is a bare name. Hudi 1.1 wrote lengths of 128 and more as protobuf varints: both forms are read.
 
 With more than one level the root's entries lead to leaf or inner blocks, which have one form.
+
+An index is held as columns over the bytes it came from; nothing is made an entry at a time,
+but for finding the entries of a root whose keys differ in length.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import wire
-from metatable.storage.hfile.columns import Int64s
-from metatable.storage.hfile.key_values import KEY_SUFFIX, full_key, row_of
+from metatable.storage.hfile.columns import Int64s, UInt8s, bound, is_ascending
+from metatable.storage.hfile.key_values import KEY_SUFFIX
 
 __all__ = [
     "BlockIndex",
     "Entry",
     "check_places",
     "decode_inner",
+    "decode_names",
     "decode_root",
-    "descend",
-    "encode_root",
-    "entry_of",
 ]
 
 _PLACE = struct.Struct(">qi")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 _LEAST_ENTRY = _PLACE.size + 1
+_LEAST_BLOCK = 33
 MID_KEY_SIZE = 16
 """What HBase writes behind the root's entries if there are more levels: where the middle is."""
 
@@ -51,144 +52,231 @@ Entry = tuple[int, int, bytes]
 
 @dataclass(frozen=True)
 class BlockIndex:
-    """The data blocks of a file, ascending: offset, size, and the row that opens each.
+    """Blocks of a file, ascending: offset, size, and the row that opens each.
 
-    `rows` are at most the first row of their block, and above the last row of the one before.
+    A row is at most the first row of its block, and above the last row of the block before.
+    `raw` holds the rows, at the given places. All arrays are int64 of shape (n,).
     """
 
     offsets: Int64s
     sizes: Int64s
-    rows: tuple[bytes, ...]
+    raw: UInt8s
+    row_starts: Int64s
+    row_sizes: Int64s
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.offsets)
+
+    def row(self, place: int) -> bytes:
+        """The row that opens block `place`; from the end if that is negative."""
+        start = int(self.row_starts[place])
+        return self.raw[start : start + int(self.row_sizes[place])].tobytes()
 
     @cached_property
     def keys(self) -> pa.Array:
-        """`rows` as a column."""
-        return pa.array(self.rows, pa.binary())
+        """All rows, as a `pa.binary()` array."""
+        cuts = np.zeros(2 * len(self) + 1, np.int32)
+        cuts[1::2] = self.row_starts
+        cuts[2::2] = self.row_starts + self.row_sizes
+        buffers = [None, pa.py_buffer(cuts), pa.py_buffer(self.raw)]
+        pieces = pa.Array.from_buffers(pa.binary(), 2 * len(self), buffers)
+        return pieces.take(pa.array(np.arange(1, 2 * len(self), 2)))
+
+    @cached_property
+    def is_ascending(self) -> bool:
+        """Whether no row is less than the one before it: else nothing can be looked up."""
+        return is_ascending(self.keys, strictly=False)
+
+    def last_at_most(self, key: bytes) -> int:
+        """The only block that can hold `key`, -1 if it is before the first."""
+        return bisect_right(range(len(self)), key, key=self.row) - 1
+
+    def first_from(self, key: bytes) -> int:
+        """The first block that begins at or after `key`."""
+        return bisect_left(range(len(self)), key, key=self.row)
+
+    def touched(self, wanted: pa.Array) -> tuple[Int64s, Int64s]:
+        """(blocks that can hold a wanted key, where the keys of each begin, and the end).
+
+        `wanted` ascends. Those before the first of these places can be in no block.
+        """
+        if not len(wanted) or not len(self):
+            return np.empty(0, np.int64), np.array([len(wanted)])
+        if len(wanted) < len(self):
+            of_key = bound(self.keys, wanted, right=True) - 1
+            blocks, starts = np.unique(of_key, return_index=True)
+            blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
+            return blocks, np.append(starts, len(wanted))
+        starts = bound(wanted, self.keys)
+        cuts = np.append(starts, len(wanted))
+        blocks = np.flatnonzero(np.diff(cuts))
+        return blocks, np.append(starts[blocks], len(wanted))
 
     @property
     def size_bytes(self) -> int:
         """About what this takes in memory."""
-        return sum(map(len, self.rows)) * 2 + 80 * len(self.rows)
+        return 3 * len(self.raw) + 40 * len(self)
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], limit: int, path: str, offset: int) -> BlockIndex:
-        """From entries of data blocks, which must not overlap nor pass `limit`."""
-        rows: list[bytes] = []
-        for number, (_, _, key) in enumerate(entries):
-            row = row_of(key)
-            if row is None:
-                raise _corrupt(path, offset, f"a key in entry {number}", key)
-            rows.append(row)
-        offsets = np.array([entry[0] for entry in entries], np.int64)
-        sizes = np.array([entry[1] for entry in entries], np.int64)
-        check_places(entries, limit, path, offset)
-        return cls(offsets, sizes, tuple(rows))
+    def joined(cls, parts: list[BlockIndex]) -> BlockIndex:
+        """One index of what several ones hold, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        shifts = np.cumsum([0, *(len(one.raw) for one in parts)])
+        starts = [one.row_starts + shift for one, shift in zip(parts, shifts, strict=False)]
+        return cls(
+            np.concatenate([one.offsets for one in parts]),
+            np.concatenate([one.sizes for one in parts]),
+            np.concatenate([one.raw for one in parts]),
+            np.concatenate(starts),
+            np.concatenate([one.row_sizes for one in parts]),
+        )
 
 
-def encode_root(entries: Sequence[Entry]) -> bytes:
-    """The payload of a root index."""
-    return b"".join(
-        part
-        for offset, size, key in entries
-        for part in (_PLACE.pack(offset, size), wire.write_hadoop(len(key)), key)
-    )
-
-
-def decode_root(
-    payload: bytes, count: int, path: str, offset: int, *, names: bool = False
-) -> list[Entry]:
-    """The `count` entries of a root index. `names`: of the meta index, whose keys are no rows."""
+def decode_root(payload: bytes, count: int, path: str, offset: int) -> BlockIndex:
+    """The `count` entries of a data root index."""
     if count < 0 or count * _LEAST_ENTRY > len(payload):
         raise _corrupt(path, offset, f"{count} entries", f"{len(payload)} bytes")
-    entries: list[Entry] = []
-    at = 0
-    for number in range(count):
-        try:
-            place, size = _PLACE.unpack_from(payload, at)
-            key, at = _root_key(payload, at + _PLACE.size, names)
-        except (wire.Malformed, struct.error) as error:
-            raise _corrupt(path, offset, f"{count} entries", f"entry {number}: {error}") from error
-        entries.append((place, size, key))
-    if len(payload) - at not in (0, MID_KEY_SIZE):
-        raise _corrupt(path, offset, f"{count} entries", f"{len(payload) - at} bytes behind them")
-    return entries
+    places = _equal_entries(payload, count) if count else None
+    if places is None:
+        places = _walk_root(payload, count, path, offset)
+    starts, key_starts, key_sizes = places
+    return _index(payload, starts, key_starts, key_sizes, path, offset)
 
 
-def decode_inner(payload: bytes, path: str, offset: int) -> list[Entry]:
-    """The entries of a leaf or inner index block."""
-    count = int.from_bytes(payload[:4], "big")
-    area = 4 + 4 * (count + 1)
-    if area > len(payload):
+def decode_names(payload: bytes, count: int, path: str, offset: int) -> list[Entry]:
+    """The `count` entries of a meta root index, whose keys are names."""
+    if count < 0 or count * _LEAST_ENTRY > len(payload):
         raise _corrupt(path, offset, f"{count} entries", f"{len(payload)} bytes")
-    positions = np.frombuffer(payload, ">i4", count + 1, 4).astype(np.int64)
-    sound = positions[0] == 0 and positions[-1] == len(payload) - area
-    if not sound or (np.diff(positions) < _PLACE.size).any():
-        raise _corrupt(path, offset, "ascending positions of entries", positions.tolist()[:5])
-    starts = (positions + area).tolist()
+    starts, key_starts, key_sizes = _walk_root(payload, count, path, offset, names=True)
     return [
-        (*_PLACE.unpack_from(payload, start), payload[start + _PLACE.size : end])
-        for start, end in pairwise(starts)
+        (*_PLACE.unpack_from(payload, start), payload[key : key + size])
+        for start, key, size in zip(
+            starts.tolist(), key_starts.tolist(), key_sizes.tolist(), strict=True
+        )
     ]
 
 
-def descend(
-    entries: list[Entry],
-    levels: int,
-    fetch: Callable[[list[Entry]], list[bytes]],
-    *,
-    limit: int,
-    path: str,
-    offset: int,
-) -> list[Entry]:
-    """The entries of data blocks, from those of the root; `fetch` gives index payloads."""
-    for _ in range(levels - 1):
-        check_places(entries, limit, path, offset)
-        payloads = fetch(entries)
-        entries = [
-            inner
-            for (place, _, _), payload in zip(entries, payloads, strict=True)
-            for inner in decode_inner(payload, path, place)
-        ]
-    return entries
+def decode_inner(payload: bytes, path: str, offset: int) -> BlockIndex:
+    """The entries of a leaf or inner index block."""
+    count = int.from_bytes(payload[:4], "big")
+    area = 4 + 4 * (count + 1)
+    if not count or area > len(payload):
+        raise _corrupt(path, offset, f"{count or 'some'} entries", f"{len(payload)} bytes")
+    positions = np.frombuffer(payload, ">i4", count + 1, 4).astype(np.int64)
+    sound = positions[0] == 0 and positions[-1] == len(payload) - area
+    if not sound or (np.diff(positions) < _PLACE.size + 2).any():
+        raise _corrupt(path, offset, "ascending positions of entries", positions.tolist()[:5])
+    starts = positions + area
+    key_starts = starts[:-1] + _PLACE.size
+    return _index(payload, starts[:-1], key_starts, starts[1:] - key_starts, path, offset)
 
 
-def check_places(entries: Sequence[Entry], limit: int, path: str, offset: int) -> None:
-    """Raise CorruptError unless the blocks lie one behind the other, below `limit`."""
-    end = 0
-    for number, (place, size, _) in enumerate(entries):
-        if place < end or size <= 0 or place + size > limit:
-            expected = f"block {number} between {end} and {limit}"
-            raise _corrupt(path, offset, expected, f"offset {place}, {size} bytes")
-        end = place + size
+def check_places(index: BlockIndex, limit: int, path: str, offset: int) -> BlockIndex:
+    """`index`, unless its blocks overlap, fall, or pass `limit`. Raises CorruptError."""
+    ends = index.offsets + index.sizes
+    before = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(index)]
+    wrong = (index.offsets < before) | (index.sizes < _LEAST_BLOCK)
+    wrong |= index.offsets > limit - index.sizes  # their sum may be beyond 64 bits
+    if wrong.any():
+        number = int(np.argmax(wrong))
+        expected = f"block {number} between {before[number]} and {limit}"
+        found = f"offset {index.offsets[number]}, {index.sizes[number]} bytes"
+        raise _corrupt(path, offset, expected, found)
+    return index
 
 
-def _root_key(payload: bytes, at: int, names: bool) -> tuple[bytes, int]:
-    """A key in whichever of the two length forms makes one; Hadoop's first."""
+_Places = tuple[Int64s, Int64s, Int64s]
+"""Of each entry: where it starts, where its key starts, how long that is."""
+
+
+def _equal_entries(payload: bytes, count: int) -> _Places | None:
+    """Entries whose keys are all of one length below 128: the usual case, without a loop."""
+    key_size = payload[_PLACE.size]
+    entry = _LEAST_ENTRY + key_size
+    if key_size > 127 or len(payload) - count * entry not in (0, MID_KEY_SIZE):
+        return None
+    table = np.frombuffer(payload, np.uint8, count * entry).reshape(count, entry)
+    if (table[:, _PLACE.size] != key_size).any():
+        return None
+    starts = np.arange(count, dtype=np.int64) * entry
+    return starts, starts + _LEAST_ENTRY, np.full(count, key_size, np.int64)
+
+
+def _walk_root(
+    payload: bytes, count: int, path: str, offset: int, *, names: bool = False
+) -> _Places:
+    places: list[tuple[int, int, int]] = []
+    at, end = 0, len(payload)
+    for number in range(count):
+        key_at = at + _PLACE.size
+        size = payload[key_at] if key_at < end else 128
+        if size < 128 and key_at + 1 + size <= end:
+            key_at += 1
+        else:
+            try:
+                key_at, size = _long_key(payload, key_at, names)
+            except wire.Malformed as error:
+                found = f"entry {number}: {error}"
+                raise _corrupt(path, offset, f"{count} entries", found) from error
+        places.append((at, key_at, size))
+        at = key_at + size
+    if end - at not in (0, MID_KEY_SIZE):
+        raise _corrupt(path, offset, f"{count} entries", f"{end - at} bytes behind them")
+    starts, key_starts, key_sizes = np.array(places, np.int64).reshape(-1, 3).T
+    return starts, key_starts, key_sizes
+
+
+def _long_key(payload: bytes, at: int, names: bool) -> tuple[int, int]:
+    """Where a key begins and its length, in the form that makes a key of it; Hadoop's first."""
     for read in (wire.read_hadoop, wire.read_varint):
         size, start = read(payload, at)
-        key = payload[start : start + size] if size >= 0 else b""
-        if len(key) == size and (names or _is_key(key)):
-            return key, start + size
+        if 0 <= size <= len(payload) - start and (
+            names or _is_key(payload[start : start + min(size, 2)], size)
+        ):
+            return start, size
     raise wire.Malformed(f"no key at byte {at}")
 
 
-def _is_key(key: bytes) -> bool:
-    row = row_of(key)
-    if row is None:
-        return False
-    rest = len(key) - 2 - len(row)
-    return rest == 0 or rest >= len(KEY_SUFFIX)
+def _is_key(head: bytes, size: int) -> bool:
+    rest = size - 2 - int.from_bytes(head, "big")
+    return len(head) == 2 and (rest == 0 or rest >= len(KEY_SUFFIX))
+
+
+def _index(
+    payload: bytes, starts: Int64s, key_starts: Int64s, key_sizes: Int64s, path: str, offset: int
+) -> BlockIndex:
+    """Columns of the entries at `starts`, whose keys must be keys."""
+    raw = np.frombuffer(payload, np.uint8)
+    if not len(starts):
+        none = np.empty(0, np.int64)
+        return BlockIndex(none, none, raw, none, none)
+    if int(key_sizes.min()) >= 2:
+        row_sizes = _numbers(raw, key_starts, ">u2")
+        rest = key_sizes - 2 - row_sizes
+        wrong = (rest != 0) & (rest < len(KEY_SUFFIX))
+    else:
+        wrong = key_sizes < 2
+    if wrong.any():
+        number = int(np.argmax(wrong))
+        start, size = int(key_starts[number]), int(key_sizes[number])
+        raise _corrupt(path, offset, f"a key in entry {number}", payload[start : start + size][:50])
+    return BlockIndex(
+        _numbers(raw, starts, ">i8"),
+        _numbers(raw, starts + 8, ">i4"),
+        raw,
+        key_starts + 2,
+        row_sizes,
+    )
+
+
+def _numbers(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
+    width = np.dtype(kind).itemsize
+    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
+    return view[starts].astype(np.int64)
 
 
 def _corrupt(path: str, offset: int, expected: str, found: object) -> CorruptError:
     return CorruptError(
         "block index is malformed", path=path, offset=offset, expected=expected, found=found
     )
-
-
-def entry_of(offset: int, size: int, row: bytes) -> Entry:
-    """The entry that a writer makes for a data block."""
-    return offset, size, full_key(row)

@@ -11,12 +11,15 @@ themselves are not covered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import google_crc32c
+import numpy as np
 from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
+from metatable.storage.hfile.columns import UInt8s
 
 __all__ = ["CHECKSUM_BYTES", "Checksum", "checksums", "chunk_count", "verify_chunks"]
 
@@ -30,11 +33,20 @@ class Checksum(IntEnum):
     CRC32 = 1
     CRC32C = 2
 
-    def of(self, chunk: bytes) -> int:
-        """The checksum of one chunk."""
-        if self is Checksum.CRC32C:
-            return int(google_crc32c.value(chunk))
-        return int(isal_zlib.crc32(chunk)) if self is Checksum.CRC32 else 0
+    def of(self, chunk: bytes | UInt8s) -> int:
+        """The checksum of one chunk (no memoryview: google_crc32c would not take it)."""
+        return _FUNCTIONS[self](chunk)
+
+
+def _none(chunk: bytes | UInt8s) -> int:
+    return 0
+
+
+_FUNCTIONS: dict[Checksum, Callable[[bytes | UInt8s], int]] = {
+    Checksum.NULL: _none,
+    Checksum.CRC32: isal_zlib.crc32,
+    Checksum.CRC32C: google_crc32c.value,
+}
 
 
 def chunk_count(size: int, chunk_bytes: int) -> int:
@@ -51,41 +63,38 @@ def checksums(kind: Checksum, covered: bytes, chunk_bytes: int) -> bytes:
 
 
 def verify_chunks(
-    kind: Checksum,
-    covered: memoryview,
-    area: memoryview,
-    chunk_bytes: int,
-    *,
-    path: str,
-    offset: int,
+    kind: Checksum, block: UInt8s, covered_size: int, chunk_bytes: int, *, path: str, offset: int
 ) -> None:
-    """Raise CorruptError, naming the chunk, unless `area` holds the checksums of `covered`."""
+    """Raise CorruptError, naming the chunk, unless a block ends with its checksums.
+
+    `block` is uint8 of shape (n,); its first `covered_size` bytes are covered.
+    """
+    area = block[covered_size:]
     if kind is Checksum.NULL:
         _verify_zeros(area, path, offset)
         return
-    for number, start in enumerate(range(0, len(covered), chunk_bytes)):
-        found = kind.of(bytes(covered[start : start + chunk_bytes]))
-        stored = area[number * CHECKSUM_BYTES : (number + 1) * CHECKSUM_BYTES]
-        expected = int.from_bytes(stored, "big")
-        if found != expected:
-            raise CorruptError(
-                "block checksum mismatch",
-                path=path,
-                offset=offset,
-                chunk=number,
-                expected=f"0x{expected:08x}",
-                found=f"0x{found:08x}",
-            )
+    covered, of = block[:covered_size], _FUNCTIONS[kind]
+    found = [of(covered[at : at + chunk_bytes]) for at in range(0, covered_size, chunk_bytes)]
+    stored = np.frombuffer(area, ">u4").tolist()
+    if found != stored:
+        number = next(at for at, value in enumerate(found) if value != stored[at])
+        raise CorruptError(
+            "block checksum mismatch",
+            path=path,
+            offset=offset,
+            chunk=number,
+            expected=f"0x{stored[number]:08x}",
+            found=f"0x{found[number]:08x}",
+        )
 
 
-def _verify_zeros(area: memoryview, path: str, offset: int) -> None:
+def _verify_zeros(area: UInt8s, path: str, offset: int) -> None:
     """A type byte that was damaged into NULL must not switch the verification off."""
-    if any(area):
-        found = bytes(area[:CHECKSUM_BYTES]).hex()
+    if area.any():
         raise CorruptError(
             "block has checksums but its type says none",
             path=path,
             offset=offset,
             expected="zeros",
-            found=found,
+            found=area[:CHECKSUM_BYTES].tobytes().hex(),
         )

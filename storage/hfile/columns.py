@@ -23,21 +23,26 @@ __all__ = [
     "as_binary",
     "bound",
     "bytes_of",
+    "check_width",
     "common_prefix_size",
     "fixed_binary",
     "is_ascending",
     "offsets_of",
+    "views",
 ]
 
 UInt8s = npt.NDArray[np.uint8]
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
+_INLINE_BYTES = 12
+_LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""What to keep of a little-endian word of which only so many bytes belong to the piece."""
+
 _BYTES = (
     *(pa.binary(), pa.large_binary(), pa.binary_view()),
     *(pa.string(), pa.large_string(), pa.string_view()),
 )
-"""What to keep of a word of which only so many bytes belong to the piece."""
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
@@ -72,6 +77,43 @@ def fixed_binary(rows: UInt8s) -> pa.Array:
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(rows)]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def check_width(raw: UInt8s) -> None:
+    """Raise UsageError where places in `raw` would not fit into Arrow's 32-bit offsets."""
+    if len(raw) >= 1 << 31:
+        raise UsageError("too many bytes for one array", expected="below 2 GiB", found=len(raw))
+
+
+def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
+    """`raw[starts[i]:][:sizes[i]]` of every i as a `pa.binary_view()` array over `raw`.
+
+    A view is the size and, up to 12 bytes, the bytes themselves (zeros behind); else the first
+    four, the buffer's number and the place in it (Arrow columnar format, "Binary View").
+    """
+    check_width(raw)
+    made = np.empty((len(starts), 4), "<u4")
+    made[:, 0] = sizes
+    heads = made[:, 1:]
+    safe = np.minimum(starts, max(len(raw) - _INLINE_BYTES, 0))
+    source = raw if len(raw) >= _INLINE_BYTES else np.zeros(_INLINE_BYTES, np.uint8)
+    words = np.ndarray((len(source) - 7,), "<u8", source, strides=(1,))
+    halves = np.ndarray((len(source) - 3,), "<u4", source, strides=(1,))
+    heads[:, 0] = halves[safe]
+    is_long = sizes > _INLINE_BYTES
+    if not is_long.all():
+        low = words[safe] & _LOW_BYTES[np.minimum(sizes, 8)]
+        heads[:, 0], heads[:, 1] = low, low >> 32
+        heads[:, 2] = halves[safe + 8] & _LOW_BYTES[np.clip(sizes - 8, 0, 4)]
+    near_end = starts != safe if source is raw else np.ones(len(starts), bool)
+    for place in np.flatnonzero(near_end).tolist():  # a few
+        start, size = int(starts[place]), int(sizes[place])
+        piece = raw[start : start + min(size, _INLINE_BYTES)].tobytes()
+        heads[place] = np.frombuffer(piece.ljust(_INLINE_BYTES, b"\0"), "<u4")
+    heads[is_long, 1] = 0
+    heads[is_long, 2] = starts[is_long]
+    buffers = [None, pa.py_buffer(made), pa.py_buffer(raw)]
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
 
 
 def is_ascending(column: pa.Array, strictly: bool) -> bool:

@@ -16,7 +16,7 @@ We write the names in byte order, as HBase does; readers must not depend on any 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile import wire
@@ -57,13 +57,16 @@ _MAX_TAGS_LEN = b"hfile.MAX_TAGS_LEN"
 _BLOCK_ENCODING = b"DATA_BLOCK_ENCODING"
 
 
-def encode_file_info(facts: Mapping[bytes, bytes]) -> bytes:
-    """The payload of a FILE_INFO block."""
+def encode_file_info(
+    facts: Mapping[bytes, bytes],
+    order: Callable[[Iterable[bytes]], Iterable[bytes]] = sorted,
+) -> bytes:
+    """The payload of a FILE_INFO block; `order` arranges the names."""
     pairs = (
         wire.write_bytes_field(
             1, wire.write_bytes_field(1, name) + wire.write_bytes_field(2, facts[name])
         )
-        for name in sorted(facts)
+        for name in order(facts)
     )
     message = b"".join(pairs)
     return _MAGIC + wire.write_varint(len(message)) + message

@@ -1,24 +1,42 @@
-"""Opening an HFile: its trailer, indexes and FILE_INFO, checked, before any entry is read.
+"""Opening an HFile: its trailer, root indexes and FILE_INFO, checked, before any entry is read.
 
-The last 64 KiB are read first. They hold the trailer, nearly always all that is loaded on
-open, and often the whole file. Nothing that the bytes claim is believed beyond the file's
-size: offsets must lie in it, blocks must not overlap, counts must fit into their bytes.
+The end of the file is read first: as much as nearly always holds the trailer and all that is
+loaded on open, and often the whole file. Nothing that the bytes claim is believed beyond the
+file's size: offsets must lie in it, blocks must not overlap, counts must fit into their bytes.
+
+A large file on a local disk whose blocks are not compressed is mapped into memory: blocks are
+then used where they lie. (Files are immutable. One that somebody cuts short while it is mapped
+ends the process, as everywhere with mapped memory.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.block import BlockHeader, BlockType, decode_block
-from metatable.storage.hfile.block_index import BlockIndex, Entry, decode_root, descend
+from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_names, decode_root
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.file_info import decode_file_info, has_mvcc
+from metatable.storage.hfile.record_sizes import decode_fact
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
 
-__all__ = ["OpenedHFile", "open_hfile", "read_runs"]
+__all__ = ["OpenedHFile", "open_hfile"]
 
 TAIL_BYTES = 64 << 10
+MOST_TAIL_BYTES = 2 << 20
+TAIL_SHARE = 512
+"""The index is about a thousandth of a file with 64 KiB blocks: read twice that at once."""
+
+MAPPING_BYTES = 1 << 20
+"""What a mapping counts for in the cache: it takes no memory of ours, but a file handle."""
+
+NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -29,21 +47,36 @@ class OpenedHFile:
     size_bytes: int
     trailer: Trailer
     file_info: dict[bytes, bytes]
-    index: BlockIndex
+    root: BlockIndex
+    """The data blocks, or, with more than one level, the index blocks below the root."""
     meta: dict[str, tuple[int, int]]
     """META blocks: name to offset and size."""
     with_mvcc: bool
-    whole: bytes
-    """All of the file, if it is small; else nothing."""
+    whole: UInt8s
+    """All of the file, if it is small or mapped; else nothing."""
+    mapped: bool
+    verified: set[int] = field(default_factory=set, compare=False)
+    """Offsets of blocks of a mapped file whose checksums were verified: once is enough."""
+
+    @property
+    def levels(self) -> int:
+        """1: the root leads to data blocks."""
+        return max(self.trailer.num_data_index_levels, 1)
+
+    @cached_property
+    def record_sizes(self) -> tuple[int, int] | None:
+        """(key size, value size) of all records, -1 where they differ, if the file says so."""
+        return decode_fact(self.file_info) if self.with_mvcc else None
 
     @property
     def memory_bytes(self) -> int:
         facts = sum(len(name) + len(value) for name, value in self.file_info.items())
-        return len(self.whole) + facts + self.index.size_bytes + 1000
+        held = MAPPING_BYTES if self.mapped else len(self.whole)
+        return held + facts + self.root.size_bytes + 1000
 
 
 def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
-    """Read and check the trailer, the indexes and FILE_INFO: one request, mostly."""
+    """Read and check the trailer, the root indexes and FILE_INFO: one request, mostly."""
     size = store.size(path) if size_bytes is None else size_bytes
     if size is None:
         raise CorruptError("file is missing", path=path, store=store.uri)
@@ -54,55 +87,49 @@ def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
             expected=f"{TRAILER_SIZE} bytes or more",
             found=size,
         )
-    start = max(size - TAIL_BYTES, 0)
+    start = max(size - min(max(TAIL_BYTES, size // TAIL_SHARE), MOST_TAIL_BYTES), 0)
     [tail] = store.read(path, [(start, size - start)])
     trailer_at = size - TRAILER_SIZE
     trailer = Trailer.decode(tail[-TRAILER_SIZE:], path, trailer_at).check(size, path)
-    if trailer.load_on_open_data_offset < start:
-        start = trailer.load_on_open_data_offset
-        [tail] = store.read(path, [(start, size - start)])
-    return _parse_loaded(store, path, trailer, tail, start)
-
-
-def _parse_loaded(store: Store, path: str, trailer: Trailer, raw: bytes, start: int) -> OpenedHFile:
-    """From the end of the file, which `raw` is, beginning at offset `start`."""
     at = trailer.load_on_open_data_offset
-    section = memoryview(raw)[at - start : -TRAILER_SIZE]
+    if at < start:
+        [before] = store.read(path, [(at, start - at)])
+        tail, start = before + tail, at
+    mapped = None
+    if start and trailer.compression_codec is Codec.NONE:
+        mapped = store.map(path, size)
+    section = memoryview(tail)[at - start : -TRAILER_SIZE]
+    whole = mapped if mapped is not None else _array(tail) if not start else NOTHING
+    return _parse_loaded(path, size, trailer, section, whole, mapped is not None)
+
+
+def _parse_loaded(
+    path: str, size: int, trailer: Trailer, section: memoryview, whole: UInt8s, mapped: bool
+) -> OpenedHFile:
+    """From the blocks between the data and the trailer, which `section` is."""
+    at = trailer.load_on_open_data_offset
     roots = (BlockType.ROOT_INDEX,)
     data_root, meta_at = _next_block(section, 0, trailer, path, roots)
     meta_root, _ = _next_block(section, meta_at, trailer, path, roots)
     info_start = trailer.file_info_offset - at
     payload, _ = _next_block(section, info_start, trailer, path, (BlockType.FILE_INFO,))
     info = decode_file_info(payload, path, trailer.file_info_offset)
-    names = decode_root(meta_root, trailer.meta_index_count, path, at + meta_at, names=True)
+    names = decode_names(meta_root, trailer.meta_index_count, path, at + meta_at)
+    root = decode_root(data_root, trailer.data_index_count, path, at)
     return OpenedHFile(
         path=path,
-        size_bytes=start + len(raw),
+        size_bytes=size,
         trailer=trailer,
         file_info=info,
-        index=_load_index(store, path, trailer, data_root),
-        meta={_name(entry): _meta_place(path, trailer, entry) for entry in names},
+        root=check_places(root, at, path, at),
+        meta={
+            name.decode("utf-8", "backslashreplace"): _meta_place(path, trailer, offset, length)
+            for offset, length, name in names
+        },
         with_mvcc=has_mvcc(info, path),
-        whole=raw if start == 0 else b"",
+        whole=whole,
+        mapped=mapped,
     )
-
-
-def _load_index(store: Store, path: str, trailer: Trailer, root: bytes) -> BlockIndex:
-    """The index of all data blocks, through every level."""
-    at, codec = trailer.load_on_open_data_offset, trailer.compression_codec
-    inner = (BlockType.LEAF_INDEX, BlockType.INTERMEDIATE_INDEX)
-
-    def fetch(entries: list[Entry]) -> list[bytes]:
-        places = [(offset, size) for offset, size, _ in entries]
-        raws = read_runs(store, path, places)
-        return [
-            decode_block(raw, codec, path, offset, inner)[1]
-            for (offset, _), raw in zip(places, raws, strict=True)
-        ]
-
-    entries = decode_root(root, trailer.data_index_count, path, at)
-    entries = descend(entries, trailer.num_data_index_levels, fetch, limit=at, path=path, offset=at)
-    return BlockIndex.of(entries, at, path, at)
 
 
 def _next_block(
@@ -115,12 +142,7 @@ def _next_block(
     return decode_block(raw, trailer.compression_codec, path, offset, expected)[1], at + header.size
 
 
-def _name(entry: Entry) -> str:
-    return entry[2].decode("utf-8", "backslashreplace")
-
-
-def _meta_place(path: str, trailer: Trailer, entry: Entry) -> tuple[int, int]:
-    offset, size, _ = entry
+def _meta_place(path: str, trailer: Trailer, offset: int, size: int) -> tuple[int, int]:
     if offset < 0 or size <= 0 or offset + size > trailer.load_on_open_data_offset:
         raise CorruptError(
             "meta index points outside the file",
@@ -132,20 +154,5 @@ def _meta_place(path: str, trailer: Trailer, entry: Entry) -> tuple[int, int]:
     return offset, size
 
 
-def read_runs(store: Store, path: str, places: list[tuple[int, int]]) -> list[memoryview]:
-    """The bytes at ascending places; those that touch come in one piece and are cut here."""
-    runs: list[tuple[int, int]] = []
-    for offset, size in places:
-        if runs and sum(runs[-1]) == offset:
-            runs[-1] = (runs[-1][0], runs[-1][1] + size)
-        else:
-            runs.append((offset, size))
-    pieces = zip(runs, store.read(path, runs), strict=True)
-    cut: list[memoryview] = []
-    start, piece = 0, memoryview(b"")
-    for offset, size in places:
-        if offset >= start + len(piece):
-            (start, _), body = next(pieces)
-            piece = memoryview(body)
-        cut.append(piece[offset - start : offset - start + size])
-    return cut
+def _array(raw: bytes) -> UInt8s:
+    return np.frombuffer(raw, np.uint8)

@@ -1,20 +1,24 @@
 """HFileReader: gets, sorted batches of gets, prefixes and scans over one HFile.
 
-Opening reads the trailer and what is loaded on open, once a process: the parsed result and
-decoded blocks wait in the process's cache. A batch of keys is answered in one forward pass:
+Opening reads the trailer and what is loaded on open, once a process: what was parsed, and
+decoded blocks, wait in the process's caches. A batch of keys is answered in one forward pass:
 each block that can hold one of them is fetched with its neighbours, verified, decoded once,
-and searched for all of them at once. A scan holds about 4 MiB of the file at a time, or one
-block where that is larger.
+and searched for all of them at once. Fetching and decoding are done on a few threads; a pass
+holds a few MiB of the file for each of them, or one block where that is larger.
+
+Files of ours say where their records are (record_sizes.py) and may carry a filter; both are
+read where that is less than what they spare.
 
 Equal keys: `get` and its kin give the first entry; scans and prefixes give all of them.
 
-Counted: `hfile.blocks` (decoded), `hfile.lookups` (keys asked for).
+Counted: `hfile.blocks` (data blocks decoded), `hfile.index_blocks`, `hfile.lookups` (keys
+asked for), `hfile.filtered` (keys that the file's filter answered).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cached_property
 from typing import cast
 
@@ -23,34 +27,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.storage.byte_columns import first_words
-from metatable.storage.cache import cached, shared
+from metatable.storage.cache import blocks as block_cache
+from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UsageError
-from metatable.storage.hfile.block import BlockType, decode_block
+from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.columns import (
     Int64s,
     as_binary,
-    bound,
     bytes_of,
     common_prefix_size,
     is_ascending,
     offsets_of,
 )
+from metatable.storage.hfile.fetch import meta_payload
+from metatable.storage.hfile.file_filter import might_contain
 from metatable.storage.hfile.file_info import LASTKEY
-from metatable.storage.hfile.key_values import KeyValues, parse, row_of
-from metatable.storage.hfile.opened import OpenedHFile, open_hfile, read_runs
+from metatable.storage.hfile.index_tree import IndexTree
+from metatable.storage.hfile.key_values import KeyValues, row_of
+from metatable.storage.hfile.opened import OpenedHFile, open_hfile
+from metatable.storage.hfile.passes import Pass, records_of_block, sizes_of
+from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.store import Store
 
 __all__ = ["HFileReader", "OpenedHFile"]
 
-READ_BYTES = 4 << 20
-"""Stored bytes that one call of the store fetches during a pass."""
-GROUP_BYTES = 1 << 20
-"""Payload that is parsed and searched, or handed out by a scan, as one."""
-CACHED_SHARE = 8
-"""A pass over more than this fraction of the cache's budget leaves its blocks out of it."""
-
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+SIZES_SHARE = 8
+"""The sizes of all records are read for passes over more than this fraction of the blocks."""
 
 
 class HFileReader:
@@ -59,6 +64,7 @@ class HFileReader:
     def __init__(self, store: Store, opened: OpenedHFile) -> None:
         self._store = store
         self.opened = opened
+        self.tree = IndexTree(store, opened)
 
     @classmethod
     def open(cls, store: Store, path: str, size_bytes: int | None = None) -> HFileReader:
@@ -102,26 +108,28 @@ class HFileReader:
     @property
     def first_key(self) -> bytes:
         """The first key, b"" in an empty file."""
-        return self.opened.index.rows[0] if len(self.opened.index) else b""
+        return self.opened.root.row(0) if len(self.opened.root) else b""
 
     @cached_property
     def last_key(self) -> bytes:
         """The last key, b"" in an empty file."""
         row = row_of(self.file_info.get(LASTKEY, b""))
-        if row is not None or not len(self.opened.index):
+        if row is not None or not len(self.opened.root):
             return row or b""
-        [records] = self._groups([len(self.opened.index) - 1], keep=True)
+        index = self.tree.last()
+        records = self._records(index, len(index) - 1)
         return records.key(-1) if len(records) else b""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, None where there is none."""
         self._store.counters.add("hfile.lookups")
-        block = bisect_right(self.opened.index.rows, key) - 1
+        index = self.tree.of_key(key)
+        block = index.last_at_most(key)
         if block < 0:
             return None
-        [records] = self._groups([block], keep=True)
-        place = records.find(pa.array([key], pa.binary()))
-        return cast("bytes | None", records.values_at(place)[0].as_py())
+        records = self._records(index, block)
+        place = records.place_of(key)
+        return None if place < 0 else records.value(place)
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
@@ -144,32 +152,41 @@ class HFileReader:
 
     def prefix(self, prefix: bytes) -> pa.RecordBatch:
         """All entries whose key begins with `prefix`: columns `key` and `value` (binary)."""
-        rows = self.opened.index.rows
-        first = max(bisect_right(rows, prefix) - 1, 0)
         behind = _successor(prefix)
-        last = len(rows) if behind is None else bisect_left(rows, behind)
-        batches = [
-            batch.filter(pc.starts_with(batch.column(0), prefix))
-            for batch in map(KeyValues.batch, self._groups(range(first, last), keep=True))
-        ]
-        return _one_batch(batches)
+        index = self.tree.of_range(prefix, behind)
+        first = max(index.last_at_most(prefix), 0)
+        last = len(index) if behind is None else index.first_from(behind)
 
-    def scan(self, first: bytes | None = None) -> Iterator[pa.RecordBatch]:
-        """All entries (from key `first` on) in file order, about 1 MiB of payload a batch.
-
-        Raises CorruptError at the end if there were not as many as the trailer says.
-        """
-        rows = self.opened.index.rows
-        start = 0 if first is None else max(bisect_right(rows, first) - 1, 0)
-        count = 0
-        for records in self._groups(range(start, len(rows)), keep=False):
+        def begun(records: KeyValues, *_: int) -> pa.RecordBatch:
             batch = records.batch()
+            return batch.filter(pc.starts_with(batch.column(0), prefix))
+
+        one_pass = self._pass(index, np.arange(first, last), keep=True)
+        return _one_batch(list(one_pass.each(begun)))
+
+    def scan(self, first: bytes | None = None, *, views: bool = False) -> Iterator[pa.RecordBatch]:
+        """All entries (from key `first` on) in file order, about 4 MiB of payload a batch.
+
+        Columns `key` and `value`, binary; with `views`, binary views over the decoded blocks,
+        which are not copied. Raises CorruptError at the end if there were not as many entries
+        as the trailer says.
+        """
+        index = self.tree.all() if first is None else self.tree.of_range(first, None)
+        start = 0 if first is None else max(index.last_at_most(first), 0)
+
+        def made(records: KeyValues, *_: int) -> pa.RecordBatch:
+            return records.view_batch() if views else records.batch()
+
+        count = 0
+        chosen = np.arange(start, len(index))
+        sizes = sizes_of(self._store, self.opened, len(index)) if first is None else None
+        for batch in self._pass(index, chosen, keep=False, sizes=sizes).each(made):
             count += len(batch)
             if first is not None and len(batch):
-                batch = batch.filter(pc.greater_equal(batch.column(0), first))
+                batch = batch.slice(_first_from(batch.column(0), first))
             if len(batch):
                 yield batch
-        if not start and count != self.entry_count:
+        if first is None and count != self.entry_count:
             raise CorruptError(
                 "file has another number of entries than its trailer says",
                 path=self.path,
@@ -180,22 +197,43 @@ class HFileReader:
     def meta(self, name: str) -> bytes | None:
         """The content of the META block called `name`, None where there is none."""
         place = self.opened.meta.get(name)
-        if place is None:
-            return None
-        [raw] = self._read([place])
-        codec = self.trailer.compression_codec
-        return decode_block(raw, codec, self.path, place[0], (BlockType.META,))[1]
+        return None if place is None else meta_payload(self._store, self.opened, place)
 
     def _get_ascending(self, wanted: pa.Array) -> pa.Array:
-        blocks, cuts = self._blocks_of(wanted)
-        answers = [pa.nulls(int(cuts[0]), pa.binary())]
-        done = 0
-        for records, count in self._counted_groups(blocks.tolist()):
-            mine = wanted[int(cuts[done]) : int(cuts[done + count])]
-            answers.append(records.values_at(records.find(mine)))
-            done += count
+        index = self.tree.of_keys(wanted)
+        blocks, cuts = index.touched(wanted)
+        kept = might_contain(self._store, self.opened, wanted, int(index.sizes[blocks].sum()))
+        if kept is None:
+            return self._answers(index, blocks, cuts, wanted)
+        self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
+        rest = wanted.take(pa.array(kept))
+        found = self._answers(index, *index.touched(rest), rest)
+        places = np.full(len(wanted), -1, np.int64)
+        places[kept] = np.arange(len(kept))
+        return found.take(pa.array(places, mask=places < 0))
+
+    def _answers(
+        self, index: BlockIndex, blocks: Int64s, cuts: Int64s, wanted: pa.Array
+    ) -> pa.Array:
+        """The values of ascending keys; those from `cuts[i]` on can be in block `blocks[i]`."""
+        sizes = self._sizes_for(index, blocks)
+        one_pass = self._pass(index, blocks, keep=True, proven=False, sizes=sizes)
+
+        def search(records: KeyValues, start: int, stop: int) -> pa.Array:
+            mine = wanted[int(cuts[start]) : int(cuts[stop])]
+            places = records.find(mine, lambda all_of_them: one_pass.check(all_of_them, start))
+            found = places >= 0
+            chosen = records.at(places[found])
+            one_pass.check(chosen, start)
+            values = chosen.values()
+            if len(values) == len(mine):
+                return values
+            order = np.cumsum(found) - 1
+            return values.take(pa.array(order, mask=~found))
+
+        before = pa.nulls(int(cuts[0]), pa.binary())
         try:
-            return pa.concat_arrays(answers)
+            return pa.concat_arrays([before, *one_pass.each(search)])
         except pa.ArrowInvalid as error:  # 32-bit offsets
             raise UsageError(
                 "values are too large for one answer: ask for fewer keys at a time",
@@ -204,102 +242,37 @@ class HFileReader:
                 found=str(error),
             ) from error
 
-    def _blocks_of(self, wanted: pa.Array) -> tuple[Int64s, Int64s]:
-        """(blocks that can hold a wanted key, where the keys of each begin, and the end).
+    def _pass(
+        self,
+        index: BlockIndex,
+        chosen: Int64s,
+        *,
+        keep: bool,
+        proven: bool = True,
+        sizes: RecordSizes | None = None,
+    ) -> Pass:
+        return Pass(self._store, self.opened, index, chosen, keep=keep, proven=proven, sizes=sizes)
 
-        Wanted keys before the first of these places can be in no block.
-        """
-        index = self.opened.index
-        if len(wanted) < len(index):
-            of_key = bound(index.keys, wanted, right=True) - 1
-            blocks, starts = np.unique(of_key, return_index=True)
-            blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
-            return blocks, np.append(starts, len(wanted))
-        starts = bound(wanted, index.keys)
-        cuts = np.append(starts, len(wanted))
-        blocks = np.flatnonzero(np.diff(cuts))
-        return blocks, np.append(starts[blocks], len(wanted))
+    def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
+        """The file's word on all record sizes, where enough blocks are read to make up for it."""
+        if index is not self.tree.complete or len(blocks) * SIZES_SHARE < len(index):
+            return None
+        return sizes_of(self._store, self.opened, len(index))
 
-    def _groups(self, blocks: Sequence[int], keep: bool) -> Iterator[KeyValues]:
-        for records, _ in self._counted_groups(blocks, keep):
-            yield records
+    def _records(self, index: BlockIndex, block: int) -> KeyValues:
+        """The records of one block, kept as they are: for single keys."""
+        key = ("hfile.records", *self.identity, int(index.offsets[block]))
+        kept: KeyValues | None = block_cache.get(key)
+        if kept is not None:
+            return kept
+        made = records_of_block(self._store, self.opened, index, block)
+        offered: KeyValues = block_cache.offer(key, made, len(made.raw) + 40 * len(made))
+        return offered
 
-    def _counted_groups(
-        self, blocks: Sequence[int], keep: bool = True
-    ) -> Iterator[tuple[KeyValues, int]]:
-        """(the records of some blocks, how many blocks), in file order."""
-        held: list[tuple[int, bytes]] = []
-        size = 0
-        for block, payload in self._payloads(blocks, keep):
-            if held and size + len(payload) > GROUP_BYTES:
-                yield self._parse(held), len(held)
-                held, size = [], 0
-            held.append((block, payload))
-            size += len(payload)
-        if held:
-            yield self._parse(held), len(held)
 
-    def _parse(self, held: list[tuple[int, bytes]]) -> KeyValues:
-        with_mvcc = self.opened.with_mvcc
-        joined = held[0][1] if len(held) == 1 else b"".join(payload for _, payload in held)
-        offsets = self.opened.index.offsets
-        try:
-            return parse(joined, with_mvcc, self.path, int(offsets[held[0][0]]))
-        except CorruptError:
-            for block, payload in held:  # which of them is it
-                parse(payload, with_mvcc, self.path, int(offsets[block]))
-            raise
-
-    def _payloads(self, blocks: Sequence[int], keep: bool) -> Iterator[tuple[int, bytes]]:
-        sizes = self.opened.index.sizes
-        total = int(sizes[list(blocks)].sum()) if len(blocks) else 0
-        keep = keep and total <= shared.budget_bytes // CACHED_SHARE
-        for part in self._parts(blocks):
-            held = {block: shared.get(self._key(block)) for block in part} if keep else {}
-            missing = [block for block in part if held.get(block) is None]
-            fetched = dict(zip(missing, self._fetch(missing), strict=True))
-            for block in part:
-                payload = held.get(block)
-                yield (
-                    block,
-                    self._decode(block, fetched[block], keep) if payload is None else payload,
-                )
-
-    def _parts(self, blocks: Sequence[int]) -> Iterator[list[int]]:
-        """`blocks` cut where another READ_BYTES of the file begin."""
-        sizes = self.opened.index.sizes
-        part: list[int] = []
-        size = 0
-        for block in blocks:
-            part.append(block)
-            size += int(sizes[block])
-            if size >= READ_BYTES:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
-
-    def _key(self, block: int) -> tuple[str, str, str, int]:
-        return "hfile.block", self._store.uri, self.path, block
-
-    def _decode(self, block: int, raw: memoryview, keep: bool) -> bytes:
-        offset = int(self.opened.index.offsets[block])
-        _, payload = decode_block(
-            raw, self.trailer.compression_codec, self.path, offset, (BlockType.DATA,)
-        )
-        self._store.counters.add("hfile.blocks")
-        return shared.offer(self._key(block), payload, len(payload)) if keep else payload
-
-    def _fetch(self, blocks: Sequence[int]) -> list[memoryview]:
-        """The stored bytes of data blocks; neighbours come as one range."""
-        offsets, sizes = self.opened.index.offsets, self.opened.index.sizes
-        return self._read([(int(offsets[block]), int(sizes[block])) for block in blocks])
-
-    def _read(self, places: list[tuple[int, int]]) -> list[memoryview]:
-        if self.opened.whole:
-            view = memoryview(self.opened.whole)
-            return [view[offset : offset + size] for offset, size in places]
-        return read_runs(self._store, self.path, places)
+def _first_from(keys: pa.Array, first: bytes) -> int:
+    """Where the ascending `keys` reach `first`."""
+    return bisect_left(range(len(keys)), first, key=lambda place: keys[place].as_py())
 
 
 def _order(wanted: pa.Array) -> Int64s:

@@ -130,6 +130,8 @@ class Trailer:
         if name == "encryption_key":  # HBase fails on an empty one
             return b""
         value = getattr(self, name)
+        if name == "total_uncompressed_bytes" and not value:  # Hudi's writer has none
+            return b""
         if isinstance(value, str):
             return wire.write_bytes_field(number, value.encode())
         return wire.write_varint_field(number, value)

@@ -1,47 +1,58 @@
 """HFileWriter: sorted entries in, one immutable HFile out, readable by every HFile reader.
 
-The form is "Recipe B" of FORMAT.md: full index keys, CRC32C, HBase's order and offsets, one
-index level. Held in memory: one data block, the index, and META blocks; records are encoded
-many at a time. The file appears, whole, when the block of `with` ends without an exception.
+Three steps, a module each: entries into blocks (runs.py), blocks encoded and compressed on
+the thread pool (packing.py), blocks into the file in order (block_writer.py), with the index
+growing beside them (index_writer.py). What stands at the end of the file is here. Forms of
+other writers are in forms.py; the format is in FORMAT.md.
+
+Held in memory: the entries of one block, a few blocks under way, one leaf of the index and an
+entry for each leaf before it, META blocks, and what the hints need of each record. The file
+appears, whole, when the block of `with` ends without an exception; its bytes follow from the
+entries alone, not from how they were added or from threads.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import IO
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from metatable.storage import filters
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile import file_info
-from metatable.storage.hfile.block import HEADER_SIZE, BlockType, encode_block
-from metatable.storage.hfile.block_index import Entry, encode_root, entry_of
+from metatable.storage.hfile import file_filter, file_info, record_sizes
+from metatable.storage.hfile.block import BlockType
+from metatable.storage.hfile.block_index import Entry
+from metatable.storage.hfile.block_writer import BlockWriter
 from metatable.storage.hfile.codec import SUPPORTED, Codec
-from metatable.storage.hfile.columns import Int64s, as_binary, offsets_of
-from metatable.storage.hfile.key_values import (
-    KEY_SUFFIX,
-    MAX_ROW_SIZE,
-    RECORD_OVERHEAD,
-    encode_records,
-    full_key,
+from metatable.storage.hfile.forms import OURS, Form
+from metatable.storage.hfile.index_writer import (
+    INDEX_CHUNK_BYTES,
+    IndexWriter,
+    Root,
+    encode_root,
+    entry_of,
+    separator,
 )
+from metatable.storage.hfile.packing import Packer, Tally
+from metatable.storage.hfile.runs import MAX_PAYLOAD, BlockPlan, Cutter, Run
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
 __all__ = ["HFileWriter", "WrittenHFile"]
 
-BATCH_ROWS = 64 << 10
-BATCH_BYTES = 8 << 20
-"""Records encoded at a time: few enough to stay near the processor."""
-_MAX_PAYLOAD = (1 << 31) - 1
+_OURS = "metatable."
+"""What names of our own META blocks and facts begin with."""
+WAITING_BYTES = 8 << 20
+"""Small additions are packed together once they have come to so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,9 @@ class WrittenHFile:
 class HFileWriter:
     """A context manager; `written` tells of the file afterwards.
 
-    `unique=False` allows equal keys, which then stay in one block.
+    `unique=False` allows equal keys, which then stay in one block. `filter_kind`: store a filter
+    of this family (storage/filters) over the XXH64 of all keys, wrong with probability
+    `filter_fpp` at most.
     """
 
     written: WrittenHFile
@@ -74,44 +87,40 @@ class HFileWriter:
         *,
         codec: Codec = Codec.GZ,
         block_size_bytes: int = 65536,
+        index_chunk_bytes: int = INDEX_CHUNK_BYTES,
         unique: bool = True,
+        filter_kind: str | None = None,
+        filter_fpp: float = 1e-3,
+        form: Form = OURS,
     ) -> None:
-        if codec not in SUPPORTED:
-            codecs = [one.name for one in SUPPORTED]
-            raise UsageError("HFile codec is not written", found=codec.name, expected=codecs)
-        if not 0 < block_size_bytes <= _MAX_PAYLOAD:
-            expected = f"1 to {_MAX_PAYLOAD}"
-            raise UsageError("block size out of range", expected=expected, found=block_size_bytes)
+        _check_options(codec, block_size_bytes, index_chunk_bytes, filter_kind, filter_fpp, form)
         self._store = store
         self._path = path
         self._codec = codec
-        self._block_size = block_size_bytes
-        self._unique = unique
+        self._form = form
+        self._index_chunk_bytes = index_chunk_bytes if form.has_levels else None
+        self._filter = (filter_kind, filter_fpp) if filter_kind else None
         self._sink: AbstractContextManager[IO[bytes]] | None = None
-        self._file: IO[bytes] | None = None
-        # the file so far
-        self._offset = 0
-        self._checksum = 0
-        self._payload_bytes = 0
-        self._previous: dict[BlockType, int] = {}
-        self._index: list[Entry] = []
         self._meta: dict[str, bytes] = {}
         self._facts: dict[bytes, bytes] = {}
-        # the entries so far
-        self._entry_count = 0
-        self._key_bytes = 0
-        self._value_bytes = 0
-        self._first_key = b""
-        self._last_key: bytes | None = None
-        # the block under way
-        self._pending: list[memoryview] = []
-        self._pending_size = 0
-        self._pending_key = b""
-        self._last_entry_size = 0
+        # entries on their way into the file
+        self._cutter = Cutter(
+            block_size_bytes, overfills=form.overfills_blocks, unique=unique, path=path
+        )
+        self._waiting: list[Run] = []
+        self._waiting_bytes = 0
+        self._packer = Packer(codec, form, hashes=self._filter is not None)
+        # the file so far
+        self._blocks: BlockWriter | None = None
+        self._index: IndexWriter
+        self._tally = Tally()
+        self._data_blocks = 0
+        self._data_from, self._data_to = -1, -1
 
     def __enter__(self) -> HFileWriter:
         self._sink = self._store.sink(self._path)
-        self._file = self._sink.__enter__()
+        self._blocks = BlockWriter(self._sink.__enter__(), self._codec, self._form)
+        self._index = IndexWriter(self._blocks.emit, self._index_chunk_bytes)
         return self
 
     def __exit__(
@@ -129,206 +138,185 @@ class HFileWriter:
                 sink.__exit__(*sys.exc_info())
                 raise
             finally:
-                self._file = None
+                self._blocks = None
             sink.__exit__(None, None, None)
             self.written = written
             return
-        self._file = None
+        self._blocks = None
         sink.__exit__(kind, error, trace)
 
-    def add(self, keys: pa.Array, values: pa.Array) -> None:
+    def add(self, keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> None:
         """Append entries: two binary columns of one length, without nulls, ascending by key.
 
         Raises UsageError, with nothing of this call written, for anything else.
         """
-        self._check_open()
+        self._open_blocks()
         if len(keys) != len(values):
             raise UsageError("keys and values differ in number", keys=len(keys), values=len(values))
-        for rows, cells in _batches(keys, values):
-            self._add_batch(rows, cells)
+        self._cutter.check(keys, values)
+        runs = self._cutter.runs(keys, values)
+        try:
+            if keys.nbytes + values.nbytes < WAITING_BYTES:
+                self._wait(runs)
+            else:
+                self._append(runs)
+        except BaseException:  # what is half done must not be finished
+            self._blocks = None
+            raise
 
     def add_meta(self, name: str, body: bytes) -> None:
         """A META block, found by `name`; META blocks follow the data in the order of names."""
-        self._check_open()
-        if not name or name in self._meta:
+        self._open_blocks()
+        if not name or name in self._meta or name.startswith(_OURS):
             raise UsageError("META blocks need names of their own", path=self._path, found=name)
         self._meta[name] = bytes(body)
 
     def add_file_info(self, name: str, value: bytes) -> None:
         """A fact of the caller's in FILE_INFO."""
-        self._check_open()
+        self._open_blocks()
         raw = name.encode()
-        if not raw or raw in self._facts or raw in file_info.RESERVED or raw[:6] == b"hfile.":
+        is_ours = raw in file_info.RESERVED or name.startswith(("hfile.", _OURS))
+        if not raw or raw in self._facts or is_ours:
             raise UsageError("file info name is taken", path=self._path, found=name)
         self._facts[raw] = bytes(value)
 
-    def _check_open(self) -> None:
-        if self._file is None:
+    def _open_blocks(self) -> BlockWriter:
+        if self._blocks is None:
             raise UsageError("HFile is not open for writing: use `with`", path=self._path)
+        return self._blocks
 
-    def _add_batch(self, keys: pa.Array, values: pa.Array) -> None:
-        opens = self._check_keys(keys)
-        records, ends = encode_records(keys, values)
-        self._place(records, ends, keys, opens)
-        self._entry_count += len(keys)
-        self._key_bytes += int(pc.sum(pc.binary_length(keys)).as_py())
-        self._value_bytes += int(pc.sum(pc.binary_length(values)).as_py())
-        self._first_key = self._first_key or keys[0].as_py()
-        self._last_key = keys[len(keys) - 1].as_py()
+    # Data blocks
 
-    def _check_keys(self, keys: pa.Array) -> Int64s | None:
-        """Where a block may begin, None for everywhere. Raises UsageError for keys out of order."""
-        sizes = np.diff(offsets_of(keys))
-        if sizes.min() < 1 or sizes.max() > MAX_ROW_SIZE:
-            worst = int(sizes.argmin() if sizes.min() < 1 else sizes.argmax())
-            raise UsageError(
-                "key has an impossible size",
-                path=self._path,
-                expected=f"1 to {MAX_ROW_SIZE} bytes",
-                found=f"{sizes[worst]} bytes: {keys[worst].as_py()[:50]!r}",
-            )
-        before = pa.concat_arrays([pa.array([self._last_key or b""], pa.binary()), keys[:-1]])
-        risen = pc.less(before, keys).to_numpy(zero_copy_only=False)
-        if risen.all():
-            return None
-        allowed = risen if self._unique else pc.less_equal(before, keys).to_numpy(False)
-        if not allowed.all():
-            at = int(np.argmin(allowed))
-            raise UsageError(
-                f"keys must be {'strictly ' if self._unique else ''}ascending",
-                path=self._path,
-                previous=before[at].as_py(),
-                offered=keys[at].as_py(),
-            )
-        return np.flatnonzero(risen)
+    def _wait(self, runs: Iterable[Run]) -> None:
+        """Hold small runs until together they are worth the threads."""
+        for run in runs:
+            self._waiting.append(run)
+            self._waiting_bytes += run.size
+        if self._waiting_bytes >= WAITING_BYTES:
+            self._append(())
 
-    def _place(
-        self, records: memoryview, ends: Int64s, keys: pa.Array, opens: Int64s | None
-    ) -> None:
-        """Distribute encoded records over blocks: none grows past the block size, but for one
-        that a single record or equal keys fill."""
-        at, count = 0, len(ends)
-        while at < count:
-            start = int(ends[at - 1]) if at else 0
-            room = start + self._block_size - self._pending_size
-            cut = int(np.searchsorted(ends, room, "right"))
-            cut = max(cut, at if self._pending else at + 1)
-            if opens is not None:  # to where the next other key begins
-                next_open = int(np.searchsorted(opens, cut))
-                cut = int(opens[next_open]) if next_open < len(opens) else count
-            if cut > at:
-                self._hold(records[start : int(ends[cut - 1])], ends, cut, keys[at])
-                at = cut
-            if at < count:
-                self._flush()
+    def _append(self, runs: Iterable[Run]) -> None:
+        """Write what waits, and then `runs`."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for packed in in_order(self._packer.pack, chain(waiting, runs)):
+            for block, stored in zip(packed.blocks, packed.stored, strict=True):
+                self._append_block(block, stored)
+            self._tally.add(packed, with_sizes=self._form.has_hints)
 
-    def _hold(self, records: memoryview, ends: Int64s, cut: int, first: pa.Scalar) -> None:
-        if not self._pending:
-            self._pending_key = first.as_py()
-        self._pending.append(records)
-        self._pending_size += len(records)
-        self._last_entry_size = int(ends[cut - 1] - (ends[cut - 2] if cut > 1 else 0))
-        if self._pending_size > _MAX_PAYLOAD:
-            raise UsageError(
-                "entries are too large for a block",
-                path=self._path,
-                expected=f"at most {_MAX_PAYLOAD} bytes",
-                found=self._pending_size,
-            )
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        payload = b"".join(self._pending)
-        offset, size = self._emit(BlockType.DATA, payload, self._last_entry_size)
-        self._index.append(entry_of(offset, size, self._pending_key))
-        self._pending, self._pending_size = [], 0
-
-    def _emit(
-        self, kind: BlockType, payload: bytes, last_entry_size: int | None = None
-    ) -> tuple[int, int]:
-        """Write a block; (its offset, its size)."""
-        offset = self._offset
-        block = encode_block(
-            kind,
-            payload,
-            self._codec,
-            previous_offset=self._previous.get(kind, -1),
-            last_entry_size=last_entry_size,
+    def _append_block(self, block: BlockPlan, stored: bytes | memoryview) -> None:
+        offset, size = self._open_blocks().emit_stored(
+            BlockType.DATA, stored, block.size, block.last_entry_size
         )
-        self._previous[kind] = offset
-        self._payload_bytes += HEADER_SIZE + len(payload)
-        self._write(block)
-        return offset, len(block)
+        self._index.add(self._entry(offset, size, block))
+        if not self._data_blocks:
+            self._data_from = offset
+        self._data_to = offset
+        self._data_blocks += 1
+        self._last_key = block.last_key
 
-    def _write(self, body: bytes) -> None:
-        assert self._file is not None
-        self._file.write(body)
-        self._checksum = google_crc32c.extend(self._checksum, body)
-        self._offset += len(body)
+    def _entry(self, offset: int, size: int, block: BlockPlan) -> Entry:
+        if self._form.shortens_keys and self._data_blocks:
+            return entry_of(offset, size, *separator(self._last_key, block.first_key))
+        return entry_of(offset, size, block.first_key, self._form.key_suffix)
+
+    # What stands at the end
 
     def _finish(self) -> WrittenHFile:
-        self._flush()
-        meta = [
-            (*self._emit(BlockType.META, self._meta[name.decode()]), name)
-            for name in sorted(one.encode() for one in self._meta)
-        ]
-        before_root = self._payload_bytes
-        root = encode_root(self._index)
-        root_offset, _ = self._emit(BlockType.ROOT_INDEX, root)
-        self._payload_bytes = before_root  # HBase leaves the root out of its sum
-        self._emit(BlockType.ROOT_INDEX, encode_root(meta))
-        info = file_info.encode_file_info(self._all_facts())
-        info_offset, _ = self._emit(BlockType.FILE_INFO, info)
-        trailer = Trailer(
-            file_info_offset=info_offset,
-            load_on_open_data_offset=root_offset,
-            uncompressed_data_index_size=len(root),
-            total_uncompressed_bytes=self._payload_bytes + TRAILER_SIZE,
-            data_index_count=len(self._index),
-            meta_index_count=len(meta),
-            entry_count=self._entry_count,
-            first_data_block_offset=self._index[0][0] if self._index else -1,
-            last_data_block_offset=self._index[-1][0] if self._index else -1,
-            compression_codec=self._codec,
-        )
-        self._write(trailer.encode())
+        blocks = self._open_blocks()
+        self._append(self._cutter.rest())
+        self._index.end_of_data()
+        hints, facts = self._hints()
+        bodies = {name.encode(): body for name, body in (self._meta | hints).items()}
+        meta = [(*blocks.emit(BlockType.META, bodies[name]), name) for name in sorted(bodies)]
+        root = self._index.finish()
+        root_offset, _ = blocks.emit(BlockType.ROOT_INDEX, root.payload)
+        blocks.emit(BlockType.ROOT_INDEX, encode_root(meta))
+        info = file_info.encode_file_info(self._all_facts(facts), self._form.fact_order)
+        info_offset, _ = blocks.emit(BlockType.FILE_INFO, info)
+        blocks.write(self._trailer(root, root_offset, len(meta), info_offset).encode())
         return WrittenHFile(
             self._path,
-            self._entry_count,
-            self._first_key,
-            self._last_key or b"",
-            self._offset,
-            f"{self._checksum:08x}",
+            self._tally.entry_count,
+            self._tally.first_key,
+            self._tally.last_key,
+            blocks.offset,
+            f"{blocks.checksum:08x}",
         )
 
-    def _all_facts(self) -> dict[bytes, bytes]:
-        count = max(self._entry_count, 1)
-        key_bytes = self._key_bytes + self._entry_count * (2 + len(KEY_SUFFIX))
-        facts = self._facts | {
+    def _hints(self) -> tuple[dict[str, bytes], dict[bytes, bytes]]:
+        """META blocks and facts for our own reader; others pass them over."""
+        meta: dict[str, bytes] = {}
+        facts: dict[bytes, bytes] = {}
+        if not self._form.has_hints or not self._tally.entry_count:
+            return meta, facts
+        equal = self._tally.equal_sizes()
+        facts[record_sizes.FACT] = record_sizes.encode_fact(*equal)
+        sizes, hashes = self._tally.sizes(), self._tally.hashes()
+        if sizes is not None and None in equal and self._data_blocks > 1:
+            meta[record_sizes.META] = sizes.encode()
+        if self._filter and hashes is not None:
+            kind, fpp = self._filter
+            facts[file_filter.FACT] = kind.encode()
+            meta[file_filter.META] = filters.build(kind, hashes, fpp).encode()
+        return meta, facts
+
+    def _all_facts(self, hints: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """In the order in which Hudi's writer comes to know them."""
+        form, tally = self._form, self._tally
+        count = max(tally.entry_count, 1)
+        key_bytes = tally.key_bytes + tally.entry_count * form.key_overhead
+        facts = {file_info.MAX_MEMSTORE_TS_KEY: struct.pack(">q", 0)} | self._facts | hints
+        if tally.entry_count:
+            facts[file_info.LASTKEY] = entry_of(0, 0, tally.last_key, form.key_suffix)[2]
+        elif form.names_no_last_key:
+            facts[file_info.LASTKEY] = b""
+        return facts | {
             file_info.AVG_KEY_LEN: struct.pack(">i", key_bytes // count),
-            file_info.AVG_VALUE_LEN: struct.pack(">i", self._value_bytes // count),
-            file_info.CREATE_TIME_TS: struct.pack(">q", 0),
+            file_info.CREATE_TIME_TS: struct.pack(">q", form.create_time_ms),
+            file_info.AVG_VALUE_LEN: struct.pack(">i", tally.value_bytes // count),
             file_info.KEY_VALUE_VERSION: struct.pack(">i", 1),
-            file_info.MAX_MEMSTORE_TS_KEY: struct.pack(">q", 0),
         }
-        if self._last_key is not None:
-            facts[file_info.LASTKEY] = full_key(self._last_key)
-        return facts
+
+    def _trailer(self, root: Root, root_offset: int, meta_count: int, info_offset: int) -> Trailer:
+        form, index, tally = self._form, self._index, self._tally
+        total = self._open_blocks().unpacked_bytes - index.upper_bytes + TRAILER_SIZE
+        return Trailer(
+            file_info_offset=info_offset,
+            load_on_open_data_offset=root_offset,
+            uncompressed_data_index_size=(
+                index.payload_bytes if form.sums_indexes else tally.payload_bytes
+            ),
+            total_uncompressed_bytes=total if form.sums_indexes else 0,
+            data_index_count=root.entry_count,
+            meta_index_count=meta_count,
+            entry_count=tally.entry_count,
+            num_data_index_levels=root.levels,
+            first_data_block_offset=self._data_from,
+            last_data_block_offset=self._data_to if self._data_blocks else form.last_block_of_none,
+            comparator_class_name=form.comparator,
+            compression_codec=self._codec,
+            minor=form.minor,
+        )
 
 
-def _batches(
-    keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
-) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Both columns as `pa.binary()`, in pieces of at most BATCH_ROWS and about BATCH_BYTES."""
-    for start in range(0, len(keys), BATCH_ROWS):
-        rows = as_binary(keys[start : start + BATCH_ROWS], "keys")
-        cells = as_binary(values[start : start + BATCH_ROWS], "values")
-        sizes = np.diff(offsets_of(rows)) + np.diff(offsets_of(cells)) + RECORD_OVERHEAD
-        ends = np.cumsum(sizes)
-        at = 0
-        while at < len(rows):
-            before = int(ends[at - 1]) if at else 0
-            cut = max(int(np.searchsorted(ends, before + BATCH_BYTES, "right")), at + 1)
-            yield rows[at:cut], cells[at:cut]
-            at = cut
+def _check_options(
+    codec: Codec,
+    block_size_bytes: int,
+    index_chunk_bytes: int,
+    filter_kind: str | None,
+    filter_fpp: float,
+    form: Form,
+) -> None:
+    if codec not in SUPPORTED:
+        codecs = [one.name for one in SUPPORTED]
+        raise UsageError("HFile codec is not written", found=codec.name, expected=codecs)
+    if not 0 < block_size_bytes <= MAX_PAYLOAD:
+        expected = f"1 to {MAX_PAYLOAD}"
+        raise UsageError("block size out of range", expected=expected, found=block_size_bytes)
+    if index_chunk_bytes < 1:
+        raise UsageError("index chunk size out of range", expected="1", found=index_chunk_bytes)
+    if filter_kind is None:
+        return
+    if not form.has_hints:
+        raise UsageError("this form of HFile has no filter", found=form.name, expected=OURS.name)
+    filters.build(filter_kind, np.empty(0, np.uint64), filter_fpp)  # refuses now, not at the end

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,6 +72,72 @@ def test_scan_prints_an_object_a_line_in_file_order(
     assert code == 0
 
 
+def test_keys_prints_an_object_a_line_without_values(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    code, out, _ = run(capsys, "hfile", "keys", file, "--json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"key": encoded(key)} for key in KEYS
+    ]
+    assert code == 0
+    lines = run(capsys, "hfile", "keys", file)[1].splitlines()
+    assert lines == ["apple", "b'b\\xff\\x00'", "żółw"]
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (("--limit", "2"), range(2)),
+        (("--limit", "0"), range(0)),
+        (("--limit", "99999"), range(3000)),
+        (("--prefix", "12"), [12, *range(120, 130), *range(1200, 1300)]),
+        (("--prefix", "12", "--limit", "3"), [12, 120, 1200]),
+        (("--prefix", "2999"), [2999]),
+        (("--prefix", "x"), []),
+        (("--prefix", "/"), []),
+        (("--prefix", ""), range(3000)),
+        (("--prefix", encoded(b"299"), "--key-base64"), [299, *range(2990, 3000)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("verb", ["keys", "scan"])
+def test_a_prefix_and_a_limit_choose_entries(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    verb: str,
+    words: tuple[str, ...],
+    numbers: Sequence[int],
+) -> None:
+    keys = pa.array(sorted(b"%d" % number for number in range(3000)), pa.binary())
+    with HFileWriter(Store(tmp_path), "a.hfile", block_size_bytes=500) as writer:
+        writer.add(keys, keys)
+    code, out, err = run(capsys, "hfile", verb, f"{tmp_path}/a.hfile", *words)
+    expected = sorted(str(number) for number in numbers)
+    expected = sorted(map(str, range(3000)))[: len(expected)] if words[0] == "--limit" else expected
+    assert (code, err) == (0, "")
+    assert [line.split("\t")[0] for line in out.splitlines()] == expected
+
+
+def test_scans_print_before_they_have_read_all(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = pa.array([b"%06d" % number for number in range(5000)], pa.binary())
+    store = Store(tmp_path)
+    with HFileWriter(store, "a.hfile", codec=Codec.NONE, block_size_bytes=500) as writer:
+        writer.add(keys, keys)
+    path = tmp_path / "a.hfile"
+    body = path.read_bytes()
+    path.write_bytes(body.replace(b"004000", b"00400x"))  # the checksum of its block is wrong now
+    monkeypatch.setattr("metatable.storage.hfile.passes.GROUP_BYTES", 1000)
+    for verb in ("keys", "scan"):
+        code, out, err = run(capsys, "hfile", verb, str(path))
+        assert code == 3
+        assert "checksum mismatch" in err
+        assert 3000 < len(out.splitlines()) < 4000
+        code, out, err = run(capsys, "hfile", verb, str(path), "--limit", "100")
+        assert (code, len(out.splitlines()), err) == (0, 100, "")
+
+
 def test_get_prints_null_for_absent_keys(capsys: pytest.CaptureFixture[str], file: str) -> None:
     code, out, _ = run(capsys, "hfile", "get", file, "żółw", "nope", "apple", "--json")
     assert [json.loads(line) for line in out.splitlines()] == [
@@ -120,7 +188,7 @@ def test_people_read_text_where_it_is_text(capsys: pytest.CaptureFixture[str], f
     assert "first_key: apple" in told
 
 
-@pytest.mark.parametrize("verb", ["meta", "scan", "verify", "get"])
+@pytest.mark.parametrize("verb", ["meta", "keys", "scan", "verify", "get"])
 def test_missing_file_ends_with_3_and_nothing_on_standard_output(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
 ) -> None:
@@ -130,7 +198,7 @@ def test_missing_file_ends_with_3_and_nothing_on_standard_output(
     assert err == f"metatable: file is missing: path='none.hfile' store={str(tmp_path)!r}\n"
 
 
-@pytest.mark.parametrize("verb", ["meta", "scan"])
+@pytest.mark.parametrize("verb", ["meta", "keys", "scan"])
 def test_damaged_file_ends_with_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
 ) -> None:
@@ -149,6 +217,11 @@ def test_damaged_file_ends_with_3(
         ("hfile", "meta"),
         ("hfile", "get", "a.hfile"),
         ("hfile", "meta", "folder/"),
+        ("hfile", "keys", "a.hfile", "--limit", "few"),
+        ("hfile", "keys", "a.hfile", "--limit", "-1"),
+        ("hfile", "scan", "a.hfile", "--prefix", "%", "--key-base64"),
+        ("hfile", "scan", "a.hfile", "b.hfile"),
+        ("hfile", "meta", "nowhere://bucket/a.hfile"),
     ],
     ids=" ".join,
 )
@@ -157,7 +230,8 @@ def test_wrong_usage_ends_with_2(
 ) -> None:
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
-    assert err
+    assert err.startswith("metatable")
+    assert err.count("\n") == 1
 
 
 def test_keys_that_are_no_base64_end_with_2(capsys: pytest.CaptureFixture[str], file: str) -> None:
@@ -190,13 +264,22 @@ def test_python_m_metatable_is_the_same_program(file: str) -> None:
     assert done.stderr == ""
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+def test_keys_that_the_terminal_cannot_show_are_spelled(file: str) -> None:
+    command = [sys.executable, "-m", "metatable", "hfile", "keys", file]
+    encoding = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, check=True, env=encoding)
+    assert done.stdout.splitlines()[2] == rb"\u017c\xf3\u0142w"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(("verb", "first"), [("scan", "000000\t000000\n"), ("keys", "000000\n")])
+def test_a_closed_pipe_is_no_error(tmp_path: Path, verb: str, first: str) -> None:
     keys = pa.array([b"%06d" % number for number in range(100_000)], pa.binary())
     with HFileWriter(Store(tmp_path), "a.hfile") as writer:
         writer.add(keys, keys)
-    command = f"{sys.executable} -m metatable hfile scan {tmp_path}/a.hfile | head -1"
+    command = f"{sys.executable} -m metatable hfile {verb} {tmp_path}/a.hfile | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("000000\t000000\n", "")
+    assert (done.stdout, done.stderr) == (first, "")
 
 
 def test_files_of_other_writers_are_shown(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from metatable.storage import cache
 from metatable.storage.counters import Counters
-from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.hfile.writer import HFileWriter, WrittenHFile
 from metatable.storage.store import Store
 
@@ -25,19 +27,27 @@ def folder(path: Path) -> Store:
     return Store(path, {"durable": "false"})
 
 
+def blocks_of(body: bytes) -> Iterator[tuple[int, BlockHeader]]:
+    """(offset, header) of every block of a file."""
+    at = 0
+    while at < len(body) - TRAILER_SIZE:
+        header = BlockHeader.decode(body[at : at + HEADER_SIZE], "", at)
+        yield at, header
+        at += header.size
+
+
 def write(
     store: Store,
     path: str,
     entries: Entries,
     *,
-    codec: Codec = Codec.GZ,
-    block_size_bytes: int = 65536,
-    unique: bool = True,
     meta: Mapping[str, bytes] | None = None,
     facts: Mapping[str, bytes] | None = None,
+    **options: Any,
 ) -> WrittenHFile:
+    """A file of `entries`; `options` are the writer's."""
     pairs = sorted(entries.items()) if isinstance(entries, Mapping) else list(entries)
-    writer = HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes, unique=unique)
+    writer = HFileWriter(store, path, **options)
     with writer as file:
         file.add(binary(key for key, _ in pairs), binary(value for _, value in pairs))
         for name, body in (meta or {}).items():
@@ -56,7 +66,7 @@ def write_in_parts(store: Store, path: str, *parts: list[bytes]) -> None:
 
 def cold(store: Store, path: str, size_bytes: int | None = None) -> HFileReader:
     """A reader that finds nothing in the process's cache, with counters of its own."""
-    cache.shared.clear()
+    cache.clear()
     return HFileReader.open(store.counting(Counters()), path, size_bytes)
 
 

@@ -10,55 +10,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from metatable.storage import filters, threads
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile import inspect
+from metatable.storage.hashing import xxh64
+from metatable.storage.hfile import file_filter, inspect, packing, record_sizes, runs, writer
 from metatable.storage.hfile.block import BlockHeader, BlockType
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
-from tests.storage.hfile.making import binary, cold, entries_of, folder, write, write_in_parts
+from tests.storage.hfile.making import (
+    binary,
+    blocks_of,
+    cold,
+    entries_of,
+    folder,
+    write,
+    write_in_parts,
+)
 
-GOLDEN = Path(__file__).parent / "golden"
+NAMES = ["", "hfile.LASTKEY", "hfile.anything", "KEY_VALUE_VERSION", "metatable.filter"]
 
 
 def headers(store: Store, path: str) -> list[tuple[int, BlockHeader]]:
-    """All blocks of a file, walked from the start to the trailer: (offset, header)."""
-    body = store.fetch(path)
-    found, at = [], 0
-    while at < len(body) - 4096:
-        header = BlockHeader.decode(body[at : at + 33], path, at)
-        found.append((at, header))
-        at += header.size
-    assert at == len(body) - 4096
-    return found
-
-
-def test_small_uncompressed_file_has_the_golden_bytes(tmp_path: Path) -> None:
-    entries = {b"k%d" % number: b"value" * number for number in range(6)}
-    store = folder(tmp_path)
-    write(
-        store,
-        "a.hfile",
-        entries,
-        codec=Codec.NONE,
-        block_size_bytes=100,
-        meta={"second": b"two", "first": b"one"},
-        facts={"minRecordKey": b"k0"},
-    )
-    assert dump(store.fetch("a.hfile")) == (GOLDEN / "none_100_byte_blocks_6_keys.hex").read_text()
-
-
-def dump(body: bytes) -> str:
-    """16 bytes a line with their offset and their text; lines of zeros are left out."""
-    lines = []
-    for at in range(0, len(body), 16):
-        row = body[at : at + 16]
-        if any(row):
-            text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-            lines.append(f"{at:06x}  {row.hex(' '):<47}  {text}".rstrip())
-    return "\n".join(lines) + "\n"
+    """All blocks of a file: (offset, header)."""
+    return list(blocks_of(store.fetch(path)))
 
 
 def test_equal_entries_make_equal_files(tmp_path: Path) -> None:
@@ -67,6 +45,166 @@ def test_equal_entries_make_equal_files(tmp_path: Path) -> None:
     first, second = write(store, "a.hfile", entries), write(store, "b.hfile", entries)
     assert first.checksum == second.checksum
     assert store.fetch("a.hfile") == store.fetch("b.hfile")
+
+
+def many(count: int) -> tuple[pa.Array, pa.Array]:
+    keys = binary(b"%06d" % number for number in range(count))
+    return keys, binary(b"x" * (number * 7919 % 100) for number in range(count))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZ, Codec.NONE, Codec.ZSTD])
+def test_bytes_depend_neither_on_threads_nor_on_what_is_done_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    store = folder(tmp_path)
+    keys, values = many(20_000)
+    bodies = set()
+    for workers, run_bytes, waiting_bytes, step in (
+        (1, 1 << 20, 8 << 20, 20_000),
+        (2, 1, 1, 20_000),
+        (3, 20_000, 100_000, 333),
+        (8, 100_000, 1, 20_000),
+        (8, 1 << 20, 8 << 20, 777),
+    ):
+        monkeypatch.setattr(threads, "WORKERS", workers)
+        monkeypatch.setattr(runs, "RUN_BYTES", run_bytes)
+        monkeypatch.setattr(writer, "WAITING_BYTES", waiting_bytes)
+        options = {"block_size_bytes": 4096, "index_chunk_bytes": 1000, "codec": codec}
+        with HFileWriter(store, "a.hfile", filter_kind="fingerprints", **options) as file:
+            for at in range(0, len(keys), step):
+                file.add(keys[at : at + step], values[at : at + step])
+        bodies.add(store.fetch("a.hfile"))
+    assert len(bodies) == 1
+
+
+def test_exception_on_a_thread_of_the_pool_reaches_the_caller_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    calls = iter(range(1000))
+
+    def fails(*_: object, **__: object) -> bytes:
+        if next(calls) == 7:
+            raise MemoryError("in the pool")
+        return b""
+
+    monkeypatch.setattr(threads, "WORKERS", 2)
+    monkeypatch.setattr(runs, "RUN_BYTES", 1000)
+    monkeypatch.setattr(packing, "compress", fails)
+    monkeypatch.setattr(writer, "WAITING_BYTES", 1)
+
+    def goes_on_after_it() -> None:
+        with HFileWriter(store, "a.hfile", block_size_bytes=1000) as file:
+            with pytest.raises(MemoryError, match="in the pool"):
+                file.add(*many(500))
+
+    with pytest.raises(UsageError, match="not open for writing"):
+        goes_on_after_it()
+    assert store.list("", recursive=True) == []
+
+
+def test_exception_while_the_rest_is_packed_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> bytes:
+        raise MemoryError("in the pool")
+
+    store = folder(tmp_path)
+    monkeypatch.setattr(packing, "compress", fails)
+    with pytest.raises(MemoryError, match="in the pool"):
+        write(store, "a.hfile", {b"k": b"v"})
+    assert store.list("", recursive=True) == []
+
+
+def test_refused_entries_leave_those_before_them_writable(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    with HFileWriter(store, "a.hfile") as file:
+        file.add(binary([b"b"]), binary([b"1"]))
+        with pytest.raises(UsageError, match="ascending"):
+            file.add(binary([b"c", b"a"]), binary([b"2", b"3"]))
+        file.add(binary([b"c"]), binary([b"4"]))
+    assert entries_of(cold(store, "a.hfile")) == [(b"b", b"1"), (b"c", b"4")]
+
+
+def test_small_additions_are_held_until_they_are_worth_a_turn_of_the_pool(tmp_path: Path) -> None:
+    keys, values = many(1000)
+    with HFileWriter(folder(tmp_path), "a.hfile", block_size_bytes=1000) as file:
+        for at in range(0, len(keys), 10):
+            file.add(keys[at : at + 10], values[at : at + 10])
+        assert len(file._waiting) > 50
+
+
+@pytest.mark.parametrize("value_size", [None, 4])
+@pytest.mark.parametrize("key_size", [None, 6])
+@pytest.mark.parametrize("block_size_bytes", [200, 65536])
+def test_record_sizes_are_told_where_they_do_not_follow_from_the_fact(
+    tmp_path: Path, key_size: int | None, value_size: int | None, block_size_bytes: int
+) -> None:
+    store = folder(tmp_path)
+    entries = {
+        b"%06d" % number if key_size else b"%d" % number: b"x" * (value_size or number)
+        for number in range(1, 300)
+    }
+    write(store, "a.hfile", entries, block_size_bytes=block_size_bytes)
+    reader = cold(store, "a.hfile")
+    told = record_sizes.decode_fact(reader.file_info)
+    assert told == (key_size or -1, value_size or -1)
+    raw = reader.meta(record_sizes.META)
+    assert (raw is not None) == (told is not None and -1 in told and block_size_bytes == 200)
+    if raw is not None:
+        found = RecordSizes.decode(raw, "", 0)
+        pairs = sorted(entries.items())
+        assert np.array_equal(found.key_sizes, key_size or [len(key) for key, _ in pairs])
+        assert np.array_equal(found.value_sizes, value_size or [len(value) for _, value in pairs])
+        data = [header for _, header in headers(store, "a.hfile") if is_data(header)]
+        assert len(found.block_counts) == len(data)
+        assert len(raw) < 2000
+
+
+def test_long_keys_and_values_have_wider_sizes(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    entries = {b"a": b"", b"b" * 300: b"v" * 70_000, b"c": b"w" * 300}
+    write(store, "a.hfile", entries, block_size_bytes=1)
+    found = RecordSizes.decode(cold(store, "a.hfile").meta(record_sizes.META) or b"", "", 0)
+    assert np.array_equal(found.key_sizes, [1, 300, 1])
+    assert np.array_equal(found.value_sizes, [0, 70_000, 300])
+
+
+def test_filter_knows_every_key_and_few_others(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    keys, values = many(5000)
+    with HFileWriter(store, "a.hfile", filter_kind="fingerprints", filter_fpp=0.01) as file:
+        file.add(keys, values)
+    reader = cold(store, "a.hfile")
+    assert reader.file_info[file_filter.FACT] == b"fingerprints"
+    found = filters.decode("fingerprints", reader.meta(file_filter.META) or b"")
+    assert found.might_contain(xxh64(keys)).all()
+    others = binary(b"other-%d" % number for number in range(5000))
+    assert found.might_contain(xxh64(others)).sum() < 100
+    assert reader.get_sorted(keys).to_pylist() == values.to_pylist()
+
+
+def test_file_without_entries_has_no_hints(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    write(store, "a.hfile", {}, filter_kind="fingerprints")
+    reader = cold(store, "a.hfile")
+    assert not reader.opened.meta
+    assert not [name for name in reader.file_info if name.startswith(b"metatable.")]
+
+
+@pytest.mark.parametrize(("kind", "fpp"), [("nonsense", 0.1), ("fingerprints", 0.0)])
+def test_filters_that_cannot_be_made_are_refused_at_once(kind: str, fpp: float) -> None:
+    with pytest.raises(UsageError):
+        HFileWriter(Store("memory://none"), "a.hfile", filter_kind=kind, filter_fpp=fpp)
+
+
+def test_one_checksum_is_enough_for_a_block(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    keys, values = many(5000)
+    for codec, chunk_bytes in ((Codec.NONE, 1 << 20), (Codec.GZ, 1 << 20)):
+        with HFileWriter(store, "a.hfile", codec=codec) as file:
+            file.add(keys, values)
+        assert {one.chunk_bytes for _, one in headers(store, "a.hfile")} == {chunk_bytes}
 
 
 def test_written_tells_of_the_file(tmp_path: Path) -> None:
@@ -138,7 +276,9 @@ def test_no_record_begins_in_the_bytes_that_hudi_io_drops(
 
 def test_no_block_seems_to_have_more_checksums_than_it_has(tmp_path: Path) -> None:
     store = folder(tmp_path)
-    for size in range(16384 - 70, 16384 - 30):  # around where header and payload fill a chunk
+    for size in range(
+        (1 << 20) - 70, (1 << 20) - 30
+    ):  # around where header and payload fill a chunk
         write(store, "a.hfile", {b"k": b"v" * size}, codec=Codec.NONE)
         for _, header in headers(store, "a.hfile"):
             area = CHECKSUM_BYTES * chunk_count(header.covered_size, header.chunk_bytes)
@@ -241,15 +381,21 @@ def test_writer_refuses_entries_outside_its_block(tmp_path: Path) -> None:
             act()
 
 
-@pytest.mark.parametrize("name", ["", "hfile.LASTKEY", "hfile.anything", "KEY_VALUE_VERSION"])
+@pytest.mark.parametrize("name", NAMES)
 def test_reserved_file_info_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="name is taken"):
         write(folder(tmp_path), "a.hfile", {}, facts={name: b""})
 
 
+@pytest.mark.parametrize("name", ["", "metatable.record_sizes", "metatable.anything"])
+def test_reserved_meta_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="need names of their own"):
+        write(folder(tmp_path), "a.hfile", {}, meta={name: b""})
+
+
 def test_unwritten_codecs_and_block_sizes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="codec is not written"):
-        HFileWriter(folder(tmp_path), "a.hfile", codec=Codec.SNAPPY)
+        HFileWriter(folder(tmp_path), "a.hfile", codec=Codec.BZIP2)
     with pytest.raises(UsageError, match="block size out of range"):
         HFileWriter(folder(tmp_path), "a.hfile", block_size_bytes=0)
 
@@ -278,3 +424,17 @@ def test_averages_and_sums_are_those_of_the_entries(tmp_path: Path) -> None:
     trailer = reader.trailer
     assert trailer.uncompressed_data_index_size == roots[0].payload_size
     assert trailer.total_uncompressed_bytes == total - 33 - roots[0].payload_size
+
+
+def test_hints_are_left_out_where_they_would_take_too_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    keys, values = many(5000)
+    for most, metas in ((5000, {file_filter.META, record_sizes.META}), (4999, set())):
+        monkeypatch.setattr(packing, "HINTED_ENTRIES", most)
+        with HFileWriter(store, "a.hfile", filter_kind="split_block") as file:
+            file.add(keys, values)
+        found = cold(store, "a.hfile")
+        assert set(found.opened.meta) == metas
+        assert found.get_sorted(keys).equals(values)

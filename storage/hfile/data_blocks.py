@@ -1,0 +1,158 @@
+"""Data blocks, many at a time: headers checked as columns, checksums verified, payloads made.
+
+What one block costs in Python is a checksum call and a decompression call; both let other
+threads run or are short. A block that fails any check is looked at again alone, so that the
+message says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.hfile.block import HEADER_SIZE, BlockType, decode_block
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_chunks
+from metatable.storage.hfile.codec import Codec, decompress
+from metatable.storage.hfile.columns import Int64s, UInt8s
+from metatable.storage.hfile.fetch import Stored
+
+__all__ = ["Headers", "Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
+
+_DATA = (BlockType.DATA,)
+WIDEST_BYTES = 1 << 30
+"""Places in what is used as one piece must fit into 32 bits: Arrow's offsets have no more."""
+
+_HEADER = np.dtype(
+    [
+        ("magic", ">u8"),
+        ("on_disk_size", ">i4"),
+        ("payload_size", ">i4"),
+        ("previous_offset", ">i8"),
+        ("checksum", "u1"),
+        ("chunk_bytes", ">i4"),
+        ("covered_size", ">i4"),
+    ]
+)
+"""The header of block.py, as a column."""
+
+_MAGIC = int.from_bytes(BlockType.DATA.value, "big")
+_CHECKSUMS = {int(one): one for one in Checksum}
+
+Headers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """Payloads of data blocks in one array: block i is `raw[starts[i]:ends[i]]`.
+
+    There may be bytes between them that are no payload. Both arrays are int64.
+    """
+
+    raw: UInt8s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def joined(cls, parts: Sequence[bytes | UInt8s]) -> Payloads:
+        """Laid end to end; copied, unless there is only one."""
+        whole = parts[0] if len(parts) == 1 else b"".join(_buffer(part) for part in parts)
+        ends = np.cumsum([len(part) for part in parts])
+        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+        return cls(np.frombuffer(whole, np.uint8), starts, ends)
+
+
+def _buffer(part: bytes | UInt8s) -> bytes | memoryview:
+    return part if isinstance(part, bytes) else part.data
+
+
+def decode_blocks(
+    stored: Stored, headers: Headers, codec: Codec, path: str
+) -> list[bytes | UInt8s]:
+    """The payload of each data block, verified. Raises CorruptError.
+
+    What is not compressed is not copied either: it stays where it was read to.
+    """
+    blocks, offsets = stored.blocks(), stored.offsets.tolist()
+    _verify(blocks, offsets, headers, path)
+    covered, sizes = headers["covered_size"].tolist(), headers["payload_size"].tolist()
+    if codec is Codec.NONE:
+        return [block[HEADER_SIZE:end] for block, end in zip(blocks, covered, strict=True)]
+    return [
+        decompress(codec, block[HEADER_SIZE:end], size, path=path, offset=offset)
+        for block, end, size, offset in zip(blocks, covered, sizes, offsets, strict=True)
+    ]
+
+
+def payloads_in_place(
+    stored: Stored, headers: Headers, path: str, verified: set[int] | None = None
+) -> Payloads | None:
+    """The payloads of blocks that are not compressed, where they lie; None if they are not in
+    one piece, or too far apart.
+
+    Blocks whose offsets are in `verified` are not verified again, the others are added to it.
+    """
+    raw = stored.one_piece()
+    if raw is None or int(stored.starts[-1] - stored.starts[0]) > WIDEST_BYTES:
+        return None
+    offsets = stored.offsets.tolist()
+    if verified is None or not verified.issuperset(offsets):
+        _verify(stored.blocks(), offsets, headers, path)
+        if verified is not None:
+            verified.update(offsets)
+    first = int(stored.starts[0])
+    starts = stored.starts - first
+    last = int(starts[-1] + stored.sizes[-1])
+    ends = starts + headers["covered_size"]
+    return Payloads(raw[first : first + last], starts + HEADER_SIZE, ends)
+
+
+def read_headers(stored: Stored, codec: Codec, path: str) -> Headers:
+    """The headers as a column, in agreement with themselves. Raises CorruptError."""
+    if not len(stored):
+        return np.empty(0, _HEADER)
+    raw = stored.one_piece()
+    if raw is None:
+        table = np.stack([block[:HEADER_SIZE] for block in stored.blocks()])
+    else:
+        table = raw[stored.starts[:, None] + np.arange(HEADER_SIZE)]
+    headers = np.ascontiguousarray(table).view(_HEADER).reshape(-1)
+    chunk = headers["chunk_bytes"].astype(np.int64)
+    covered = headers["covered_size"].astype(np.int64)
+    chunks = -(-covered // np.maximum(chunk, 1))
+    on_disk = headers["on_disk_size"]
+    sound = (
+        (headers["magic"] == _MAGIC)
+        & (headers["checksum"] < len(_CHECKSUMS))
+        & (chunk > 0)
+        & (headers["payload_size"] >= 0)
+        & (covered >= HEADER_SIZE)
+        & (on_disk == covered - HEADER_SIZE + CHECKSUM_BYTES * chunks)
+        & (on_disk == stored.sizes - HEADER_SIZE)
+    )
+    if codec is Codec.NONE:
+        sound &= headers["payload_size"] == covered - HEADER_SIZE
+    if not sound.all():
+        wrong = int(np.argmin(sound))
+        block = stored.slice(wrong, wrong + 1).blocks()[0]
+        decode_block(block.data, codec, path, int(stored.offsets[wrong]), _DATA)
+        raise AssertionError("a block passed alone that failed among others")
+    return headers
+
+
+def _verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: str) -> None:
+    kinds, chunks = headers["checksum"].tolist(), headers["chunk_bytes"].tolist()
+    covered = headers["covered_size"].tolist()
+    crc32c = google_crc32c.value
+    for block, offset, kind, end, chunk in zip(
+        blocks, offsets, kinds, covered, chunks, strict=True
+    ):
+        if kind == Checksum.CRC32C and end <= chunk:  # the usual case, in two calls
+            stored = int.from_bytes(block[end:].tobytes(), "big")
+            if crc32c(block[:end]) == stored:
+                continue
+        verify_chunks(_CHECKSUMS[kind], block, end, chunk, path=path, offset=offset)

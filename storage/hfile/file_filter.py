@@ -1,0 +1,51 @@
+"""The filter that a file of ours may carry: which keys are certainly not in it.
+
+A META block `metatable.filter` of a kind (FILE_INFO fact of the same name) from
+`storage/filters`, over XXH64 (seed 42) of every key. It is asked where reading it is less
+than reading the blocks that the keys would touch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.storage.cache import cached
+from metatable.storage.filters import Filter, decode, kinds
+from metatable.storage.hashing import xxh64
+from metatable.storage.hfile.columns import Int64s
+from metatable.storage.hfile.fetch import meta_payload
+from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.store import Store
+
+__all__ = ["FACT", "META", "filter_of", "might_contain"]
+
+FACT = b"metatable.filter"
+META = "metatable.filter"
+
+
+def might_contain(
+    store: Store, opened: OpenedHFile, wanted: pa.Array, touched_bytes: int
+) -> Int64s | None:
+    """Which of `wanted` the file may hold; None where its filter is not worth asking, or is of
+    a kind that is not known here.
+
+    `touched_bytes`: what would be read without it.
+    """
+    place = opened.meta.get(META)
+    kind = opened.file_info.get(FACT, b"").decode("utf-8", "backslashreplace")
+    if place is None or kind not in kinds() or place[1] >= touched_bytes:
+        return None
+    found = filter_of(store, opened, place)
+    return np.flatnonzero(found.might_contain(xxh64(wanted)))
+
+
+def filter_of(store: Store, opened: OpenedHFile, place: tuple[int, int]) -> Filter:
+    """The filter in the META block at `place`. Raises CorruptError, UpgradeError."""
+
+    def make() -> Filter:
+        kind = opened.file_info[FACT].decode("utf-8", "backslashreplace")
+        return decode(kind, meta_payload(store, opened, place), opened.path)
+
+    key = ("hfile.filter", store.uri, opened.path)
+    return cached(key, make, lambda _: 4 * place[1])

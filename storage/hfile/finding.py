@@ -1,0 +1,266 @@
+"""Finding the records of data blocks, and proving that they are what was found.
+
+Records say their own sizes, so the place of one is known only from the one before. No loop
+over records is needed on the usual ways:
+
+    sizes     a file of ours says the sizes again (record_sizes.py): places are sums of them
+    stride    records that are all alike but for rows and values are a table
+    endings   every key ends in `7f ff*7 04`; with equal key lengths, or equal value lengths,
+              the places of these endings give all the starts
+    walk      one by one: takes what only HBase writes (families, other timestamps, longer
+              mvcc numbers)
+
+`find_records` believes nothing that it has not proven for every record. Sizes that a file
+says are proven for one record of every block; `check_records` then proves the records that
+are used.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.errors import CorruptError
+from metatable.storage.hfile.columns import Int64s, UInt8s
+from metatable.storage.hfile.data_blocks import Payloads
+from metatable.storage.hfile.key_values import (
+    KEY_SUFFIX,
+    MAX_ROW_SIZE,
+    RECORD_OVERHEAD,
+    KeyValues,
+)
+from metatable.storage.hfile.record_sizes import Sizes
+from metatable.storage.hfile.wire import Malformed, read_hadoop
+
+__all__ = ["check_records", "find_records", "records_of_sizes", "records_of_stride"]
+
+_HEADER = struct.Struct(">IIH")
+_ROW_AT = _HEADER.size
+_PUT = 4
+_ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
+_TILE_BYTES = 256 << 10
+
+
+def find_records(payload: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
+    """The records of a payload, uint8. Raises CorruptError, naming the one that does not fit."""
+    if not len(payload):
+        return _nothing(payload)
+    if with_mvcc and len(payload) > RECORD_OVERHEAD:
+        found = _by_stride(payload) or _by_endings(payload)
+        if found is not None:
+            return found
+    return _walk(payload, with_mvcc, path, offset)
+
+
+def records_of_stride(
+    payloads: Payloads, key_size: int, value_size: int, path: str, offset: int
+) -> KeyValues:
+    """Records that all have these sizes, by the file's word."""
+    stride = key_size + value_size + RECORD_OVERHEAD
+    sizes = payloads.ends - payloads.starts
+    if (sizes % stride).any():
+        raise _unfit(path, offset, f"blocks of {stride}-byte records", sizes.tolist()[:5])
+    counts = sizes // stride
+    before = np.cumsum(counts) - counts
+    first = payloads.starts + _ROW_AT - before * stride
+    total = int(counts.sum())
+    starts = np.repeat(first, counts) + np.arange(0, total * stride, stride)
+    records = _regular(payloads.raw, starts, _same(key_size, total), _same(value_size, total))
+    check_records(records.at(before[counts > 0]), path, offset)
+    return records
+
+
+def records_of_sizes(
+    payloads: Payloads, counts: Int64s, keys: Sizes, values: Sizes, path: str, offset: int
+) -> KeyValues:
+    """Records of these sizes, `counts` of them in each block, by the file's word."""
+    total = int(counts.sum())
+    key_sizes = _same(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
+    value_sizes = _same(values, total) if isinstance(values, int) else values.astype(np.int64)
+    if not total or (counts < 1).any():
+        raise _unfit(path, offset, "records in every block", counts.tolist()[:5])
+    lengths = value_sizes + RECORD_OVERHEAD
+    lengths += key_sizes
+    lasts = np.cumsum(counts) - 1
+    steps = np.empty(total, np.int64)  # from one record to the next
+    steps[1:] = lengths[:-1]
+    steps[0] = payloads.starts[0]
+    steps[lasts[:-1] + 1] += payloads.starts[1:] - payloads.ends[:-1]
+    starts = np.cumsum(steps)
+    ends = starts[lasts] + lengths[lasts]
+    if not np.array_equal(ends, payloads.ends):
+        raise _unfit(path, offset, f"ends at {payloads.ends.tolist()[:5]}", ends.tolist()[:5])
+    starts += _ROW_AT
+    records = _regular(payloads.raw, starts, key_sizes, value_sizes)
+    check_records(records.at(lasts), path, offset)
+    return records
+
+
+def check_records(records: KeyValues, path: str, offset: int) -> None:
+    """Raise CorruptError unless the bytes of every record say that it is one."""
+    if not len(records):
+        return
+    raw, starts = records.raw, records.row_starts - _ROW_AT
+    lengths = ((records.row_sizes + 2 + len(KEY_SUFFIX)) << 32) + records.value_sizes
+    words = _words(raw)
+    sound = words[starts] == lengths.astype(np.uint64)
+    sound &= _numbers(raw, starts + 8, ">u2") == records.row_sizes
+    sound &= words[records.value_starts - 8] == _ENDING
+    if not sound.all():
+        at = int(starts[int(np.argmin(sound))])
+        found = raw[at : at + _ROW_AT].tobytes().hex()
+        raise _unfit(path, offset, f"a record at byte {at}", found)
+
+
+def _unfit(path: str, offset: int, expected: str, found: object) -> CorruptError:
+    return CorruptError(
+        "records do not have the sizes that their file says",
+        path=path,
+        offset=offset,
+        expected=expected,
+        found=found,
+    )
+
+
+def _nothing(raw: UInt8s) -> KeyValues:
+    empty = np.empty(0, np.int64)
+    return KeyValues(raw, empty, empty, empty, empty)
+
+
+def _same(size: int, count: int) -> Int64s:
+    return np.broadcast_to(np.int64(size), (count,))
+
+
+def _regular(raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: Int64s) -> KeyValues:
+    gaps = _same(len(KEY_SUFFIX), len(row_starts))
+    return KeyValues(raw, row_starts, row_sizes, gaps, value_sizes)
+
+
+def _by_stride(raw: UInt8s) -> KeyValues | None:
+    """Records that are all alike, but for rows and values; else None."""
+    key_length, value_size, row_size = _HEADER.unpack_from(raw.data)
+    stride = 8 + key_length + value_size + 1
+    if key_length != row_size + 12 or len(raw) % stride:
+        return None
+    row_end = _ROW_AT + row_size
+    sound = np.zeros(stride, np.uint8)  # looked at first: one row in the middle tells nearly all
+    sound[:_ROW_AT] = sound[row_end : row_end + len(KEY_SUFFIX)] = sound[-1] = 255
+    wanted = np.zeros(stride, np.uint8)
+    wanted[:_ROW_AT] = raw[:_ROW_AT]
+    wanted[row_end : row_end + len(KEY_SUFFIX)] = np.frombuffer(KEY_SUFFIX, np.uint8)
+    count = len(raw) // stride
+    middle = raw[count // 2 * stride :][:stride]
+    if not np.array_equal(middle & sound, wanted):
+        return None
+    if not _tiled_equal(raw, sound.tobytes(), wanted.tobytes()):
+        return None
+    starts = np.arange(_ROW_AT, len(raw), stride)
+    return _regular(raw, starts, _same(row_size, count), _same(value_size, count))
+
+
+def _tiled_equal(raw: UInt8s, mask: bytes, wanted: bytes) -> bool:
+    """Whether `raw & mask == wanted`, both repeated: passes over long runs, not over records."""
+    masks, tiles = _tiles(mask, wanted)
+    for start in range(0, len(raw), len(masks)):
+        part = raw[start : start + len(masks)]
+        if not np.array_equal(part & masks[: len(part)], tiles[: len(part)]):
+            return False
+    return True
+
+
+@lru_cache(maxsize=8)
+def _tiles(mask: bytes, wanted: bytes) -> tuple[UInt8s, UInt8s]:
+    times = max(_TILE_BYTES // len(mask), 1)
+    return np.frombuffer(mask * times, np.uint8), np.frombuffer(wanted * times, np.uint8)
+
+
+def _by_endings(raw: UInt8s) -> KeyValues | None:
+    """Records whose starts follow from where the keys end; None where that cannot be proven."""
+    ends = _key_ends(raw)
+    if not ends.size:
+        return None
+    key_length, value_size, _ = _HEADER.unpack_from(raw.data)
+    found = _prove(raw, ends - (8 + key_length), ends)
+    if found is None:
+        by_value = np.concatenate((np.zeros(1, np.int64), ends[:-1] + value_size + 1))
+        found = _prove(raw, by_value, ends)
+    return found
+
+
+def _key_ends(raw: UInt8s) -> Int64s:
+    """Where `7f ff*7 04` ends, everywhere in the payload."""
+    searchable = raw[: max(len(raw) - 9, 0)]
+    places = np.flatnonzero(searchable == KEY_SUFFIX[1]) + 1
+    return cast("Int64s", places[_words(raw)[places] == _ENDING] + 8)
+
+
+def _prove(raw: UInt8s, starts: Int64s, ends: Int64s) -> KeyValues | None:
+    """The records that begin at `starts` and whose keys end at `ends`, if all bytes agree."""
+    if starts[0] != 0 or int(starts.min()) < 0 or int(starts.max()) > len(raw) - RECORD_OVERHEAD:
+        return None
+    key_lengths = _numbers(raw, starts, ">u4")
+    value_sizes = _numbers(raw, starts + 4, ">u4")
+    row_sizes = _numbers(raw, starts + 8, ">u2")
+    record_ends = ends + value_sizes + 1
+    chained = (
+        record_ends[-1] == len(raw)
+        and np.array_equal(record_ends[:-1], starts[1:])
+        and np.array_equal(starts + 8 + key_lengths, ends)
+        and np.array_equal(row_sizes + 12, key_lengths)
+        and not raw[ends - len(KEY_SUFFIX)].any()
+        and not raw[record_ends - 1].any()
+    )
+    return _regular(raw, starts + _ROW_AT, row_sizes, value_sizes) if chained else None
+
+
+def _words(raw: UInt8s) -> npt.NDArray[np.uint64]:
+    """The big-endian number of eight bytes that begins at every byte."""
+    return np.ndarray((max(len(raw) - 7, 0),), ">u8", raw, strides=(1,))
+
+
+def _numbers(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
+    width = np.dtype(kind).itemsize
+    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
+    return view[starts].astype(np.int64)
+
+
+def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
+    """Record by record: the slow way, which takes everything that HBase may write."""
+    payload = raw.tobytes()
+    places: list[tuple[int, int, int, int]] = []
+    at = 0
+    while at < len(payload):
+        try:
+            place, at = _step(payload, at, with_mvcc)
+        except (Malformed, struct.error) as error:
+            raise CorruptError(
+                "records do not fit into their block",
+                path=path,
+                offset=offset,
+                record=len(places),
+                expected=f"a record at byte {at} of {len(payload)}",
+                found=str(error),
+            ) from error
+        places.append(place)
+    return KeyValues(raw, *np.array(places, np.int64).T)
+
+
+def _step(payload: bytes, at: int, with_mvcc: bool) -> tuple[tuple[int, int, int, int], int]:
+    """(row start, row size, bytes from row to value, value size) of a record, and the next."""
+    key_length, value_size, row_size = _HEADER.unpack_from(payload, at)
+    key_end = at + 8 + key_length
+    value_end = key_end + value_size
+    if value_end > len(payload) or row_size > MAX_ROW_SIZE or key_length < row_size + 12:
+        raise Malformed(f"key_length={key_length} value_length={value_size} row_length={row_size}")
+    family_size = payload[at + _ROW_AT + row_size]
+    if row_size + 12 + family_size > key_length:
+        raise Malformed(f"key_length={key_length} row_length={row_size} family={family_size}")
+    if payload[key_end - 1] != _PUT:
+        raise Malformed(f"cell type {payload[key_end - 1]}, not a put")
+    after = read_hadoop(payload, value_end)[1] if with_mvcc else value_end
+    row_start = at + _ROW_AT
+    return (row_start, row_size, key_end - row_start - row_size, value_size), after

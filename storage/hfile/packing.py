@@ -1,0 +1,161 @@
+"""Packing: what a thread does to a run of data blocks, and what a file remembers of it.
+
+A run's records are encoded together and compressed block by block; sizes and hashes of its
+keys are taken on the way, for the hints at the end of a file. Nothing here depends on where
+in the file the blocks will be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.filters.protocol import Hashes
+from metatable.storage.hashing import xxh64
+from metatable.storage.hfile.codec import Codec, compress
+from metatable.storage.hfile.columns import Int64s, offsets_of
+from metatable.storage.hfile.forms import Form
+from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
+from metatable.storage.hfile.record_sizes import RecordSizes
+from metatable.storage.hfile.runs import BlockPlan, Run
+
+__all__ = ["HINTED_ENTRIES", "Packed", "Packer", "Tally"]
+
+HINTED_ENTRIES = 1 << 26
+"""A file of more is written without the sizes of its records and without a filter."""
+
+Stored = bytes | memoryview
+Narrow = npt.NDArray[np.unsignedinteger]
+"""Sizes in as few bytes as they need: there may be many."""
+_WIDTHS: tuple[type[np.unsignedinteger], ...] = (np.uint8, np.uint16, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The payloads of a run as they will be stored, and what its entries are like."""
+
+    blocks: list[BlockPlan]
+    stored: list[Stored]
+    key_sizes: Narrow
+    value_sizes: Narrow
+    hashes: Hashes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Packs runs; `hashes`: those of the keys are wanted too."""
+
+    codec: Codec
+    form: Form
+    hashes: bool
+
+    def pack(self, run: Run) -> Packed:
+        """Meant for the thread pool."""
+        keys, values = run.columns()
+        records, _ = encode_records(keys, values)
+        stored: list[Stored] = []
+        start = 0
+        for block in run.blocks:
+            stored.append(self._stored(records[start : start + block.size]))
+            start += block.size
+        return Packed(
+            run.blocks,
+            stored,
+            _narrow(np.diff(offsets_of(keys))),
+            _narrow(np.diff(offsets_of(values))),
+            xxh64(keys) if self.hashes else None,
+        )
+
+    def _stored(self, payload: memoryview) -> Stored:
+        if self.codec is Codec.NONE:  # where it lies, not copied
+            return payload
+        return compress(self.codec, payload, like_java=self.form.java_deflate)
+
+
+@dataclass
+class _Ends:
+    """The least and the greatest of numbers seen."""
+
+    least: int | None = None
+    most: int | None = None
+
+    def add(self, numbers: Narrow) -> None:
+        least, most = int(numbers.min()), int(numbers.max())
+        self.least = least if self.least is None else min(self.least, least)
+        self.most = most if self.most is None else max(self.most, most)
+
+    def only(self) -> int | None:
+        """The number that all of them are, if they are."""
+        return self.least if self.least == self.most else None
+
+
+@dataclass
+class Tally:
+    """The entries of a file, summed up: one or two bytes a record, and eight where hashed.
+
+    Beyond HINTED_ENTRIES neither is kept, so that memory does not grow with the file.
+    """
+
+    entry_count: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+    first_key: bytes = b""
+    last_key: bytes = b""
+    _key_ends: _Ends = field(default_factory=_Ends)
+    _value_ends: _Ends = field(default_factory=_Ends)
+    _block_counts: list[int] = field(default_factory=list)
+    _key_sizes: list[Narrow] = field(default_factory=list)
+    _value_sizes: list[Narrow] = field(default_factory=list)
+    _hashes: list[Hashes] = field(default_factory=list)
+
+    def add(self, packed: Packed, with_sizes: bool) -> None:
+        """The entries of one more run."""
+        self.first_key = self.first_key or packed.blocks[0].first_key
+        self.last_key = packed.blocks[-1].last_key
+        self.entry_count += len(packed.key_sizes)
+        self.key_bytes += int(packed.key_sizes.sum(dtype=np.int64))
+        self.value_bytes += int(packed.value_sizes.sum(dtype=np.int64))
+        self._key_ends.add(packed.key_sizes)
+        self._value_ends.add(packed.value_sizes)
+        if self.entry_count > HINTED_ENTRIES:
+            for kept in (self._block_counts, self._key_sizes, self._value_sizes, self._hashes):
+                kept.clear()
+            return
+        if with_sizes:
+            self._block_counts += [block.entry_count for block in packed.blocks]
+            self._key_sizes.append(packed.key_sizes)
+            self._value_sizes.append(packed.value_sizes)
+        if packed.hashes is not None:
+            self._hashes.append(packed.hashes)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of all data blocks."""
+        return self.key_bytes + self.value_bytes + self.entry_count * RECORD_OVERHEAD
+
+    def equal_sizes(self) -> tuple[int | None, int | None]:
+        """(size of every key, size of every value), None where they differ."""
+        return self._key_ends.only(), self._value_ends.only()
+
+    def sizes(self) -> RecordSizes | None:
+        """Sizes of all records, None where there are too many."""
+        if not self._block_counts:
+            return None
+        key_size, value_size = self.equal_sizes()
+        return RecordSizes(
+            np.array(self._block_counts, np.int64),
+            np.concatenate(self._key_sizes) if key_size is None else key_size,
+            np.concatenate(self._value_sizes) if value_size is None else value_size,
+        )
+
+    def hashes(self) -> Hashes | None:
+        """Of all keys, None where there are too many."""
+        return np.concatenate(self._hashes) if self._hashes else None
+
+
+def _narrow(sizes: Int64s) -> Narrow:
+    most = int(sizes.max())
+    width = next(kind for kind in _WIDTHS if most <= np.iinfo(kind).max)
+    return sizes.astype(width)

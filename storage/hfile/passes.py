@@ -1,0 +1,266 @@
+"""One pass over data blocks of a file: fetched, checked, decoded, and given to some work.
+
+Two stages run on the threads of the process, results in order: blocks are fetched in parts of
+READ_BYTES of the file and their headers checked; the blocks of a part are then decoded in
+groups of GROUP_BYTES of payload, and the work is done on the records of each group. So a pass
+holds a few parts and groups, however large the file is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from metatable.storage.cache import blocks as block_cache
+from metatable.storage.cache import shared
+from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.hfile.block import BlockType, decode_block
+from metatable.storage.hfile.block_index import BlockIndex
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.columns import Int64s, UInt8s
+from metatable.storage.hfile.data_blocks import (
+    Headers,
+    Payloads,
+    decode_blocks,
+    payloads_in_place,
+    read_headers,
+)
+from metatable.storage.hfile.fetch import Stored, cut, fetch, meta_payload
+from metatable.storage.hfile.finding import (
+    check_records,
+    find_records,
+    records_of_sizes,
+    records_of_stride,
+)
+from metatable.storage.hfile.key_values import KeyValues
+from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
+
+__all__ = ["Pass", "sizes_of"]
+
+READ_BYTES = 4 << 20
+"""Stored bytes that one call of the store fetches."""
+GROUP_BYTES = 4 << 20
+"""Payload that is decoded, parsed and searched as one: enough to make the calls worth while,
+little enough to stay near the processor."""
+ALONE_BYTES = 192 << 10
+"""Stored bytes up to which handing work to threads takes longer than doing it."""
+CACHED_SHARE = 8
+"""A pass over more than this fraction of the cache's budget leaves its blocks out of it."""
+
+R = TypeVar("R")
+
+Work = Callable[[KeyValues, int, int], R]
+"""What is done with the records of blocks `start` to `stop` of a pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Fetched blocks `start` and following of a pass; payloads that were in the cache."""
+
+    start: int
+    stored: Stored
+    headers: Headers
+    held: list[bytes | None]
+    payload_sizes: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Blocks `start` to `stop` of a part."""
+
+    part: _Part
+    start: int
+    stop: int
+
+
+class Pass:
+    """Blocks `chosen` (ascending) of an index. `sizes`: of all records, to be believed.
+
+    `keep`: decoded blocks may wait in the cache. `proven`: every record is proven before the
+    work sees it; else those that it uses must be given to `check`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        opened: OpenedHFile,
+        index: BlockIndex,
+        chosen: Int64s,
+        *,
+        keep: bool,
+        proven: bool,
+        sizes: RecordSizes | None = None,
+    ) -> None:
+        self._store = store
+        self._opened = opened
+        self._codec = opened.trailer.compression_codec
+        self._chosen = chosen
+        self._offsets = index.offsets[chosen]
+        self._stored_sizes = index.sizes[chosen]
+        self._total = int(self._stored_sizes.sum())
+        share = block_cache.budget_bytes // CACHED_SHARE
+        at_hand = self._codec is Codec.NONE and len(opened.whole) > 0
+        self._keep = keep and not at_hand and self._total <= share
+        self._sizes = sizes
+        self._proven = proven
+        alike = opened.record_sizes
+        self._stride = alike if alike and min(alike) >= 0 and not proven else None
+
+    def each(self, work: Work[R]) -> Iterator[R]:
+        """What `work` makes of each group of blocks, in file order."""
+        workers = 1 if self._total <= ALONE_BYTES else None
+        parts = in_order(self._fetch, cut(self._stored_sizes, READ_BYTES), workers)
+        groups = (group for part in parts for group in _groups(part))
+
+        def done(group: _Group) -> R:
+            start = group.part.start
+            return work(self._records(group), start + group.start, start + group.stop)
+
+        return in_order(done, groups, workers)
+
+    def check(self, records: KeyValues, block: int) -> None:
+        """Raise CorruptError unless records taken from a group, which began with `block`, are
+        what the file's word made of them."""
+        if not self._proven and len(records) and (self._stride or self._sizes):
+            check_records(records, self._opened.path, int(self._offsets[block]))
+
+    def _fetch(self, span: tuple[int, int]) -> _Part:
+        start, stop = span
+        offsets, sizes = self._offsets[start:stop], self._stored_sizes[start:stop]
+        held = self._held(offsets)
+        missing = np.array([one is None for one in held])
+        stored = fetch(self._store, self._opened, offsets[missing], sizes[missing])
+        headers = read_headers(stored, self._codec, self._opened.path)
+        payload_sizes = np.array([len(one or b"") for one in held], np.int64)
+        payload_sizes[missing] = headers["payload_size"]
+        return _Part(start, stored, headers, held, payload_sizes)
+
+    def _held(self, offsets: Int64s) -> list[bytes | None]:
+        if not self._keep:
+            return [None] * len(offsets)
+        return [
+            block_cache.get(_key(self._store, self._opened, offset)) for offset in offsets.tolist()
+        ]
+
+    def _records(self, group: _Group) -> KeyValues:
+        part, path = group.part, self._opened.path
+        held = part.held[group.start : group.stop]
+        before = sum(one is None for one in part.held[: group.start])
+        missing = slice(before, before + sum(one is None for one in held))
+        stored, headers = part.stored.slice(missing.start, missing.stop), part.headers[missing]
+        self._store.counters.add("hfile.blocks", len(stored))
+        first = part.start + group.start
+        if self._codec is Codec.NONE and (self._stride or self._sizes) and not self._keep:
+            verified = self._opened.verified if self._opened.mapped else None
+            in_place = payloads_in_place(stored, headers, path, verified)
+            if in_place is not None:
+                return self._placed(in_place, first, first + len(held))
+        fresh = iter(self._offered(stored, decode_blocks(stored, headers, self._codec, path)))
+        payloads = [next(fresh) if one is None else one for one in held]
+        if self._stride or self._sizes:
+            return self._placed(Payloads.joined(payloads), first, first + len(held))
+        return self._found(payloads, first)
+
+    def _offered(self, stored: Stored, payloads: list[bytes | UInt8s]) -> list[bytes | UInt8s]:
+        if not self._keep:
+            return payloads
+        return [
+            block_cache.offer(_key(self._store, self._opened, offset), bytes(payload), len(payload))
+            for offset, payload in zip(stored.offsets.tolist(), payloads, strict=True)
+        ]
+
+    def _placed(self, payloads: Payloads, start: int, stop: int) -> KeyValues:
+        """Records where the file says that they are."""
+        path, offset = self._opened.path, int(self._offsets[start])
+        if self._stride:
+            return records_of_stride(payloads, *self._stride, path, offset)
+        assert self._sizes is not None
+        counts, keys, values = _sizes_of_blocks(self._sizes, self._chosen[start:stop])
+        records = records_of_sizes(payloads, counts, keys, values, path, offset)
+        if self._proven:
+            check_records(records, path, offset)
+        return records
+
+    def _found(self, payloads: list[bytes | UInt8s], start: int) -> KeyValues:
+        """Records found in their bytes."""
+        with_mvcc, path = self._opened.with_mvcc, self._opened.path
+        raw = Payloads.joined(payloads).raw
+        try:
+            return find_records(raw, with_mvcc, path, int(self._offsets[start]))
+        except CorruptError:
+            for place, payload in enumerate(payloads, start):  # which of them is it
+                alone = np.frombuffer(payload, np.uint8)
+                find_records(alone, with_mvcc, path, int(self._offsets[place]))
+            raise
+
+
+def records_of_block(store: Store, opened: OpenedHFile, index: BlockIndex, block: int) -> KeyValues:
+    """The records of one data block, proven: what a pass does, without its preparations."""
+    offset = int(index.offsets[block])
+    payload = block_cache.get(_key(store, opened, offset))
+    if payload is None:
+        stored = fetch(
+            store, opened, index.offsets[block : block + 1], index.sizes[block : block + 1]
+        )
+        codec = opened.trailer.compression_codec
+        raw = stored.blocks()[0].data
+        _, payload = decode_block(raw, codec, opened.path, offset, (BlockType.DATA,))
+        store.counters.add("hfile.blocks")
+    return find_records(np.frombuffer(payload, np.uint8), opened.with_mvcc, opened.path, offset)
+
+
+def sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
+    """What the file says of the sizes of all its records, None if it does not."""
+    place = opened.meta.get(META)
+    if place is None or opened.record_sizes is None:
+        return None
+    key = ("hfile.record_sizes", store.uri, opened.path)
+    kept: RecordSizes | None = shared.get(key)
+    if kept is not None:
+        return kept
+    path = opened.path
+    try:
+        made = RecordSizes.decode(meta_payload(store, opened, place), path, place[0])
+    except UpgradeError:  # of a later version: the file is read without them
+        return None
+    if len(made.block_counts) != block_count:
+        raise CorruptError(
+            "record sizes are of another number of blocks",
+            path=path,
+            offset=place[0],
+            expected=block_count,
+            found=len(made.block_counts),
+        )
+    return shared.offer(key, made, made.memory_bytes)
+
+
+def _key(store: Store, opened: OpenedHFile, offset: int) -> tuple[str, str, str, int]:
+    return "hfile.block", store.uri, opened.path, offset
+
+
+def _groups(part: _Part) -> Iterator[_Group]:
+    for start, stop in cut(part.payload_sizes, GROUP_BYTES):
+        yield _Group(part, start, stop)
+
+
+def _sizes_of_blocks(sizes: RecordSizes, blocks: Int64s) -> tuple[Int64s, Sizes, Sizes]:
+    """(records of each of these blocks, their key sizes, their value sizes)."""
+    ends = np.cumsum(sizes.block_counts)
+    counts = sizes.block_counts[blocks]
+    if int(blocks[-1]) - int(blocks[0]) + 1 == len(blocks):
+        start = int(ends[blocks[0]]) - int(counts[0])
+        which: slice | Int64s = slice(start, int(ends[blocks[-1]]))
+    else:
+        firsts = ends[blocks] - counts - (np.cumsum(counts) - counts)
+        which = np.repeat(firsts, counts) + np.arange(int(counts.sum()))
+    return counts, _at(sizes.key_sizes, which), _at(sizes.value_sizes, which)
+
+
+def _at(sizes: Sizes, which: slice | Int64s) -> Sizes:
+    return sizes if isinstance(sizes, int) else sizes[which]

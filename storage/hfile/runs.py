@@ -1,0 +1,228 @@
+"""Entries into blocks: where each data block begins, before anything is encoded.
+
+Columns of keys and values come in batches of any size; what leaves is runs, each of a few
+whole blocks, so that a thread can encode and compress one by itself. A block's end depends on
+the entries alone: never on how they were batched, or on threads. Nothing is copied here:
+a run holds slices of the columns that were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.storage.errors import UsageError
+from metatable.storage.hfile.columns import Int64s, as_binary, offsets_of
+from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
+
+__all__ = ["MAX_PAYLOAD", "BlockPlan", "Cutter", "Run", "batches"]
+
+BATCH_ROWS = 64 << 10
+"""Rows looked at together."""
+RUN_BYTES = 1 << 20
+"""Blocks for one turn of a thread: enough that its calls cost nothing beside the work."""
+MAX_PAYLOAD = (1 << 31) - 1
+
+Bools = npt.NDArray[np.bool_]
+Piece = tuple[pa.Array, pa.Array]
+"""Slices of a key and a value column, `pa.binary()` both."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """One data block to be."""
+
+    size: int
+    entry_count: int
+    last_entry_size: int
+    first_key: bytes
+    last_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whole blocks, one behind the other, and the entries of all of them."""
+
+    pieces: list[Piece]
+    blocks: list[BlockPlan]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all payloads."""
+        return sum(block.size for block in self.blocks)
+
+    def columns(self) -> Piece:
+        """All keys and all values."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
+        keys, values = zip(*self.pieces, strict=True)
+        return pa.concat_arrays(keys), pa.concat_arrays(values)
+
+
+class Cutter:
+    """Cuts ascending entries into blocks.
+
+    `overfills`: a block takes the record that reaches `block_size`; otherwise it closes before
+    one that would pass it. Either way equal keys stay together.
+    """
+
+    def __init__(self, block_size: int, *, overfills: bool, unique: bool, path: str) -> None:
+        self._block_size = block_size
+        self._overfills = overfills
+        self._unique = unique
+        self._path = path
+        self._last_key: bytes | None = None
+        # the block that is still open
+        self._pieces: list[Piece] = []
+        self._size = 0
+        self._count = 0
+        self._first_key = b""
+        self._last_entry_size = 0
+
+    def check(self, keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> None:
+        """Raise UsageError unless `runs` can take these entries next."""
+        last = self._last_key
+        for rows, _ in batches(keys, values):
+            self._check_sizes(rows)
+            self._check_order(rows, last)
+            last = rows[-1].as_py()
+
+    def runs(
+        self, keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
+    ) -> Iterator[Run]:
+        """Take entries that were checked; the runs of the blocks that this completes."""
+        for rows, cells in batches(keys, values):
+            yield from self._runs_of(rows, cells)
+            self._last_key = rows[-1].as_py()
+
+    def rest(self) -> Iterator[Run]:
+        """The last block, if there is one."""
+        if self._pieces:
+            plan = self._plan(self._size, self._count, self._last_entry_size, self._last_key)
+            yield Run(self._pieces, [plan])
+            self._pieces = []
+
+    def _runs_of(self, keys: pa.Array, values: pa.Array) -> Iterator[Run]:
+        sizes = np.diff(offsets_of(keys)) + np.diff(offsets_of(values)) + RECORD_OVERHEAD
+        ends = np.cumsum(sizes)
+        opens = None if self._unique else np.flatnonzero(self._risen(keys, self._last_key))
+        run_start, start = 0, 0
+        blocks: list[BlockPlan] = []
+        run_size = 0
+        while (end := self._block_end(ends, start, opens)) < len(ends):
+            plan = self._close(keys, sizes, ends, start, end)
+            if blocks and run_size + plan.size > RUN_BYTES:
+                yield self._run(keys, values, run_start, start, blocks)
+                run_start, blocks, run_size = start, [], 0
+            blocks.append(plan)
+            run_size += plan.size
+            start = end
+        if blocks:
+            yield self._run(keys, values, run_start, start, blocks)
+        self._hold(keys, values, sizes, start)
+
+    def _block_end(self, ends: Int64s, start: int, opens: Int64s | None) -> int:
+        """The row before which the block that is open at row `start` closes; else their number."""
+        before = int(ends[start - 1]) if start else 0
+        room = before + self._block_size - self._size
+        if self._overfills:
+            end = int(np.searchsorted(ends, room, "left")) + 1 if room > before else start
+        else:
+            end = int(np.searchsorted(ends, room, "right"))
+        end = max(end, start if self._size else start + 1)
+        if opens is not None:  # to where the next other key begins
+            next_open = int(np.searchsorted(opens, end))
+            end = int(opens[next_open]) if next_open < len(opens) else len(ends)
+        return end
+
+    def _close(
+        self, keys: pa.Array, sizes: Int64s, ends: Int64s, start: int, end: int
+    ) -> BlockPlan:
+        """The block that ends before row `end` and has what was held and rows from `start` on."""
+        size, count = self._size, self._count + end - start
+        last_entry_size, last_key = self._last_entry_size, self._last_key
+        if not size:
+            self._first_key = keys[start].as_py()
+        if end > start:
+            size += int(ends[end - 1]) - (int(ends[start - 1]) if start else 0)
+            last_entry_size, last_key = int(sizes[end - 1]), keys[end - 1].as_py()
+        self._size, self._count = 0, 0
+        return self._plan(size, count, last_entry_size, last_key)
+
+    def _plan(
+        self, size: int, count: int, last_entry_size: int, last_key: bytes | None
+    ) -> BlockPlan:
+        if size > MAX_PAYLOAD:
+            raise UsageError(
+                "entries are too large for a block",
+                path=self._path,
+                expected=f"at most {MAX_PAYLOAD} bytes",
+                found=size,
+            )
+        return BlockPlan(size, count, last_entry_size, self._first_key, last_key or b"")
+
+    def _run(
+        self, keys: pa.Array, values: pa.Array, start: int, end: int, blocks: list[BlockPlan]
+    ) -> Run:
+        pieces, self._pieces = self._pieces, []
+        if end > start:
+            pieces.append((keys[start:end], values[start:end]))
+        return Run(pieces, blocks)
+
+    def _hold(self, keys: pa.Array, values: pa.Array, sizes: Int64s, start: int) -> None:
+        """Keep the rows from `start` on, of the block that is open."""
+        if start == len(keys):
+            return
+        if not self._size:
+            self._first_key = keys[start].as_py()
+        self._pieces.append((keys[start:], values[start:]))
+        self._size += int(sizes[start:].sum())
+        self._count += len(keys) - start
+        self._last_entry_size = int(sizes[-1])
+        if self._size > MAX_PAYLOAD:
+            self._plan(self._size, self._count, 0, None)
+
+    def _check_sizes(self, keys: pa.Array) -> None:
+        sizes = np.diff(offsets_of(keys))
+        if sizes.min() < 1 or sizes.max() > MAX_ROW_SIZE:
+            worst = int(sizes.argmin() if sizes.min() < 1 else sizes.argmax())
+            raise UsageError(
+                "key has an impossible size",
+                path=self._path,
+                expected=f"1 to {MAX_ROW_SIZE} bytes",
+                found=f"{sizes[worst]} bytes: {keys[worst].as_py()[:50]!r}",
+            )
+
+    def _check_order(self, keys: pa.Array, last: bytes | None) -> None:
+        allowed = self._risen(keys, last, or_equal=not self._unique)
+        if not allowed.all():
+            at = int(np.argmin(allowed))
+            raise UsageError(
+                f"keys must be {'strictly ' if self._unique else ''}ascending",
+                path=self._path,
+                previous=keys[at - 1].as_py() if at else last,
+                offered=keys[at].as_py(),
+            )
+
+    def _risen(self, keys: pa.Array, last: bytes | None, or_equal: bool = False) -> Bools:
+        """For each key whether it is above (or equal to) the one before it."""
+        compare = pc.less_equal if or_equal else pc.less
+        risen = np.empty(len(keys), np.bool_)
+        first = keys[0].as_py()
+        risen[0] = last is None or last < first or (or_equal and last == first)
+        risen[1:] = compare(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+        return risen
+
+
+def batches(
+    keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
+) -> Iterator[Piece]:
+    """Both columns as `pa.binary()`, in pieces of at most BATCH_ROWS. Raises UsageError."""
+    for start in range(0, len(keys), BATCH_ROWS):
+        rows = as_binary(keys[start : start + BATCH_ROWS], "keys")
+        yield rows, as_binary(values[start : start + BATCH_ROWS], "values")
