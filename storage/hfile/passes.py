@@ -41,7 +41,7 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["Pass", "sizes_of"]
+__all__ = ["Pass", "records_of_block", "sizes_of"]
 
 READ_BYTES = 4 << 20
 """Stored bytes that one call of the store fetches."""

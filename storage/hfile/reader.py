@@ -54,8 +54,9 @@ __all__ = ["HFileReader", "OpenedHFile"]
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
-SIZES_SHARE = 8
-"""The sizes of all records are read for passes over more than this fraction of the blocks."""
+SIZES_SHARE, SIZES_FROM_BLOCKS = 8, 16
+"""The sizes of all records are read for passes over more than this fraction of the blocks, and
+over so many: finding the records of a few costs less than a request."""
 
 
 class HFileReader:
@@ -179,7 +180,7 @@ class HFileReader:
 
         count = 0
         chosen = np.arange(start, len(index))
-        sizes = sizes_of(self._store, self.opened, len(index)) if first is None else None
+        sizes = self._sizes_for(index, chosen) if first is None else None
         for batch in self._pass(index, chosen, keep=False, sizes=sizes).each(made):
             count += len(batch)
             if first is not None and len(batch):
@@ -255,7 +256,8 @@ class HFileReader:
 
     def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
         """The file's word on all record sizes, where enough blocks are read to make up for it."""
-        if index is not self.tree.complete or len(blocks) * SIZES_SHARE < len(index):
+        few = len(blocks) < max(len(index) // SIZES_SHARE, SIZES_FROM_BLOCKS)
+        if index is not self.tree.complete or few:
             return None
         return sizes_of(self._store, self.opened, len(index))
 
