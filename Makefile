@@ -3,7 +3,9 @@
 #   make demo        the main job on real data, told step by step
 #   make test        format, lint, types, tests
 #   make test-long   the same tests with long histories
-#   make bench       where we stand, in minutes; SIZE=full takes hours. make peers fetches others
+#   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
+#   make bench       where we stand, in minutes; SIZE=full takes hours
+#   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
@@ -15,6 +17,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 JOBS ?= 2
 SIZE ?= small
+FUZZ ?= 1000000
 ENGINE ?= auto
 BENCH ?= hfile tag upsert skip commit
 
@@ -22,7 +25,7 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long bench peers check clean
+.PHONY: venv demo test test-long fuzz bench peers peers-rust check clean
 
 demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
@@ -33,12 +36,20 @@ test: check
 test-long: check
 	METATABLE_LONG=1 $(BIN)/pytest -n $(JOBS) $(TESTS)
 
+fuzz: venv
+	$(BIN)/python -m tests.storage.hfile.fuzz --count $(FUZZ) --jobs $(JOBS)
+
 bench: venv
 	@for one in $(BENCH); do $(BIN)/python -m benchmarks.$$one --size $(SIZE) || exit 1; done
 
-# Those that the benchmarks compare with and that nothing else needs.
+# Those that benchmarks and tests compare with and that nothing else needs.
 peers: venv
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[peers]'
+	$(BIN)/python -m benchmarks.peers.jars
+
+# hudi-rs, which cargo builds from its crate in half an hour.
+peers-rust: venv
+	JOBS=$(JOBS) $(BIN)/python -m benchmarks.peers.rust
 
 check: venv
 	$(BIN)/ruff format --check

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import string
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import metatable
 
@@ -37,15 +39,22 @@ __all__ = [
     "KEY_BYTES",
     "SCHEMA",
     "Cupboard",
+    "Entries",
+    "base64_entries",
     "batch_rows",
     "make_table",
     "rows_of",
     "sorted_entries",
+    "split_entries",
     "table_rows",
+    "url_entries",
+    "uuid_entries",
 ]
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Entries = tuple[pa.Array, pa.Array]
+"""Keys and values of one length, binary, ascending by key."""
 
 SCHEMA = pa.schema(
     [
@@ -69,6 +78,9 @@ RECENT = 0.2
 
 _START_MS = 1_760_000_000_000
 _CHUNK_ROWS = 1 << 20
+_BASE64 = np.frombuffer(
+    string.ascii_uppercase.encode() + string.ascii_lowercase.encode() + b"0123456789+/", np.uint8
+)
 _HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
 _DASHES = (8, 13, 18, 23)
 
@@ -213,12 +225,92 @@ def _text(digits: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, buffers)
 
 
-def sorted_entries(count: int) -> tuple[pa.Array, pa.Array]:
+# Entries of HFiles
+
+
+def sorted_entries(count: int) -> Entries:
     """Ascending 16-byte keys and 4-byte values: what a record index stores."""
     halves = np.stack([_words(np.arange(count), lane) for lane in (0, 1)], axis=1)
     halves = halves[np.argsort(halves[:, 0], kind="stable")]
     values = np.arange(count, dtype=">i4") % 1000
     return _fixed(halves.astype(">u8"), 16), _fixed(values.astype(">i4"), 4)
+
+
+def uuid_entries(count: int) -> Entries:
+    """Ascending uuids as text, and values like Hudi's record index: 108 bytes a record in all."""
+    return _ascending(_keys("uuid", np.arange(count)), _locations(count))
+
+
+def base64_entries(count: int) -> Entries:
+    """Ascending base64 of 16 bytes, 24 characters, and values like Hudi's record index."""
+    halves = np.stack([_words(np.arange(count), lane) for lane in (0, 1)], axis=1)
+    return _ascending(_base64(halves.astype(">u8").view(np.uint8)), _locations(count))
+
+
+def url_entries(count: int) -> Entries:
+    """Ascending addresses of 44 to 97 characters that begin alike, and 8-byte values."""
+    numbers = np.arange(count)
+    words = ("item", "category", "archive", "user-content", "a", "2026-11")
+    hosts = [f"https://shop{number:02d}.example.org/" for number in range(16)]
+    starts = [
+        hosts[number % 16] + "/".join(words[number * step % 6] for step in range(1, number % 7 + 1))
+        for number in range(512)
+    ]
+    chosen = (_words(numbers, 7) % np.uint64(len(starts))).astype(np.int64)
+    ids = _text(_hex(_words(numbers, 0)))
+    keys = pc.binary_join_element_wise(pa.array(starts).take(pa.array(chosen)), ids, "/")
+    return _ascending(keys, _fixed(_words(numbers, 8).astype(">u8"), 8))
+
+
+def split_entries(keys: pa.Array, values: pa.Array, each: int) -> tuple[Entries, pa.Array]:
+    """Entries without every `each`th, and the keys of those: absent ones from all over."""
+    away = np.arange(len(keys)) % each == each - 1
+    kept = pa.array(~away)
+    return (keys.filter(kept), values.filter(kept)), keys.filter(pa.array(away))
+
+
+def _locations(count: int) -> pa.Array:
+    """Avro data as Hudi's record index has them, of 90 files: 49 to 54 bytes."""
+    chance = np.random.default_rng(11)
+    made = []
+    for number in range(90):
+        partition = f"region={number % 10}".encode()
+        high, low = (int(chance.integers(-(2**63), 2**63)) >> (number % 13) for _ in range(2))
+        parts = (_varint(len(partition)), partition, b"\2", _varint(high), b"\2", _varint(low))
+        instant = _varint(_START_MS + 7919 * number)
+        made.append(
+            b"".join((bytes.fromhex("000000000a0000000202"), *parts, _REST, instant, b"\0\0"))
+        )
+    order = (_words(np.arange(count), 9) % np.uint64(len(made))).astype(np.int64)
+    return pa.array(made, pa.binary()).take(pa.array(order))
+
+
+_REST = bytes.fromhex("0200020002")
+
+
+def _varint(number: int) -> bytes:
+    """Avro's long."""
+    left, made = (number << 1) ^ (number >> 63), bytearray()
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*made, left])
+
+
+def _base64(raw: npt.NDArray[np.uint8]) -> pa.Array:
+    """24 characters for 16 bytes each."""
+    threes = np.concatenate([raw, np.zeros((len(raw), 2), np.uint8)], axis=1).reshape(-1, 6, 3)
+    first, second, third = (threes[:, :, place] for place in range(3))
+    sixes = [first >> 2, first << 4 & 63 | second >> 4, second << 2 & 63 | third >> 6, third & 63]
+    digits = _BASE64[np.stack(sixes, axis=2)].reshape(len(raw), 24)
+    digits[:, 22:] = ord("=")
+    return _text(digits)
+
+
+def _ascending(keys: pa.Array, values: pa.Array) -> Entries:
+    raw = keys.cast(pa.binary())
+    order = pc.array_sort_indices(raw)
+    return raw.take(order), values.take(order)
 
 
 def _fixed(rows: npt.NDArray[np.generic], width: int) -> pa.Array:

@@ -7,6 +7,9 @@ reported is the median, least and greatest of the runs, ratios are of medians:
 
     ratio = peer_median / median      above 1: we are ahead
 
+A case may have to take at most so much, and to be so many times as fast as a peer: such a
+target stands in the setting, and the reading says whether it was met.
+
 A peer that cannot be asked is reported as null, with the reason; so is a case that is left
 out. `--json` prints one object a line, with exactly the keys of `FIELDS`, and nothing else.
 """
@@ -78,10 +81,14 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a module is given: how large, and where its data is kept."""
+    """What a module is given: how large, where its data is kept, and what alone is asked for.
+
+    A module need not make data for cases whose name does not hold `only`.
+    """
 
     full: bool
     cupboard: Cupboard
+    only: str = ""
 
     def tenth(self, count: int) -> int:
         """`count`, or a tenth of it when the size is small."""
@@ -90,16 +97,23 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody who does the same. `measure` is None where he cannot be asked, `why` says why."""
+    """Somebody who does the same. `measure` is None where he cannot be asked, `why` says why.
+
+    `target` is the ratio that we mean to reach.
+    """
 
     name: str
     measure: Measure | None
     why: str = ""
+    target: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that we do. `reading` ends the sentence that reads the ratio."""
+    """One thing that we do. `reading` ends the sentence that reads the ratio.
+
+    `target` is the median that we mean not to pass.
+    """
 
     name: str
     setting: str
@@ -107,6 +121,7 @@ class Case:
     peers: Sequence[Peer] = ()
     reading: str = ""
     unit: str = "s"
+    target: float | None = None
 
 
 def absent(name: str, why: str) -> Peer:
@@ -170,7 +185,7 @@ def lines(bench: str, case: Case, runs: int) -> list[Line]:
                 found[place].append(value)
     ours, theirs = (found[0], found[1:]) if found else ([], [])
     made = [
-        _line(bench, case, ours, peer.name, values)
+        _line(bench, case, ours, peer.name, values, _target(peer.name, peer.target))
         for peer, values in zip(asked, theirs, strict=True)
     ]
     for peer in case.peers:
@@ -189,7 +204,8 @@ def _line(
 ) -> Line:
     median, peer_median = _median(ours), _median(theirs)
     ratio = peer_median / median if median and peer_median is not None else None
-    setting = "; ".join(filter(None, (case.setting, why, machine())))
+    at_most = f"target: {_amount(case.target, case.unit)}" if case.target else ""
+    setting = "; ".join(filter(None, (case.setting, at_most, why, machine())))
     values = (
         bench,
         case.name,
@@ -238,12 +254,15 @@ def block(case: Case, made: Sequence[Line]) -> str:
         low, middle, high = (_amount(first[name], case.unit) for name in ("min", "median", "max"))
         told = f"{middle} (least {low}, most {high}, {first['runs']} runs)"
         rows[1] = ("ours", told + _processor_seconds(case.measure))
-    measures = {peer.name: peer.measure for peer in case.peers}
+        if case.target:
+            rows.append(("target", _at_most(first["median"], case)))
+    peers = {peer.name: peer for peer in case.peers}
     for line in made:
         if line["peer"]:
+            peer = peers[line["peer"]]
             told = _amount(line["peer_median"], case.unit)
-            rows.append((line["peer"], told + _processor_seconds(measures[line["peer"]])))
-            rows.append(("reading", reading(line, case.reading)))
+            rows.append((peer.name, told + _processor_seconds(peer.measure)))
+            rows.append(("reading", reading(line, case.reading, peer.target)))
     rows += [("peer", f"no {peer.name}: {peer.why}") for peer in case.peers if not peer.measure]
     if case.reading and not any(line["peer"] for line in made):
         rows.append(("reading", f"{case.reading[:1].upper()}{case.reading[1:]}."))
@@ -259,8 +278,22 @@ def _processor_seconds(measure: Measure | None) -> str:
     return f", {_amount(statistics.median(measure.processor[1:]), 's')} of processor"
 
 
-def reading(line: Mapping[str, Any], why: str) -> str:
-    """The sentence that reads a ratio."""
+def _at_most(median: float, case: Case) -> str:
+    assert case.target is not None
+    met = "met" if median <= case.target else "not met"
+    return f"at most {_amount(case.target, case.unit)}: {met}"
+
+
+def _target(peer: str, ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    if peer.startswith(FLOOR):
+        return f"target: at most {1 / ratio:.3g} times as long as the floor"
+    return f"target: at least {ratio:.3g} times as fast"
+
+
+def reading(line: Mapping[str, Any], why: str, target: float | None = None) -> str:
+    """The sentence that reads a ratio, and another that holds it against the target."""
     ratio, peer = line["ratio"], str(line["peer"])
     if ratio is None:
         standing = "There is nothing to divide"
@@ -270,7 +303,11 @@ def reading(line: Mapping[str, Any], why: str) -> str:
         standing = f"We are {ratio:.2f} times as fast as {peer}"
     else:
         standing = f"We take {1 / ratio:.2f} times as long as {peer}"
-    return f"{standing}{': ' + why if why else ''}."
+    told = f"{standing}{': ' + why if why else ''}."
+    if target is None or ratio is None:
+        return told
+    aim = _target(peer, target)
+    return f"{told} {aim[:1].upper()}{aim[1:]}, {'met' if ratio >= target else 'not met'}."
 
 
 def _amount(value: float, unit: str) -> str:
@@ -297,7 +334,7 @@ def main(
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--data", type=Path, help="folder for data that is kept between calls")
     given = parser.parse_args(arguments)
-    setup = Setup(given.size == "full", Cupboard(given.data))
+    setup = Setup(given.size == "full", Cupboard(given.data), given.only)
     if not given.json:
         print(textwrap.fill(f"{bench}: {question}", 100), end="\n\n", flush=True)
     with setup.cupboard:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,53 @@ def test_scratch_is_gone_at_the_end(tmp_path: Path) -> None:
         (source / "file").write_text("body")
         assert (cupboard.copy(source) / "file").read_text() == "body"
     assert list(tmp_path.iterdir()) == []
+
+
+def aiming(setup: Setup) -> Iterator[Case]:
+    """A case with targets, two of them met."""
+    floor = Peer(harness.FLOOR + "f", always(0.5), target=0.4)
+    peers = [Peer("fast", always(0.5), target=2), Peer("slow", always(3.0), target=2), floor]
+    yield Case("first", "s", always(1.0), peers, target=0.9)
+
+
+def test_reading_says_whether_targets_are_met(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    main("b", "?", aiming, ["--runs", "1", "--data", str(tmp_path)])
+    told = " ".join(capsys.readouterr().out.split())
+    for sentence in (
+        "at most 900 ms: not met",
+        "times as long as fast. Target: at least 2 times as fast, not met.",
+        "times as fast as slow. Target: at least 2 times as fast, met.",
+        "the floor. Target: at most 2.5 times as long as the floor, met.",
+    ):
+        assert sentence in told
+
+
+def test_targets_stand_in_the_setting(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main("b", "?", aiming, ["--json", "--runs", "1", "--data", str(tmp_path)])
+    told = [json.loads(line)["setting"] for line in capsys.readouterr().out.splitlines()]
+    assert told[0].startswith("s; target: 900 ms; target: at least 2 times as fast; ")
+    assert told[2].startswith("s; target: 900 ms; target: at most 2.5 times as long as the floor")
+
+
+@pytest.mark.parametrize("make", [data.uuid_entries, data.base64_entries, data.url_entries])
+def test_entries_ascend_and_absent_keys_are_not_among_them(
+    make: Callable[[int], data.Entries],
+) -> None:
+    (keys, values), absent_keys = data.split_entries(*make(1010), 101)
+    assert (len(keys), len(values), len(absent_keys)) == (1000, 1000, 10)
+    assert pc.all(pc.less(keys[:-1], keys[1:])).as_py()
+    assert not pc.any(pc.is_in(absent_keys, keys)).as_py()
+    assert keys[0].as_py() < absent_keys[0].as_py() < keys[999].as_py()
+
+
+def test_base64_keys_are_those_of_16_bytes() -> None:
+    keys, _ = data.base64_entries(100)
+    raw, _ = data.sorted_entries(100)
+    assert {base64.b64decode(key, validate=True) for key in keys.to_pylist()} == set(
+        raw.to_pylist()
+    )
 
 
 @pytest.mark.parametrize("kind", ["uuid", "time"])
