@@ -60,14 +60,11 @@ class Payloads:
     @classmethod
     def joined(cls, parts: Sequence[bytes | UInt8s]) -> Payloads:
         """Laid end to end; copied, unless there is only one."""
-        whole = parts[0] if len(parts) == 1 else b"".join(_buffer(part) for part in parts)
+        arrays = [np.frombuffer(part, np.uint8) for part in parts]
+        whole = arrays[0] if len(parts) == 1 else np.concatenate(arrays)
         ends = np.cumsum([len(part) for part in parts])
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-        return cls(np.frombuffer(whole, np.uint8), starts, ends)
-
-
-def _buffer(part: bytes | UInt8s) -> bytes | memoryview:
-    return part if isinstance(part, bytes) else part.data
+        return cls(whole, starts, ends)
 
 
 def decode_blocks(

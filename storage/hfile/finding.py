@@ -105,10 +105,10 @@ def check_records(records: KeyValues, path: str, offset: int) -> None:
     if not len(records):
         return
     raw, starts = records.raw, records.row_starts - _ROW_AT
-    lengths = ((records.row_sizes + 2 + len(KEY_SUFFIX)) << 32) + records.value_sizes
+    rows = records.row_sizes  # eight of the ten bytes: the first two of a key length are zeros
+    lengths = ((rows + 2 + len(KEY_SUFFIX)) << 48) + (records.value_sizes << 16) + rows
     words = _words(raw)
-    sound = words[starts] == lengths.astype(np.uint64)
-    sound &= _numbers(raw, starts + 8, ">u2") == records.row_sizes
+    sound = words[starts + 2] == lengths.astype(np.uint64)
     sound &= words[records.value_starts - 8] == _ENDING
     if not sound.all():
         at = int(starts[int(np.argmin(sound))])
