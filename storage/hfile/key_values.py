@@ -11,7 +11,7 @@
     value_length  value
     1             mvcc            0; there if FILE_INFO says KEY_VALUE_VERSION = 1
 
-How the records of a payload are found is in finding.py.
+How the records of a payload are found is in reading/finding.py.
 """
 
 from __future__ import annotations

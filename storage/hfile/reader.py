@@ -39,13 +39,13 @@ from metatable.storage.hfile.columns import (
     is_ascending,
     offsets_of,
 )
-from metatable.storage.hfile.fetch import meta_payload
-from metatable.storage.hfile.file_filter import might_contain
 from metatable.storage.hfile.file_info import LASTKEY
-from metatable.storage.hfile.index_tree import IndexTree
 from metatable.storage.hfile.key_values import KeyValues, row_of
-from metatable.storage.hfile.opened import OpenedHFile, open_hfile
-from metatable.storage.hfile.passes import Pass, records_of_block, sizes_of
+from metatable.storage.hfile.reading.fetch import meta_payload
+from metatable.storage.hfile.reading.file_filter import might_contain
+from metatable.storage.hfile.reading.index_tree import IndexTree
+from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
+from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.store import Store

@@ -30,16 +30,17 @@ import pyarrow.compute as pc
 from metatable.storage.errors import CorruptError, Finding, UpgradeError
 from metatable.storage.filters import Filter, decode
 from metatable.storage.hashing import xxh64
-from metatable.storage.hfile import file_filter, record_sizes
+from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_inner
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
 from metatable.storage.hfile.columns import Int64s, UInt8s
-from metatable.storage.hfile.fetch import cut, fetch
 from metatable.storage.hfile.file_info import LASTKEY
-from metatable.storage.hfile.finding import check_records, find_records
 from metatable.storage.hfile.key_values import KeyValues, row_of
-from metatable.storage.hfile.opened import OpenedHFile, open_hfile
+from metatable.storage.hfile.reading import file_filter
+from metatable.storage.hfile.reading.fetch import cut, fetch
+from metatable.storage.hfile.reading.finding import check_records, find_records
+from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.store import Store

@@ -1,8 +1,8 @@
 """HFileWriter: sorted entries in, one immutable HFile out, readable by every HFile reader.
 
-Three steps, a module each: entries into blocks (runs.py), blocks encoded and compressed on
-the thread pool (packing.py), blocks into the file in order (block_writer.py), with the index
-growing beside them (index_writer.py). What stands at the end of the file is here. Forms of
+Three steps, a module each in `writing/`: entries into blocks (runs), blocks encoded and
+compressed on the thread pool (packing), blocks into the file in order (block_writer), with
+the index growing beside them (index_writer). What stands at the end of the file is here. Forms of
 other writers are in forms.py; the format is in FORMAT.md.
 
 Held in memory: the entries of one block, a few blocks under way, one leaf of the index and an
@@ -27,13 +27,15 @@ import pyarrow as pa
 
 from metatable.storage import filters
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile import file_filter, file_info, record_sizes
+from metatable.storage.hfile import file_info, record_sizes
 from metatable.storage.hfile.block import BlockType
 from metatable.storage.hfile.block_index import Entry
-from metatable.storage.hfile.block_writer import BlockWriter
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.forms import OURS, Form
-from metatable.storage.hfile.index_writer import (
+from metatable.storage.hfile.reading import file_filter
+from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
+from metatable.storage.hfile.writing.block_writer import BlockWriter
+from metatable.storage.hfile.writing.index_writer import (
     INDEX_CHUNK_BYTES,
     IndexWriter,
     Root,
@@ -41,9 +43,8 @@ from metatable.storage.hfile.index_writer import (
     entry_of,
     separator,
 )
-from metatable.storage.hfile.packing import Packer, Tally
-from metatable.storage.hfile.runs import MAX_PAYLOAD, BlockPlan, Cutter, Run
-from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
+from metatable.storage.hfile.writing.packing import Packer, Tally
+from metatable.storage.hfile.writing.runs import MAX_PAYLOAD, BlockPlan, Cutter, Run
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 

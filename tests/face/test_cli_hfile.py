@@ -128,7 +128,7 @@ def test_scans_print_before_they_have_read_all(
     path = tmp_path / "a.hfile"
     body = path.read_bytes()
     path.write_bytes(body.replace(b"004000", b"00400x"))  # the checksum of its block is wrong now
-    monkeypatch.setattr("metatable.storage.hfile.passes.GROUP_BYTES", 1000)
+    monkeypatch.setattr("metatable.storage.hfile.reading.passes.GROUP_BYTES", 1000)
     for verb in ("keys", "scan"):
         code, out, err = run(capsys, "hfile", verb, str(path))
         assert code == 3

@@ -43,9 +43,10 @@ except ImportError:  # not everywhere
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hfile import index_tree, inspect, opened, passes
+from metatable.storage.hfile import inspect
 from metatable.storage.hfile import reader as readers
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import index_tree, opened, passes
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary
 from tests.storage.hfile.mutate import Mutated, mutated

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile import passes, record_sizes
+from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.columns import views
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import passes
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
@@ -123,7 +124,7 @@ def test_a_mapped_block_is_verified_before_its_first_use_and_once(
     asked = binary(KEYS[::3])
     assert found.get_sorted(asked).null_count == 0
     assert len(found.opened.verified) == len(found.tree.all())
-    monkeypatch.setattr("metatable.storage.hfile.data_blocks._verify", None)
+    monkeypatch.setattr("metatable.storage.hfile.reading.data_blocks._verify", None)
     assert found.get_sorted(asked).null_count == 0
 
 

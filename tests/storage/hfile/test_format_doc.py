@@ -11,15 +11,14 @@ from metatable.storage.hfile import (
     block_index,
     checksum,
     codec,
-    file_filter,
     file_info,
     forms,
-    index_writer,
     key_values,
-    packing,
     record_sizes,
     trailer,
 )
+from metatable.storage.hfile.reading import file_filter
+from metatable.storage.hfile.writing import index_writer, packing
 
 TEXT = (Path(block.__file__).parent / "FORMAT.md").read_text()
 

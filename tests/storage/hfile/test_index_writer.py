@@ -14,11 +14,11 @@ from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType
 from metatable.storage.hfile.block_index import Entry
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.forms import HBASE, OURS, Form
-from metatable.storage.hfile.index_writer import IndexWriter, encode_inner, separator
 from metatable.storage.hfile.key_values import KEY_SUFFIX
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.hfile.writing.index_writer import IndexWriter, encode_inner, separator
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, blocks_of, cold, entries_of, write
 

@@ -23,8 +23,8 @@ from metatable.storage.hfile.block_index import BlockIndex, decode_inner, decode
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.file_info import NUMBERS
-from metatable.storage.hfile.finding import find_records
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.trailer import FIELDS
 from metatable.storage.store import Store
 from tests.storage.hfile import raw_file

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metatable.storage.byte_columns import first_words
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
-from metatable.storage.hfile import finding, key_values, wire
+from metatable.storage.hfile import key_values, wire
 from metatable.storage.hfile.block import BlockType, decode_block, encode_block
 from metatable.storage.hfile.block_index import (
     BlockIndex,
@@ -25,10 +25,11 @@ from metatable.storage.hfile.block_index import (
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
 from metatable.storage.hfile.columns import bound, is_ascending
-from metatable.storage.hfile.finding import find_records
-from metatable.storage.hfile.index_writer import encode_root
 from metatable.storage.hfile.key_values import KeyValues, encode_records, row_of
+from metatable.storage.hfile.reading import finding
+from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.trailer import Trailer
+from metatable.storage.hfile.writing.index_writer import encode_root
 from tests.storage.hfile.making import binary
 
 PAYLOADS = st.one_of(st.binary(max_size=300), st.binary(max_size=30).map(lambda part: part * 9000))

@@ -9,9 +9,10 @@ import pytest
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError, UsageError
-from metatable.storage.hfile import opened, passes, reader
+from metatable.storage.hfile import reader
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import opened, passes
 from metatable.storage.store import Store
 from metatable.storage.threads import WORKERS
 from tests.storage.hfile.making import binary, cold, entries_of, folder, write

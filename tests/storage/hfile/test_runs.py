@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile import runs
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD
-from metatable.storage.hfile.runs import BlockPlan, Cutter, Run
+from metatable.storage.hfile.writing import runs
+from metatable.storage.hfile.writing.runs import BlockPlan, Cutter, Run
 from tests.storage.hfile.making import binary
 
 Pair = tuple[bytes, bytes]

@@ -13,13 +13,15 @@ import pytest
 from metatable.storage import filters, threads
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
-from metatable.storage.hfile import file_filter, inspect, packing, record_sizes, runs, writer
+from metatable.storage.hfile import inspect, record_sizes, writer
 from metatable.storage.hfile.block import BlockHeader, BlockType
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.hfile.writing import packing, runs
 from metatable.storage.store import Store
 from tests.storage.hfile.making import (
     binary,

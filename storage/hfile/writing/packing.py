@@ -19,7 +19,7 @@ from metatable.storage.hfile.columns import Int64s, offsets_of
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
-from metatable.storage.hfile.runs import BlockPlan, Run
+from metatable.storage.hfile.writing.runs import BlockPlan, Run
 
 __all__ = ["HINTED_ENTRIES", "Packed", "Packer", "Tally"]
 

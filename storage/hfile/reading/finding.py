@@ -26,13 +26,13 @@ import numpy.typing as npt
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s
-from metatable.storage.hfile.data_blocks import Payloads
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
     RECORD_OVERHEAD,
     KeyValues,
 )
+from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.record_sizes import Sizes
 from metatable.storage.hfile.wire import Malformed, read_hadoop
 

@@ -21,22 +21,22 @@ from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import Int64s, UInt8s
-from metatable.storage.hfile.data_blocks import (
+from metatable.storage.hfile.key_values import KeyValues
+from metatable.storage.hfile.reading.data_blocks import (
     Headers,
     Payloads,
     decode_blocks,
     payloads_in_place,
     read_headers,
 )
-from metatable.storage.hfile.fetch import Stored, cut, fetch, meta_payload
-from metatable.storage.hfile.finding import (
+from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, meta_payload
+from metatable.storage.hfile.reading.finding import (
     check_records,
     find_records,
     records_of_sizes,
     records_of_stride,
 )
-from metatable.storage.hfile.key_values import KeyValues
-from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order

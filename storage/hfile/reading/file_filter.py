@@ -14,8 +14,8 @@ from metatable.storage.cache import cached
 from metatable.storage.filters import Filter, decode, kinds
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.columns import Int64s
-from metatable.storage.hfile.fetch import meta_payload
-from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.hfile.reading.fetch import meta_payload
+from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
 __all__ = ["FACT", "META", "filter_of", "might_contain"]

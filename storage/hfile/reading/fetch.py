@@ -8,7 +8,7 @@ import numpy as np
 
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.columns import Int64s, UInt8s
-from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
 __all__ = ["Stored", "cut", "fetch", "meta_payload"]

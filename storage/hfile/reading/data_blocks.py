@@ -19,7 +19,7 @@ from metatable.storage.hfile.block import HEADER_SIZE, BlockType, decode_block
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_chunks
 from metatable.storage.hfile.codec import Codec, decompress
 from metatable.storage.hfile.columns import Int64s, UInt8s
-from metatable.storage.hfile.fetch import Stored
+from metatable.storage.hfile.reading.fetch import Stored
 
 __all__ = ["Headers", "Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
 

@@ -16,8 +16,8 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_inner
 from metatable.storage.hfile.columns import Int64s
-from metatable.storage.hfile.fetch import cut, fetch
-from metatable.storage.hfile.opened import OpenedHFile
+from metatable.storage.hfile.reading.fetch import cut, fetch
+from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
 __all__ = ["IndexTree"]
