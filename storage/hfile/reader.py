@@ -181,7 +181,8 @@ class HFileReader:
         count = 0
         chosen = np.arange(start, len(index))
         sizes = self._sizes_for(index, chosen) if first is None else None
-        for batch in self._pass(index, chosen, keep=False, sizes=sizes).each(made):
+        one_pass = self._pass(index, chosen, keep=False, sizes=sizes, lasting=views)
+        for batch in one_pass.each(made):
             count += len(batch)
             if first is not None and len(batch):
                 batch = batch.slice(_first_from(batch.column(0), first))
@@ -251,8 +252,18 @@ class HFileReader:
         keep: bool,
         proven: bool = True,
         sizes: RecordSizes | None = None,
+        lasting: bool = False,
     ) -> Pass:
-        return Pass(self._store, self.opened, index, chosen, keep=keep, proven=proven, sizes=sizes)
+        return Pass(
+            self._store,
+            self.opened,
+            index,
+            chosen,
+            keep=keep,
+            proven=proven,
+            sizes=sizes,
+            lasting=lasting,
+        )
 
     def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
         """The file's word on all record sizes, where enough blocks are read to make up for it."""

@@ -7,6 +7,7 @@ message says what is wrong with it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from metatable.storage.hfile.reading.fetch import Stored
 __all__ = ["Headers", "Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
 
 _DATA = (BlockType.DATA,)
+ROOM_BYTES = 8 << 20
+"""What a thread keeps to join blocks in: a group, with room for a large last block."""
+_here = threading.local()
 WIDEST_BYTES = 1 << 30
 """Places in what is used as one piece must fit into 32 bits: Arrow's offsets have no more."""
 
@@ -58,13 +62,31 @@ class Payloads:
     ends: Int64s
 
     @classmethod
-    def joined(cls, parts: Sequence[bytes | UInt8s]) -> Payloads:
-        """Laid end to end; copied, unless there is only one."""
+    def joined(cls, parts: Sequence[bytes | UInt8s], *, lasting: bool) -> Payloads:
+        """Laid end to end; copied, unless there is only one.
+
+        If they need not be `lasting`, they are good until this thread joins others.
+        """
         arrays = [np.frombuffer(part, np.uint8) for part in parts]
-        whole = arrays[0] if len(parts) == 1 else np.concatenate(arrays)
         ends = np.cumsum([len(part) for part in parts])
+        if len(parts) == 1:
+            whole = arrays[0]
+        else:  # unlike bytes.join, this lets other threads run
+            size = int(ends[-1])
+            room = np.empty(size, np.uint8) if lasting else _room(size)
+            whole = np.concatenate(arrays, out=room)
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
         return cls(whole, starts, ends)
+
+
+def _room(size: int) -> UInt8s:
+    """Memory of this thread's own: fresh memory for every group costs more than filling it."""
+    if size > ROOM_BYTES:
+        return np.empty(size, np.uint8)
+    room: UInt8s | None = getattr(_here, "room", None)
+    if room is None:
+        room = _here.room = np.empty(ROOM_BYTES, np.uint8)
+    return room[:size]
 
 
 def decode_blocks(

@@ -83,7 +83,8 @@ class Pass:
     """Blocks `chosen` (ascending) of an index. `sizes`: of all records, to be believed.
 
     `keep`: decoded blocks may wait in the cache. `proven`: every record is proven before the
-    work sees it; else those that it uses must be given to `check`.
+    work sees it; else those that it uses must be given to `check`. `lasting`: what the work
+    makes may point into the records' bytes; else those are gone when it is done.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Pass:
         keep: bool,
         proven: bool,
         sizes: RecordSizes | None = None,
+        lasting: bool = False,
     ) -> None:
         self._store = store
         self._opened = opened
@@ -109,6 +111,7 @@ class Pass:
         self._keep = keep and not at_hand and self._total <= share
         self._sizes = sizes
         self._proven = proven
+        self._lasting = lasting
         alike = opened.record_sizes
         self._stride = alike if alike and min(alike) >= 0 and not proven else None
 
@@ -164,7 +167,9 @@ class Pass:
         fresh = iter(self._offered(stored, decode_blocks(stored, headers, self._codec, path)))
         payloads = [next(fresh) if one is None else one for one in held]
         if self._stride or self._sizes:
-            return self._placed(Payloads.joined(payloads), first, first + len(held))
+            return self._placed(
+                Payloads.joined(payloads, lasting=self._lasting), first, first + len(held)
+            )
         return self._found(payloads, first)
 
     def _offered(self, stored: Stored, payloads: list[bytes | UInt8s]) -> list[bytes | UInt8s]:
@@ -190,7 +195,7 @@ class Pass:
     def _found(self, payloads: list[bytes | UInt8s], start: int) -> KeyValues:
         """Records found in their bytes."""
         with_mvcc, path = self._opened.with_mvcc, self._opened.path
-        raw = Payloads.joined(payloads).raw
+        raw = Payloads.joined(payloads, lasting=self._lasting).raw
         try:
             return find_records(raw, with_mvcc, path, int(self._offsets[start]))
         except CorruptError:
