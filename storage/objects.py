@@ -3,6 +3,9 @@
 `create` is the store's own conditional put. A client that repeats a put whose answer was
 lost is told "already exists" about its own object, so whoever calls `create` must look at
 what is there before deciding who won: `Store.create` does.
+
+A range that begins behind the end of an object is an error without a name to the services; it
+is told from others by the object's size, and read as the short part that it is on a disk.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import MemoryStore, from_url
 
 from metatable.storage.listing import Listed
@@ -43,14 +46,33 @@ class Objects:
             return None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        starts, lengths = zip(*ranges, strict=True)
         try:
-            found = obstore.get_ranges(
-                self._store, path, starts=starts, lengths=lengths, coalesce=0
-            )
+            return self._parts(path, ranges)
         except FileNotFoundError:
             return None
+        except GenericError:
+            size = self._size_now(path)
+            if size is None or all(start + length <= size for start, length in ranges):
+                raise
+        return self._parts_within(path, ranges, size)
+
+    def _parts(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        starts, lengths = zip(*ranges, strict=True)
+        found = obstore.get_ranges(self._store, path, starts=starts, lengths=lengths, coalesce=0)
         return [bytes(part) for part in found]
+
+    def _parts_within(self, path: str, ranges: Sequence[tuple[int, int]], size: int) -> list[bytes]:
+        """What an object of `size` bytes has of each range."""
+        there = [one for one in ranges if one[0] < size]
+        parts = iter(self._parts(path, there) if there else ())
+        return [next(parts) if start < size else b"" for start, _ in ranges]
+
+    def _size_now(self, path: str) -> int | None:
+        """The size, None where it cannot be had: the error that made us ask says more."""
+        try:
+            return self.size(path)
+        except BaseError:
+            return None
 
     def read_whole(self, path: str) -> bytes | None:
         try:

@@ -1,0 +1,60 @@
+"""Objects: what a service has no name for is told from what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+
+from metatable.storage.errors import CorruptError
+from metatable.storage.objects import Objects
+from metatable.storage.store import Store
+
+FAR = 1 << 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"memory://{tmp_path.name}")
+
+
+@pytest.mark.parametrize(("size", "offset"), [(100, 100), (100, FAR), (0, 0)])
+def test_range_behind_the_end_is_a_file_that_ends_too_early(
+    store: Store, size: int, offset: int
+) -> None:
+    store.put("a", b"x" * size)
+    with pytest.raises(CorruptError, match=f"ends too early: path='a' offset={offset} .*'0 bytes'"):
+        store.read("a", [(offset, 10)])
+
+
+def test_ranges_before_the_end_are_read_beside_one_behind_it(store: Store) -> None:
+    store.put("a", bytes(range(100)))
+    parts = store.backend.read("a", [(FAR, 5), (10, 2), (98, 10), (100, 1)])
+    assert parts == [b"", b"\x0a\x0b", b"\x62\x63", b""]
+
+
+def test_every_range_behind_the_end_is_empty(store: Store) -> None:
+    store.put("a", b"x")
+    assert store.backend.read("a", [(1, 1), (FAR, 5)]) == [b"", b""]
+
+
+def test_other_failures_of_a_service_stay_what_they_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise GenericError("no route to host")
+
+    store.put("a", b"x" * 100)
+    monkeypatch.setattr(obstore, "get_ranges", fails)
+    with pytest.raises(GenericError, match="no route"):
+        store.read("a", [(0, 100)])
+    monkeypatch.setattr(Objects, "size", fails)
+    with pytest.raises(GenericError, match="no route"):
+        store.read("a", [(FAR, 100)])
+
+
+def test_missing_object_is_missing_whatever_range_is_asked_for(store: Store) -> None:
+    with pytest.raises(CorruptError, match="file is missing"):
+        store.read("a", [(FAR, 100)])
