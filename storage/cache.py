@@ -9,10 +9,15 @@ as long as there is room. A key must therefore name everything that the value de
 
 Two threads that miss the same key at the same time may both make it; the first one in
 wins, and both get that one. Making is done outside the lock.
+
+A forked child has its parent's content and locks of its own. Where a thread held a lock when
+the child was made, that thread is not there to finish what it changed: the child then starts
+with that cache empty.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -63,6 +68,13 @@ class Cache:
             self._held.clear()
             self._bytes = 0
 
+    def renew_after_fork(self) -> None:
+        """Be usable in a forked child, whatever other threads were doing in the parent."""
+        if self._lock.locked():
+            self._held = OrderedDict()
+            self._bytes = 0
+        self._lock = threading.Lock()
+
     @property
     def size_bytes(self) -> int:
         """Sum of the stated sizes of what is kept."""
@@ -97,3 +109,8 @@ def cached(key: Hashable, make: Callable[[], T], size_bytes: Callable[[T], int])
         return kept  # type: ignore[no-any-return]
     value = make()
     return shared.offer(key, value, size_bytes(value))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=shared.renew_after_fork)
+    os.register_at_fork(after_in_child=blocks.renew_after_fork)

@@ -3,14 +3,21 @@
 The layer that does the counting names its counters with its own prefix
 (`store.requests`, `hfile.blocks`, `tag.files_after_ranges`). Counters from many threads or
 many tasks are summed by `merge`; nothing ever counts down.
+
+One lock for all of them, held for one addition: a forked child, which may find it locked by a
+thread that it does not have, makes it anew without having to know who counts. An addition is
+one assignment, so none is found half done.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 
 __all__ = ["Counters"]
+
+_lock = threading.Lock()
 
 
 class Counters(Mapping[str, int]):
@@ -18,11 +25,10 @@ class Counters(Mapping[str, int]):
 
     def __init__(self, start: Mapping[str, int] | None = None) -> None:
         self._sums: dict[str, int] = dict(start or {})
-        self._lock = threading.Lock()
 
     def add(self, name: str, amount: int = 1) -> None:
         """Add `amount` to the sum called `name`."""
-        with self._lock:
+        with _lock:
             self._sums[name] = self._sums.get(name, 0) + amount
 
     def merge(self, other: Mapping[str, int]) -> None:
@@ -56,3 +62,12 @@ class Counters(Mapping[str, int]):
 
     def __setstate__(self, state: dict[str, int]) -> None:
         self.__init__(state)  # type: ignore[misc]
+
+
+def _renew() -> None:
+    global _lock  # noqa: PLW0603  (one lock a process is the point)
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

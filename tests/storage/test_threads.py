@@ -1,15 +1,22 @@
-"""in_order: results in order, little ahead, errors and forks."""
+"""in_order: results in order, little ahead, errors; and what forks leave of locks."""
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from metatable.storage import cache, counters
+from metatable.storage.cache import Cache
+from metatable.storage.counters import Counters
 from metatable.storage.threads import in_order
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -63,11 +70,78 @@ def test_one_worker_works_on_the_callers_thread() -> None:
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-def test_a_forked_child_has_threads_of_its_own() -> None:
-    assert list(in_order(str, range(4), workers=2)) == ["0", "1", "2", "3"]
+def forked(act: Callable[[], bool]) -> int:
+    """How a forked child ends: 0 where `act` holds in it, a signal's number where it hangs."""
     child = os.fork()
     if not child:
-        done = list(in_order(str, range(4), workers=2)) == ["0", "1", "2", "3"]
-        os._exit(0 if done else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        signal.alarm(2)
+        holds = False
+        try:
+            holds = act()
+        finally:  # never back into the tests
+            os._exit(0 if holds else 1)
+    return os.waitpid(child, 0)[1]
+
+
+@contextmanager
+def held_by_another_thread(lock: threading.Lock) -> Iterator[None]:
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            may_go.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    try:
+        yield
+    finally:
+        may_go.set()
+        thread.join()
+
+
+@needs_fork
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    def works() -> bool:
+        return list(in_order(str, range(4), workers=2)) == ["0", "1", "2", "3"]
+
+    assert works()
+    assert forked(works) == 0
+
+
+@needs_fork
+@pytest.mark.parametrize("one", [cache.shared, cache.blocks], ids=["shared", "blocks"])
+def test_a_forked_child_does_not_wait_for_a_cache_that_its_parent_held(one: Cache) -> None:
+    def is_empty_and_works() -> bool:
+        is_empty = one.get("x") is None and one.size_bytes == 0
+        return is_empty and one.offer("x", 2, 7) == one.get("x") == 2
+
+    cache.clear()
+    one.offer("x", 1, 5)
+    with held_by_another_thread(one._lock):
+        assert forked(is_empty_and_works) == 0
+    assert one.get("x") == 1
+    cache.clear()
+
+
+@needs_fork
+def test_a_forked_child_keeps_what_its_parent_had_read() -> None:
+    cache.clear()
+    cache.shared.offer("x", 1, 5)
+    assert forked(lambda: cache.shared.get("x") == 1 and cache.shared.size_bytes == 5) == 0
+    cache.clear()
+
+
+@needs_fork
+def test_a_forked_child_counts_on_where_its_parent_was_counting() -> None:
+    sums = Counters({"a": 1})
+
+    def counts() -> bool:
+        sums.add("a")
+        return sums["a"] == 2
+
+    with held_by_another_thread(counters._lock):
+        assert forked(counts) == 0
+    assert sums["a"] == 1
