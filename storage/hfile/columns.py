@@ -23,6 +23,7 @@ __all__ = [
     "as_binary",
     "bound",
     "bytes_of",
+    "check_bytes",
     "check_width",
     "common_prefix_size",
     "fixed_binary",
@@ -35,6 +36,8 @@ UInt8s = npt.NDArray[np.uint8]
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
+_LAST_OFFSET = (1 << 31) - 1
+"""Arrow's offsets of `pa.binary()` have 32 bits."""
 _INLINE_BYTES = 12
 _LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """What to keep of a little-endian word of which only so many bytes belong to the piece."""
@@ -46,15 +49,47 @@ _BYTES = (
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
-    """`column` as one `pa.binary()` array. Raises UsageError for nulls and other types."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    """`column` as one `pa.binary()` array.
+
+    Raises UsageError for nulls, other types, and more bytes than such an array can have.
+    """
+    check_bytes(column, what)
+    if isinstance(column, pa.BinaryArray):
+        return column
+    try:
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        kind = column.type
+        if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+            column = _within_reach(column)
+        return column if pa.types.is_binary(kind) else column.cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        expected = f"at most {_LAST_OFFSET} bytes"
+        message = f"{what} are too large for one array"
+        raise UsageError(message, expected=expected, found=str(error)) from error
+
+
+def check_bytes(column: pa.Array | pa.ChunkedArray, what: str) -> None:
+    """Raise UsageError for nulls and for other types than bytes and text."""
     kind = column.type
     if kind not in _BYTES and not pa.types.is_fixed_size_binary(kind):
         raise UsageError(f"{what} are not bytes", expected="binary", found=str(kind))
     if column.null_count:
         raise UsageError(f"{what} must not be null", expected=0, found=column.null_count)
-    return column if pa.types.is_binary(kind) else column.cast(pa.binary())
+
+
+def _within_reach(column: pa.Array) -> pa.Array:
+    """A large column, over its own bytes only if it lies too far behind in the array it was cut
+    from: Arrow refuses to convert it by where it ends, not by how large it is."""
+    if not len(column):
+        return column
+    _, places, raw = column.buffers()
+    offsets = np.frombuffer(places, np.int64)[column.offset : column.offset + len(column) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    if end <= _LAST_OFFSET:
+        return column
+    own = [None, pa.py_buffer(offsets - first), raw.slice(first, end - first)]
+    return pa.Array.from_buffers(column.type, len(column), own)
 
 
 def offsets_of(column: pa.Array) -> Int64s:

@@ -191,7 +191,7 @@ class HFileWriter:
     def _wait(self, runs: Iterable[Run]) -> None:
         """Hold small runs until together they are worth the threads."""
         for run in runs:
-            self._waiting.append(run)
+            self._waiting.append(run.apart())
             self._waiting_bytes += run.size
         if self._waiting_bytes >= WAITING_BYTES:
             self._append(())

@@ -11,9 +11,11 @@ from typing import IO
 import google_crc32c
 import numpy as np
 
+from metatable.storage.errors import UsageError
 from metatable.storage.hfile.block import HEADER_SIZE, BlockType, seal
 from metatable.storage.hfile.codec import Codec, compress
 from metatable.storage.hfile.forms import Form
+from metatable.storage.hfile.writing.runs import MAX_PAYLOAD
 
 __all__ = ["BlockWriter"]
 
@@ -34,7 +36,10 @@ class BlockWriter:
         """Headers and payloads of all blocks so far."""
 
     def emit(self, kind: BlockType, payload: bytes) -> tuple[int, int]:
-        """Compress and write a block; (its offset, its size)."""
+        """Compress and write a block; (its offset, its size). Raises UsageError if too large."""
+        if len(payload) > MAX_PAYLOAD:
+            name, expected = kind.name, f"at most {MAX_PAYLOAD} bytes"
+            raise UsageError(f"{name} block is too large", expected=expected, found=len(payload))
         stored = compress(self._codec, payload, like_java=self._form.java_deflate)
         return self.emit_stored(kind, stored, len(payload))
 

@@ -24,7 +24,8 @@ from metatable.storage.hfile.writing.runs import BlockPlan, Run
 __all__ = ["HINTED_ENTRIES", "Packed", "Packer", "Tally"]
 
 HINTED_ENTRIES = 1 << 26
-"""A file of more is written without the sizes of its records and without a filter."""
+"""A file of more is written without the size of each record and without a filter; sizes that
+all records have in common are told all the same."""
 
 Stored = bytes | memoryview
 Narrow = npt.NDArray[np.unsignedinteger]

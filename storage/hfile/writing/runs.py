@@ -2,14 +2,17 @@
 
 Columns of keys and values come in batches of any size; what leaves is runs, each of a few
 whole blocks, so that a thread can encode and compress one by itself. A block's end depends on
-the entries alone: never on how they were batched, or on threads. Nothing is copied here:
-a run holds slices of the columns that were given.
+the entries alone: never on how they were batched, or on threads. A run holds slices of the
+columns that were given. What has to wait for more entries is copied if it would keep alive
+much more than itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +20,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile.columns import Int64s, as_binary, offsets_of
+from metatable.storage.hfile.columns import Int64s, as_binary, check_bytes, offsets_of
 from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
 
 __all__ = ["MAX_PAYLOAD", "BlockPlan", "Cutter", "Run", "batches"]
 
 BATCH_ROWS = 64 << 10
 """Rows looked at together."""
+BATCH_BYTES = 256 << 20
+"""Fewer rows than that if they come to more: Arrow can put 2 GiB into an array, and where
+columns have to be converted, so much is copied at a time."""
 RUN_BYTES = 1 << 20
 """Blocks for one turn of a thread: enough that its calls cost nothing beside the work."""
-MAX_PAYLOAD = (1 << 31) - 1
+MAX_PAYLOAD = (1 << 31) - (1 << 31) // 6
+"""A block's sizes are signed 32-bit numbers, and the largest is that of the whole block as it
+is stored. Of what a codec may add, Snappy's is the most, a sixth; a sixth of 2 GiB is more than
+a sixth of this, and leaves 59 MB, of which header, checksums (4 bytes in 16 KiB) and the
+framing of chunks need less than two."""
+_KEPT_RATIO = 2
+"""Slices that wait may keep so many times their own bytes alive."""
+
+_VIEWS = (pa.binary_view(), pa.string_view())
 
 Bools = npt.NDArray[np.bool_]
 Piece = tuple[pa.Array, pa.Array]
@@ -62,6 +76,10 @@ class Run:
             return self.pieces[0]
         keys, values = zip(*self.pieces, strict=True)
         return pa.concat_arrays(keys), pa.concat_arrays(values)
+
+    def apart(self) -> Run:
+        """This run as it may wait: not keeping much larger arrays alive."""
+        return Run(_apart(self.pieces, self.size), self.blocks)
 
 
 class Cutter:
@@ -180,8 +198,9 @@ class Cutter:
             return
         if not self._size:
             self._first_key = keys[start].as_py()
-        self._pieces.append((keys[start:], values[start:]))
-        self._size += int(sizes[start:].sum())
+        size = int(sizes[start:].sum())
+        self._pieces += _apart([(keys[start:], values[start:])], size)
+        self._size += size
         self._count += len(keys) - start
         self._last_entry_size = int(sizes[-1])
         if self._size > MAX_PAYLOAD:
@@ -222,7 +241,63 @@ class Cutter:
 def batches(
     keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
 ) -> Iterator[Piece]:
-    """Both columns as `pa.binary()`, in pieces of at most BATCH_ROWS. Raises UsageError."""
-    for start in range(0, len(keys), BATCH_ROWS):
-        rows = as_binary(keys[start : start + BATCH_ROWS], "keys")
-        yield rows, as_binary(values[start : start + BATCH_ROWS], "values")
+    """Both columns as `pa.binary()`, in pieces of at most BATCH_ROWS and BATCH_BYTES (if it is
+    more than a row). Raises UsageError."""
+    for at in range(0, len(keys), BATCH_ROWS):
+        rows, cells = keys[at : at + BATCH_ROWS], values[at : at + BATCH_ROWS]
+        for some_rows, some_cells in _parts(rows, cells):
+            yield as_binary(some_rows, "keys"), as_binary(some_cells, "values")
+
+
+def _parts(keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Iterator[Piece]:
+    """Both columns, of whatever types, in pieces of at most BATCH_BYTES or of one row."""
+    if _most_bytes(keys) + _most_bytes(values) <= BATCH_BYTES:
+        yield keys, values
+        return
+    check_bytes(keys, "keys")
+    check_bytes(values, "values")
+    ends = np.cumsum(_sizes(keys) + _sizes(values))
+    start, before = 0, 0
+    while start < len(ends):
+        end = max(int(np.searchsorted(ends, before + BATCH_BYTES, "right")), start + 1)
+        yield keys[start:end], values[start:end]
+        start, before = end, int(ends[end - 1])
+
+
+def _most_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    """What all rows together come to at most, found quickly: additions may be small."""
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(_most_bytes, column.chunks))
+    if column.type in _VIEWS:  # rows may share bytes
+        return int(_sizes(column).sum())
+    return int(column.get_total_buffer_size())
+
+
+def _sizes(column: pa.Array | pa.ChunkedArray) -> Int64s:
+    """Bytes of each row, of any type that `as_binary` takes."""
+    if not len(column):
+        return np.empty(0, np.int64)
+    if isinstance(column, pa.ChunkedArray):
+        return np.concatenate([_sizes(chunk) for chunk in column.chunks])
+    if column.type in _VIEWS:  # Arrow has no function for them
+        views = np.frombuffer(column.buffers()[1], "<i4").reshape(-1, 4)
+        return views[column.offset : column.offset + len(column), 0].astype(np.int64)
+    return cast("Int64s", pc.binary_length(column).to_numpy().astype(np.int64))
+
+
+def _apart(pieces: list[Piece], size: int) -> list[Piece]:
+    """`pieces` of so many bytes, copied if the memory they keep alive is much larger."""
+    buffers = (buffer for column in chain.from_iterable(pieces) for buffer in column.buffers())
+    if sum(map(_kept_bytes, buffers)) <= _KEPT_RATIO * size:
+        return pieces
+    keys, values = zip(*pieces, strict=True)
+    return [(pa.concat_arrays(keys), pa.concat_arrays(values))]
+
+
+def _kept_bytes(buffer: pa.Buffer | None) -> int:
+    """Bytes of what `buffer` is a part of."""
+    if buffer is None:
+        return 0
+    while buffer.parent is not None:
+        buffer = buffer.parent
+    return int(buffer.size)

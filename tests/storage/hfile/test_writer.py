@@ -21,7 +21,7 @@ from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
-from metatable.storage.hfile.writing import packing, runs
+from metatable.storage.hfile.writing import block_writer, packing, runs
 from metatable.storage.store import Store
 from tests.storage.hfile.making import (
     binary,
@@ -134,6 +134,17 @@ def test_small_additions_are_held_until_they_are_worth_a_turn_of_the_pool(tmp_pa
         for at in range(0, len(keys), 10):
             file.add(keys[at : at + 10], values[at : at + 10])
         assert len(file._waiting) > 50
+
+
+def test_small_additions_that_wait_do_not_keep_large_arrays_alive(tmp_path: Path) -> None:
+    before = pa.total_allocated_bytes()
+    with HFileWriter(folder(tmp_path), "a.hfile", block_size_bytes=1) as file:
+        for number in range(5):
+            column = binary([b"%04d-a" % number, b"%04d-b" % number, *[bytes(1000)] * 1000])
+            file.add(column[:2], column[:2])
+            del column
+        assert len(file._waiting) == 5
+        assert pa.total_allocated_bytes() - before < 10_000
 
 
 @pytest.mark.parametrize("value_size", [None, 4])
@@ -412,6 +423,16 @@ def test_meta_blocks_are_found_whatever_their_order_and_size(tmp_path: Path) -> 
     assert reader.meta("b") is None
 
 
+def test_body_that_is_too_large_for_a_block_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    monkeypatch.setattr(block_writer, "MAX_PAYLOAD", 1000)
+    with pytest.raises(UsageError, match="META block is too large: expected='at most 1000 bytes'"):
+        write(store, "a.hfile", {}, meta={"m": bytes(1001)})
+    assert store.size("a.hfile") is None
+
+
 def test_averages_and_sums_are_those_of_the_entries(tmp_path: Path) -> None:
     store = folder(tmp_path)
     entries = {b"a": b"12345", b"bbb": b"", b"cc": b"12"}
@@ -439,4 +460,6 @@ def test_hints_are_left_out_where_they_would_take_too_much_memory(
             file.add(keys, values)
         found = cold(store, "a.hfile")
         assert set(found.opened.meta) == metas
+        assert record_sizes.decode_fact(found.file_info) == (6, -1)
+        assert inspect.verify(store, "a.hfile") == []
         assert found.get_sorted(keys).equals(values)
