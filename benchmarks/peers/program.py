@@ -65,7 +65,9 @@ class Program:
         ready, _, _ = select.select([answers], [], [], TIMEOUT_S)
         told = answers.readline().decode().split() if ready else []
         if told[:1] != ["ok"]:
-            raise PeerError(f"{self.title}: {words}: {' '.join(told)}\n{self._log()}")
+            raise PeerError(
+                f"{' '.join(told) or 'no answer'}\n{self.title}: {words}\n{self._log()}"
+            )
         return Answer(float(told[1]) / 1000, int(told[2]), int(told[3]))
 
     def close(self) -> None:

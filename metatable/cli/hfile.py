@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from metatable.cli.places import add_storage_option, storage_options
 from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.hfile import inspect
 from metatable.storage.hfile.reader import HFileReader
@@ -47,12 +47,13 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
             kind.add_argument("--prefix", metavar="KEY", help="only keys that begin so")
             kind.add_argument("--key-base64", action="store_true", help="the prefix is base64")
             kind.add_argument("--limit", metavar="N", type=int, help="no more than so many")
+        add_storage_option(kind)
         kind.add_argument("--json", action="store_true", help="print JSON and nothing else")
         kind.set_defaults(run=run)
 
 
 def _meta(args: argparse.Namespace) -> int:
-    facts = inspect.meta(_reader(args.file))
+    facts = inspect.meta(_reader(args))
     if args.json:
         print(json.dumps(facts))
         return 0
@@ -85,7 +86,7 @@ def _batches(args: argparse.Namespace) -> Iterator[pa.RecordBatch]:
         raise UsageError("limit is negative", found=args.limit, expected="0 or more")
     prefix = None if args.prefix is None else _key(args.prefix, args.key_base64)
     left = sys.maxsize if args.limit is None else args.limit
-    for batch in _reader(args.file).scan(prefix, views=True):
+    for batch in _reader(args).scan(prefix, views=True):
         wanted = batch if prefix is None else _begun(batch, prefix)
         yield wanted[:left]
         left -= len(wanted)
@@ -101,13 +102,13 @@ def _begun(batch: pa.RecordBatch, prefix: bytes) -> pa.RecordBatch:
 
 def _get(args: argparse.Namespace) -> int:
     keys = [_key(key, args.key_base64) for key in args.keys]
-    values = _reader(args.file).find(pa.array(keys, pa.binary()))
+    values = _reader(args).find(pa.array(keys, pa.binary()))
     _print_entries(keys, values.to_pylist(), args.json)
     return 0
 
 
 def _verify(args: argparse.Namespace) -> int:
-    findings = inspect.verify(*_place(args.file))
+    findings = inspect.verify(*_place(args))
     if args.json:
         parts = [{"code": one.code, "where": one.where, "detail": one.detail} for one in findings]
         print(json.dumps(parts))
@@ -116,17 +117,18 @@ def _verify(args: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def _reader(file: str) -> HFileReader:
-    return HFileReader.open(*_place(file))
+def _reader(args: argparse.Namespace) -> HFileReader:
+    return HFileReader.open(*_place(args))
 
 
-def _place(file: str) -> tuple[Store, str]:
+def _place(args: argparse.Namespace) -> tuple[Store, str]:
     """The folder, as a store, and the name of FILE."""
+    file, options = args.file, storage_options(args)
     folder, _, name = file.rpartition("/")
-    if not name:
-        raise UsageError("not a file", found=file, expected="a path that ends with a name")
+    if not name or folder.endswith(":/") or os.path.isdir(file):
+        raise UsageError("not a file", found=file, expected="a path that ends with a file's name")
     try:
-        return Store(folder or ("/" if file.startswith("/") else ".")), name
+        return Store(folder or ("/" if file.startswith("/") else "."), options), name
     except MetatableError:
         raise
     except Exception as error:  # whatever the library behind object stores says of an address
@@ -177,5 +179,5 @@ def _key(word: str, is_base64: bool) -> bytes:
 def _unbase64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one
         raise UsageError("key is not base64", found=text, expected=str(error)) from error

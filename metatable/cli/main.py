@@ -17,6 +17,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from obstore.exceptions import BaseError
+
 from metatable.cli import hfile, table
 from metatable.storage.errors import ConflictError, MetatableError, StaleError, UsageError
 
@@ -31,6 +33,8 @@ _VERBS = (table, hfile)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     args = _parser().parse_args(argv)
+    if sys.stdout is None:  # it was closed before we began
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for as long as we run)
     if isinstance(sys.stdout, io.TextIOWrapper):  # keys may be of letters that it does not have
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -39,8 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `metatable … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
-    except (MetatableError, OSError) as error:
-        print(f"metatable: {error}", file=sys.stderr)
+    except (MetatableError, OSError, BaseError) as error:
+        told = str(error) if isinstance(error, MetatableError) else str(error).splitlines()[0]
+        print(f"metatable: {told}", file=sys.stderr)
         return _code_of(error)
     return code
 

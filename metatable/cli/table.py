@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import metatable
+from metatable.cli.places import add_storage_option, storage_options
 from metatable.cli.render import columns, count, pairs, size, when
 from metatable.results import CommitInfo, Description, ServiceResult
 from metatable.storage.errors import UsageError
@@ -52,25 +53,13 @@ def _add(
     parser = verbs.add_parser(name, help=told, description=told)
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="for the store, such as region=eu-west-1 (may be repeated)",
-    )
+    add_storage_option(parser)
     parser.set_defaults(run=run)
     return parser
 
 
 def _open(args: argparse.Namespace) -> Table:
-    options = {}
-    for given in args.storage_option:
-        name, equals, value = given.partition("=")
-        if not equals:
-            raise UsageError("storage option without a value", found=given, expected="NAME=VALUE")
-        options[name] = value
-    return metatable.open(args.table, options)
+    return metatable.open(args.table, storage_options(args))
 
 
 def _describe(args: argparse.Namespace) -> int:

@@ -51,6 +51,8 @@ READ_BYTES = 4 << 20
 """Stored bytes of blocks that are held at once."""
 NAMED = 5
 """Keys that a finding names, however many it is about."""
+NAMED_LOST = 10_000
+"""The same of keys that hudi-io loses: who must write them again needs all of them."""
 
 _ROW_AT = 10
 """Bytes of a record before its row: three lengths."""
@@ -78,12 +80,13 @@ class _Some:
     count: int = 0
     blocks: int = 0
     named: list[bytes] = field(default_factory=list)
+    most: int = NAMED
 
     def add(self, keys: pa.Array) -> None:
         if len(keys):
             self.count += len(keys)
             self.blocks += 1
-            self.named += keys[: NAMED - len(self.named)].to_pylist()
+            self.named += keys[: self.most - len(self.named)].to_pylist()
 
 
 class _Verifier:
@@ -97,11 +100,12 @@ class _Verifier:
         self._last: bytes | None = None
         self._index_bytes = 0
         self._counted_bytes = 0
+        self._stored_bytes = 0
         self._sizes: RecordSizes | None = None
         self._listed_from = np.zeros(1, np.int64)
         self._filter: Filter | None = None
         self._denied = _Some()
-        self._dropped = _Some()
+        self._dropped = _Some(most=NAMED_LOST)
 
     def findings(self) -> Iterator[Finding]:
         path = self._opened.path
@@ -188,6 +192,7 @@ class _Verifier:
                 yield Finding("meta", where, f"{name}: {error}")
                 continue
             self._counted_bytes += HEADER_SIZE + len(payload)
+            self._stored_bytes += size
             if name == record_sizes.META and opened.record_sizes is not None:
                 yield from self._take_sizes(payload, offset, block_count)
             if name == file_filter.META and file_filter.FACT in opened.file_info:
@@ -310,11 +315,14 @@ class _Verifier:
             detail = f"expected first and last data block at {said}, found {ends}"
             yield Finding("count", opened.path, detail)
         if trailer.total_uncompressed_bytes:
-            yield from self._sums()
+            yield from self._sums()  # sums of all blocks, of which HBase may have others
 
     def _sums(self) -> Iterator[Finding]:
         trailer = self._opened.trailer
         data_root, meta_root, info = self._loaded_on_open()
+        loaded = data_root.size + meta_root.size + info.size + TRAILER_SIZE
+        if self._stored_bytes + loaded != self._opened.size_bytes:
+            return
         index_bytes = self._index_bytes + data_root.payload_size
         total = self._counted_bytes + meta_root.payload_size + info.payload_size
         total += 2 * HEADER_SIZE + TRAILER_SIZE
@@ -342,6 +350,7 @@ class _Verifier:
         """(offset, bytes) of the blocks of an index."""
         for start, stop in cut(index.sizes, READ_BYTES):
             offsets, sizes = index.offsets[start:stop], index.sizes[start:stop]
+            self._stored_bytes += int(sizes.sum())
             stored = fetch(self._store, self._opened, offsets, sizes)
             yield from zip(offsets.tolist(), stored.blocks(), strict=True)
 
