@@ -19,6 +19,7 @@ but for finding the entries of a root whose keys differ in length.
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ import pyarrow as pa
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import wire
-from metatable.storage.hfile.columns import Int64s, UInt8s, bound, is_ascending
+from metatable.storage.hfile.columns import Int64s, UInt8s, bound, check_width, is_ascending
 from metatable.storage.hfile.key_values import KEY_SUFFIX
 
 __all__ = [
@@ -45,6 +46,8 @@ _LEAST_ENTRY = _PLACE.size + 1
 _LEAST_BLOCK = 33
 MID_KEY_SIZE = 16
 """What HBase writes behind the root's entries if there are more levels: where the middle is."""
+MOST_NAMES = 1 << 16
+"""META blocks that are believed: each name becomes an object. Files have a handful."""
 
 Entry = tuple[int, int, bytes]
 """(offset, size of the whole block, key as stored)."""
@@ -74,7 +77,8 @@ class BlockIndex:
 
     @cached_property
     def keys(self) -> pa.Array:
-        """All rows, as a `pa.binary()` array."""
+        """All rows, as a `pa.binary()` array. Raises UsageError from 2 GiB of index on."""
+        check_width(self.raw)
         cuts = np.zeros(2 * len(self) + 1, np.int32)
         cuts[1::2] = self.row_starts
         cuts[2::2] = self.row_starts + self.row_sizes
@@ -148,6 +152,8 @@ def decode_names(payload: bytes, count: int, path: str, offset: int) -> list[Ent
     """The `count` entries of a meta root index, whose keys are names."""
     if count < 0 or count * _LEAST_ENTRY > len(payload):
         raise _corrupt(path, offset, f"{count} entries", f"{len(payload)} bytes")
+    if count > MOST_NAMES:
+        raise _corrupt(path, offset, f"at most {MOST_NAMES} names", count)
     starts, key_starts, key_sizes = _walk_root(payload, count, path, offset, names=True)
     return [
         (*_PLACE.unpack_from(payload, start), payload[key : key + size])
@@ -206,7 +212,7 @@ def _equal_entries(payload: bytes, count: int) -> _Places | None:
 def _walk_root(
     payload: bytes, count: int, path: str, offset: int, *, names: bool = False
 ) -> _Places:
-    places: list[tuple[int, int, int]] = []
+    starts, ends = array("q"), array("q")  # of the keys; an entry begins where a key ends
     at, end = 0, len(payload)
     for number in range(count):
         key_at = at + _PLACE.size
@@ -219,12 +225,14 @@ def _walk_root(
             except wire.Malformed as error:
                 found = f"entry {number}: {error}"
                 raise _corrupt(path, offset, f"{count} entries", found) from error
-        places.append((at, key_at, size))
         at = key_at + size
+        starts.append(key_at)
+        ends.append(at)
     if end - at not in (0, MID_KEY_SIZE):
         raise _corrupt(path, offset, f"{count} entries", f"{end - at} bytes behind them")
-    starts, key_starts, key_sizes = np.array(places, np.int64).reshape(-1, 3).T
-    return starts, key_starts, key_sizes
+    key_starts, key_ends = np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
+    entry_starts = np.concatenate((np.zeros(1, np.int64), key_ends))[:count]
+    return entry_starts, key_starts, key_ends - key_starts
 
 
 def _long_key(payload: bytes, at: int, names: bool) -> tuple[int, int]:

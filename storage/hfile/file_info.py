@@ -16,7 +16,7 @@ We write the names in byte order, as HBase does; readers must not depend on any 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile import wire
@@ -53,6 +53,8 @@ RESERVED = (
 )
 NUMBERS = RESERVED[1:]
 """Those whose values are big-endian integers."""
+MOST_PAIRS = 1 << 16
+"""Pairs that are believed: each becomes objects. Files have about ten."""
 _MAX_TAGS_LEN = b"hfile.MAX_TAGS_LEN"
 _BLOCK_ENCODING = b"DATA_BLOCK_ENCODING"
 
@@ -81,7 +83,7 @@ def decode_file_info(payload: bytes, path: str, offset: int) -> dict[bytes, byte
         if at + size > len(payload):
             raise wire.Malformed(f"a message of {size} bytes")
         pairs = (pair for number, pair in wire.fields(payload[at : at + size]) if number == 1)
-        return dict(_pair(pair) for pair in pairs)
+        return dict(_pair(pair) for pair in _few(pairs))
     except wire.Malformed as error:
         raise CorruptError(
             "file info is malformed",
@@ -102,6 +104,13 @@ def has_mvcc(facts: Mapping[bytes, bytes], path: str) -> bool:
     return facts.get(KEY_VALUE_VERSION) == struct.pack(">i", 1)
 
 
+def _few(pairs: Iterable[int | bytes]) -> Iterator[int | bytes]:
+    for count, pair in enumerate(pairs):
+        if count == MOST_PAIRS:
+            raise wire.Malformed(f"more than {MOST_PAIRS} pairs")
+        yield pair
+
+
 def _pair(raw: int | bytes) -> tuple[bytes, bytes]:
     if isinstance(raw, int):
         raise wire.Malformed("a number where a pair of bytes belongs")
@@ -109,5 +118,6 @@ def _pair(raw: int | bytes) -> tuple[bytes, bytes]:
     for number, value in wire.fields(raw):
         if isinstance(value, int):
             raise wire.Malformed("a number where bytes belong")
-        both[number] = value
+        if number in both:  # of others there may be millions
+            both[number] = value
     return both[1], both[2]

@@ -20,7 +20,6 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -56,6 +55,9 @@ KEY_SUFFIX = bytes.fromhex("00 7fffffffffffffff 04")
 """What follows the row in a full key: no family, the latest time, Put."""
 MAX_ROW_SIZE = (1 << 15) - 1
 _ROW_AT = _HEADER.size
+_TIED_SHARE = 16
+"""If more than this fraction of rows agree in eight bytes with the next one, blocks are searched
+each for itself."""
 RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
 """Bytes of a record besides its row and its value."""
 
@@ -74,11 +76,13 @@ class KeyValues:
     row_sizes: Int64s
     value_gaps: Int64s
     value_sizes: Int64s
+    firsts: Int64s | None = None
+    """The first record of each block, where it is known."""
 
     def __len__(self) -> int:
         return len(self.row_starts)
 
-    @cached_property
+    @property
     def value_starts(self) -> Int64s:
         return self.row_starts + self.row_sizes + self.value_gaps
 
@@ -124,24 +128,38 @@ class KeyValues:
     def place_of(self, key: bytes) -> int:
         """The (first) record of `key`, -1 where there is none: a bisection, for single keys."""
         place = bisect_left(range(len(self)), key, key=self.key)
-        return place if place < len(self) and self.key(place) == key else -1
+        if place < len(self) and self.key(place) == key:
+            return place
+        in_order = len(self) < 2 or self._in_order(self._words())
+        return -1 if in_order else int(self._hits(pa.array([key], pa.binary()))[0])
 
-    def find(self, wanted: pa.Array, prove: Callable[[KeyValues], None] | None = None) -> Int64s:
+    def find(
+        self,
+        wanted: pa.Array,
+        prove: Callable[[KeyValues], None] | None = None,
+        cuts: Int64s | None = None,
+    ) -> Int64s:
         """The (first) record of each wanted key, -1 where there is none.
 
         Searches eight bytes a key, the first that can differ, and compares whole keys where
-        it landed. Keys that are told apart by later bytes only are then searched whole, among
-        the records that agree in those eight. Records out of order are looked up in a hash
-        table, once `prove` has been called with them: Hudi sorts a few keys otherwise.
+        it landed. Where many keys agree in those, and `cuts` tell which wanted keys belong to
+        which block (n + 1 places of n blocks), it is done block by block, whose keys begin
+        alike for longer. Keys that are told apart by later bytes still are searched whole.
+        Records out of order are looked up in a hash table, once `prove` has been called with
+        them: Hudi sorts by UTF-16, which puts characters beyond U+FFFF before those from
+        U+E000 on.
         """
         if not len(self) or not len(wanted):
             return np.full(len(wanted), -1, np.int64)
-        words, sought = self._words(wanted)
-        if (words[1:] < words[:-1]).any():
+        words = self._words()
+        if cuts is not None and self.firsts is not None and _many_ties(words):
+            words, sought = self._words_by_block(wanted, cuts)
+        else:
+            sought = self._sought(wanted, np.int64(self._skip()))
+        if not self._in_order(words):
             if prove:
                 prove(self)
-            hits = pc.fill_null(pc.index_in(wanted, value_set=self.keys()), -1)
-            return cast("Int64s", hits.to_numpy(zero_copy_only=False).astype(np.int64))
+            return self._hits(wanted)
         places = np.minimum(np.searchsorted(words, sought), len(words) - 1)
         equal = self._equal(places, wanted)
         found = np.where(equal, places, -1)
@@ -155,6 +173,11 @@ class KeyValues:
             clipped = np.minimum(landed, len(words) - 1)
             found[unsure] = np.where(self._equal(clipped, few), clipped, -1)
         return found
+
+    def _hits(self, wanted: pa.Array) -> Int64s:
+        """`find` by a hash table of all rows, in whatever order they are."""
+        hits = pc.fill_null(pc.index_in(wanted, value_set=self.keys()), -1)
+        return cast("Int64s", hits.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def _equal(self, places: Int64s, wanted: pa.Array) -> npt.NDArray[np.bool_]:
         rows = _pieces(self.raw, self.row_starts[places], self.row_sizes[places])
@@ -172,18 +195,58 @@ class KeyValues:
             high[active[~less]] = middle[~less]
         return low
 
-    def _words(self, wanted: pa.Array) -> tuple[UInt64s, UInt64s]:
-        """Eight bytes of every key and wanted key, behind what all keys begin with.
+    def _in_order(self, words: UInt64s) -> bool:
+        """Whether no row is less than the one before it, by words of the rows; rows of equal
+        words are compared whole."""
+        if (words[1:] < words[:-1]).any():
+            return False
+        ties = np.flatnonzero(words[1:] == words[:-1])
+        if not ties.size:
+            return True
+        before, after = self.at(ties).keys(), self.at(ties + 1).keys()
+        return bool(pc.all(pc.less_equal(before, after)).as_py())
 
-        A wanted key that begins otherwise gets some word as well; it is equal to no key.
-        """
-        skip = common_prefix_size(self.key(0), self.key(-1))
-        words = first_words(self.raw, self.row_starts + skip, _less(self.row_sizes, skip))
+    def _skip(self) -> int:
+        """How many bytes all rows begin with, if they ascend."""
+        return common_prefix_size(self.key(0), self.key(-1))
+
+    def _words(self) -> UInt64s:
+        """Eight bytes of every row, behind what all rows begin with."""
+        skip = self._skip()
+        return first_words(self.raw, self.row_starts + skip, _less(self.row_sizes, skip))
+
+    def _sought(self, wanted: pa.Array, skip: Int64s | np.int64) -> UInt64s:
+        """The same of wanted keys; one that begins otherwise gets some word and equals no row."""
         offsets = offsets_of(wanted)
         data = bytes_of(wanted)[offsets[0] : offsets[-1]]
         starts = np.minimum(offsets[:-1] + skip, offsets[1:]) - offsets[0]
         padded = np.concatenate((data, np.zeros(8, np.uint8)))
-        return words, first_words(padded, starts, np.diff(offsets) - skip)
+        return first_words(padded, starts, np.diff(offsets) - skip)
+
+    def _words_by_block(self, wanted: pa.Array, cuts: Int64s) -> tuple[UInt64s, UInt64s]:
+        """The block's number and six bytes of every row and wanted key, behind what all rows of
+        the block begin with."""
+        assert self.firsts is not None
+        lasts = np.append(self.firsts[1:], len(self)) - 1
+        ends = zip(self.firsts.tolist(), lasts.tolist(), strict=True)
+        skips = np.array(
+            [common_prefix_size(self.key(a), self.key(b)) if a <= b else 0 for a, b in ends]
+        )
+        of_row = np.repeat(np.arange(len(skips)), lasts - self.firsts + 1)
+        of_key = np.repeat(np.arange(len(skips)), np.diff(cuts))
+        skip = skips[of_row]
+        words = first_words(self.raw, self.row_starts + skip, self.row_sizes - skip)
+        sought = self._sought(wanted, skips[of_key])
+        return _numbered(words, of_row), _numbered(sought, of_key)
+
+
+def _many_ties(words: UInt64s) -> bool:
+    return int(np.count_nonzero(words[1:] == words[:-1])) * _TIED_SHARE > len(words)
+
+
+def _numbered(words: UInt64s, blocks: Int64s) -> UInt64s:
+    """Ascending where the words of each block do."""
+    return (words >> np.uint64(16)) | (blocks.astype(np.uint64) << np.uint64(48))
 
 
 def _less(sizes: Int64s, skip: int) -> Int64s:

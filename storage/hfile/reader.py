@@ -9,7 +9,14 @@ holds a few MiB of the file for each of them, or one block where that is larger.
 Files of ours say where their records are (record_sizes.py) and may carry a filter; both are
 read where that is less than what they spare.
 
-Equal keys: `get` and its kin give the first entry; scans and prefixes give all of them.
+Equal keys: `get` and its kin give the first entry; scans and prefixes give all of them. HBase
+may spread a row over several blocks; where an index key is one that is asked for, the block
+before it is looked at as well.
+
+Keys are found by the order of their bytes. Hudi sorts by UTF-16, which differs for keys that
+mix characters beyond U+FFFF with those from U+E000 on: such keys are found within their
+block, but not where the index leads to another one. `hfile verify` reports these files, and
+scans read them.
 
 Counted: `hfile.blocks` (data blocks decoded), `hfile.index_blocks`, `hfile.lookups` (keys
 asked for), `hfile.filtered` (keys that the file's filter answered).
@@ -29,11 +36,13 @@ import pyarrow.compute as pc
 from metatable.storage.byte_columns import first_words
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
+from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.columns import (
     Int64s,
     as_binary,
+    bound,
     bytes_of,
     common_prefix_size,
     is_ascending,
@@ -47,7 +56,7 @@ from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
-from metatable.storage.hfile.trailer import Trailer
+from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
 
 __all__ = ["HFileReader", "OpenedHFile"]
@@ -124,13 +133,17 @@ class HFileReader:
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, None where there is none."""
         self._store.counters.add("hfile.lookups")
+        return self._first_value(key)
+
+    def _first_value(self, key: bytes) -> bytes | None:
         index = self.tree.of_key(key)
-        block = index.last_at_most(key)
-        if block < 0:
-            return None
-        records = self._records(index, block)
-        place = records.place_of(key)
-        return None if place < 0 else records.value(place)
+        last = index.last_at_most(key)
+        first = index.first_from(key) - 1 if self.opened.may_spread_rows else last
+        for block in range(max(first, 0), last + 1):
+            records = self._records(index, block)
+            if (place := records.place_of(key)) >= 0:
+                return records.value(place)
+        return None
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
@@ -155,7 +168,7 @@ class HFileReader:
         """All entries whose key begins with `prefix`: columns `key` and `value` (binary)."""
         behind = _successor(prefix)
         index = self.tree.of_range(prefix, behind)
-        first = max(index.last_at_most(prefix), 0)
+        first = max(index.first_from(prefix) - 1, 0)
         last = len(index) if behind is None else index.first_from(behind)
 
         def begun(records: KeyValues, *_: int) -> pa.RecordBatch:
@@ -165,33 +178,47 @@ class HFileReader:
         one_pass = self._pass(index, np.arange(first, last), keep=True)
         return _one_batch(list(one_pass.each(begun)))
 
-    def scan(self, first: bytes | None = None, *, views: bool = False) -> Iterator[pa.RecordBatch]:
-        """All entries (from key `first` on) in file order, about 4 MiB of payload a batch.
+    @property
+    def counters(self) -> Counters:
+        """What was asked of the file and its store so far; `since` an earlier copy tells of a
+        call."""
+        return self._store.counters
+
+    def scan(
+        self, first: bytes | None = None, behind: bytes | None = None, *, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All entries (from key `first` on, below `behind`) in file order, about 4 MiB of payload
+        a batch.
 
         Columns `key` and `value`, binary; with `views`, binary views over the decoded blocks,
         which are not copied. Raises CorruptError at the end if there were not as many entries
         as the trailer says.
         """
-        index = self.tree.all() if first is None else self.tree.of_range(first, None)
-        start = 0 if first is None else max(index.last_at_most(first), 0)
+        whole = first is None and behind is None
+        index = self.tree.all() if whole else self.tree.of_range(first or b"", behind)
+        start = 0 if first is None else max(index.first_from(first) - 1, 0)
+        stop = len(index) if behind is None else index.first_from(behind)
 
         def made(records: KeyValues, *_: int) -> pa.RecordBatch:
             return records.view_batch() if views else records.batch()
 
         count = 0
-        chosen = np.arange(start, len(index))
-        sizes = self._sizes_for(index, chosen) if first is None else None
+        chosen = np.arange(start, stop)
+        sizes = self._sizes_for(index, chosen)
         one_pass = self._pass(index, chosen, keep=False, sizes=sizes, lasting=views)
         for batch in one_pass.each(made):
             count += len(batch)
             if first is not None and len(batch):
                 batch = batch.slice(_first_from(batch.column(0), first))
+            if behind is not None and len(batch):
+                batch = batch.slice(0, _first_from(batch.column(0), behind))
             if len(batch):
                 yield batch
-        if first is None and count != self.entry_count:
+        if whole and count != self.entry_count:
             raise CorruptError(
                 "file has another number of entries than its trailer says",
                 path=self.path,
+                offset=self.opened.size_bytes - TRAILER_SIZE,
                 expected=self.entry_count,
                 found=count,
             )
@@ -206,13 +233,26 @@ class HFileReader:
         blocks, cuts = index.touched(wanted)
         kept = might_contain(self._store, self.opened, wanted, int(index.sizes[blocks].sum()))
         if kept is None:
-            return self._answers(index, blocks, cuts, wanted)
+            return self._spread(index, wanted, self._answers(index, blocks, cuts, wanted))
         self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
         rest = wanted.take(pa.array(kept))
         found = self._answers(index, *index.touched(rest), rest)
         places = np.full(len(wanted), -1, np.int64)
         places[kept] = np.arange(len(kept))
         return found.take(pa.array(places, mask=places < 0))
+
+    def _spread(self, index: BlockIndex, wanted: pa.Array, found: pa.Array) -> pa.Array:
+        """`found`, with the first entry of keys that open a block and may lie in the one before."""
+        if not self.opened.may_spread_rows or not len(index) or not len(wanted):
+            return found
+        firsts = bound(wanted, index.keys)[1:].tolist()
+        stops = bound(wanted, index.keys, right=True)[1:].tolist()
+        mask, values = np.zeros(len(wanted), bool), []
+        for first, stop in sorted({*zip(firsts, stops, strict=True)}):
+            if first < stop:
+                mask[first:stop] = True
+                values += [self._first_value(wanted[first].as_py())] * (stop - first)
+        return pc.replace_with_mask(found, pa.array(mask), pa.array(values, pa.binary()))
 
     def _answers(
         self, index: BlockIndex, blocks: Int64s, cuts: Int64s, wanted: pa.Array
@@ -223,7 +263,11 @@ class HFileReader:
 
         def search(records: KeyValues, start: int, stop: int) -> pa.Array:
             mine = wanted[int(cuts[start]) : int(cuts[stop])]
-            places = records.find(mine, lambda all_of_them: one_pass.check(all_of_them, start))
+            places = records.find(
+                mine,
+                lambda all_of_them: one_pass.check(all_of_them, start),
+                cuts[start : stop + 1] - cuts[start],
+            )
             found = places >= 0
             chosen = records.at(places[found])
             one_pass.check(chosen, start)

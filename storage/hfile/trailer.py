@@ -153,8 +153,16 @@ class Trailer:
         if values.pop("encryption_key", b""):
             raise UpgradeError("HFile is encrypted", path=path)
         values["comparator_class_name"] = values.get("comparator_class_name", b"").decode()
-        values["compression_codec"] = Codec(values.get("compression_codec", Codec.NONE))
+        values["compression_codec"] = _codec(values.get("compression_codec", Codec.NONE), path)
         return cls(minor=minor, **values)
+
+
+def _codec(number: int, path: str) -> Codec:
+    if number not in {int(one) for one in Codec}:
+        raise UpgradeError(
+            "HFile codec is not known", path=path, found=number, expected=[*map(int, Codec)]
+        )
+    return Codec(number)
 
 
 def _signed(value: int) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.storage.cache import cached
-from metatable.storage.filters import Filter, decode, kinds
+from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.filters import Filter, decode
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.reading.fetch import meta_payload
@@ -33,19 +34,27 @@ def might_contain(
     `touched_bytes`: what would be read without it.
     """
     place = opened.meta.get(META)
-    kind = opened.file_info.get(FACT, b"").decode("utf-8", "backslashreplace")
-    if place is None or kind not in kinds() or place[1] >= touched_bytes:
+    if place is None or FACT not in opened.file_info or place[1] >= touched_bytes:
         return None
     found = filter_of(store, opened, place)
+    if found is None:
+        return None
     return np.flatnonzero(found.might_contain(xxh64(wanted)))
 
 
-def filter_of(store: Store, opened: OpenedHFile, place: tuple[int, int]) -> Filter:
-    """The filter in the META block at `place`. Raises CorruptError, UpgradeError."""
+def filter_of(store: Store, opened: OpenedHFile, place: tuple[int, int]) -> Filter | None:
+    """The filter in the META block at `place`; None if it is of a kind or version that is not
+    known here: the file is read without it. Raises CorruptError."""
 
-    def make() -> Filter:
+    def make() -> tuple[Filter | None]:
         kind = opened.file_info[FACT].decode("utf-8", "backslashreplace")
-        return decode(kind, meta_payload(store, opened, place), opened.path)
+        try:
+            return (decode(kind, meta_payload(store, opened, place), opened.path),)
+        except UpgradeError:
+            return (None,)
+        except CorruptError as error:
+            error.facts["offset"] = place[0]
+            raise
 
     key = ("hfile.filter", store.uri, opened.path)
-    return cached(key, make, lambda _: 4 * place[1])
+    return cached(key, make, lambda _: 4 * place[1])[0]

@@ -18,6 +18,7 @@ are used.
 from __future__ import annotations
 
 import struct
+from array import array
 from functools import lru_cache
 from typing import cast
 
@@ -36,7 +37,14 @@ from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.record_sizes import Sizes
 from metatable.storage.hfile.wire import Malformed, read_hadoop
 
-__all__ = ["check_records", "find_records", "records_of_sizes", "records_of_stride"]
+__all__ = [
+    "check_counts",
+    "check_records",
+    "check_starts",
+    "find_records",
+    "records_of_sizes",
+    "records_of_stride",
+]
 
 _HEADER = struct.Struct(">IIH")
 _ROW_AT = _HEADER.size
@@ -78,11 +86,10 @@ def records_of_sizes(
     payloads: Payloads, counts: Int64s, keys: Sizes, values: Sizes, path: str, offset: int
 ) -> KeyValues:
     """Records of these sizes, `counts` of them in each block, by the file's word."""
+    check_counts(payloads, counts, path, offset)
     total = int(counts.sum())
     key_sizes = _same(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
     value_sizes = _same(values, total) if isinstance(values, int) else values.astype(np.int64)
-    if not total or (counts < 1).any():
-        raise _unfit(path, offset, "records in every block", counts.tolist()[:5])
     lengths = value_sizes + RECORD_OVERHEAD
     lengths += key_sizes
     lasts = np.cumsum(counts) - 1
@@ -98,6 +105,28 @@ def records_of_sizes(
     records = _regular(payloads.raw, starts, key_sizes, value_sizes)
     check_records(records.at(lasts), path, offset)
     return records
+
+
+def check_counts(payloads: Payloads, counts: Int64s, path: str, offset: int) -> None:
+    """Raise CorruptError unless so many records can be in each block, before they get memory."""
+    room = (payloads.ends - payloads.starts) // RECORD_OVERHEAD
+    if (counts < 1).any() or (counts > room).any():
+        raise _unfit(path, offset, f"1 to {room.tolist()[:5]} records", counts.tolist()[:5])
+
+
+def check_starts(records: KeyValues, starts: Int64s, path: str, offset: int) -> None:
+    """Raise CorruptError unless a record begins where each block does."""
+    begun = records.row_starts - _ROW_AT
+    places = np.minimum(np.searchsorted(begun, starts), max(len(begun) - 1, 0))
+    filled = starts < len(records.raw)  # a block may be empty
+    if filled.any() and not (len(begun) and (begun[places] == starts)[filled].all()):
+        raise CorruptError(
+            "a record lies in two blocks",
+            path=path,
+            offset=offset,
+            expected="whole records in every block",
+            found=f"{len(begun)} records in {len(starts)} blocks",
+        )
 
 
 def check_records(records: KeyValues, path: str, offset: int) -> None:
@@ -156,7 +185,7 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
     middle = raw[count // 2 * stride :][:stride]
     if not np.array_equal(middle & sound, wanted):
         return None
-    if not _tiled_equal(raw, sound.tobytes(), wanted.tobytes()):
+    if count > 1 and not _tiled_equal(raw, sound.tobytes(), wanted.tobytes()):
         return None
     starts = np.arange(_ROW_AT, len(raw), stride)
     return _regular(raw, starts, _same(row_size, count), _same(value_size, count))
@@ -164,7 +193,8 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
 
 def _tiled_equal(raw: UInt8s, mask: bytes, wanted: bytes) -> bool:
     """Whether `raw & mask == wanted`, both repeated: passes over long runs, not over records."""
-    masks, tiles = _tiles(mask, wanted)
+    make = _tiles if len(mask) <= _TILE_BYTES else _tiles.__wrapped__  # large ones are not kept
+    masks, tiles = make(mask, wanted)
     for start in range(0, len(raw), len(masks)):
         part = raw[start : start + len(masks)]
         if not np.array_equal(part & masks[: len(part)], tiles[: len(part)]):
@@ -231,7 +261,7 @@ def _numbers(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
 def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
     """Record by record: the slow way, which takes everything that HBase may write."""
     payload = raw.tobytes()
-    places: list[tuple[int, int, int, int]] = []
+    places = array("q")  # four numbers a record, in as many bytes as the columns take
     at = 0
     while at < len(payload):
         try:
@@ -241,12 +271,12 @@ def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
                 "records do not fit into their block",
                 path=path,
                 offset=offset,
-                record=len(places),
+                record=len(places) // 4,
                 expected=f"a record at byte {at} of {len(payload)}",
                 found=str(error),
             ) from error
-        places.append(place)
-    return KeyValues(raw, *np.array(places, np.int64).T)
+        places.extend(place)
+    return KeyValues(raw, *np.frombuffer(places, np.int64).reshape(-1, 4).T)
 
 
 def _step(payload: bytes, at: int, with_mvcc: bool) -> tuple[tuple[int, int, int, int], int]:

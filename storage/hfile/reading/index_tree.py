@@ -15,6 +15,7 @@ from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_inner
+from metatable.storage.hfile.codec import BOMB_BYTES, BOMB_RATIO
 from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.reading.fetch import cut, fetch
 from metatable.storage.hfile.reading.opened import OpenedHFile
@@ -26,6 +27,10 @@ FEW_KEYS = 64
 """So many keys are looked for along their own paths through the index; more read all of it."""
 READ_BYTES = 4 << 20
 """Stored bytes of index blocks that are held at once."""
+LEVEL_BYTES = BOMB_BYTES
+LEVEL_RATIO = BOMB_RATIO
+"""All payloads of a level together are held to what is believed of one block: LEVEL_BYTES,
+or, above that, LEVEL_RATIO times the size of the file. Each block alone could claim as much."""
 
 _INNER = (BlockType.LEAF_INDEX, BlockType.INTERMEDIATE_INDEX)
 
@@ -58,14 +63,21 @@ class IndexTree:
         return self._follow(lambda index: index.touched(wanted)[0])
 
     def of_key(self, key: bytes) -> BlockIndex:
-        """The data block that can hold `key`, and some more."""
-        return self._follow(lambda index: _at(index.last_at_most(key)))
+        """The data blocks that can hold `key`, and some more."""
+        spread = self._opened.may_spread_rows
+
+        def choose(index: BlockIndex) -> Int64s:
+            last = index.last_at_most(key)
+            first = index.first_from(key) - 1 if spread else last
+            return np.arange(max(first, 0), last + 1)
+
+        return self._follow(choose)
 
     def of_range(self, first: bytes, behind: bytes | None) -> BlockIndex:
         """The data blocks that can hold keys from `first` on, below `behind`, and some more."""
 
         def choose(index: BlockIndex) -> Int64s:
-            start = max(index.last_at_most(first), 0)
+            start = max(index.first_from(first) - 1, 0)  # HBase may spread a row over blocks
             stop = len(index) if behind is None else index.first_from(behind)
             return np.arange(start, stop)
 
@@ -111,10 +123,12 @@ class IndexTree:
         """What the index blocks of these entries hold."""
         held = [shared.get(self._key(int(offset))) for offset in index.offsets[chosen]]
         missing = chosen[[one is None for one in held]]
-        fresh = iter(self._decode(index, missing))
+        payload_bytes = sum(len(one.raw) for one in held if one is not None)
+        fresh = iter(self._decode(index, missing, payload_bytes))
         return [next(fresh) if one is None else one for one in held]
 
-    def _decode(self, index: BlockIndex, chosen: Int64s) -> list[BlockIndex]:
+    def _decode(self, index: BlockIndex, chosen: Int64s, payload_bytes: int) -> list[BlockIndex]:
+        """What these index blocks hold, of a level of which `payload_bytes` are there already."""
         made: list[BlockIndex] = []
         codec, path = self._opened.trailer.compression_codec, self._opened.path
         offsets, sizes = index.offsets[chosen], index.sizes[chosen]
@@ -122,10 +136,23 @@ class IndexTree:
             stored = fetch(self._store, self._opened, offsets[start:stop], sizes[start:stop])
             for raw, offset in zip(stored.blocks(), stored.offsets.tolist(), strict=True):
                 _, payload = decode_block(raw.data, codec, path, offset, _INNER)
+                payload_bytes += len(payload)
+                self._check_level(payload_bytes, offset)
                 inner = decode_inner(payload, path, offset)
                 made.append(shared.offer(self._key(offset), inner, inner.size_bytes))
         self._store.counters.add("hfile.index_blocks", len(made))
         return made
+
+    def _check_level(self, payload_bytes: int, offset: int) -> None:
+        most = max(LEVEL_BYTES, LEVEL_RATIO * self._opened.size_bytes)
+        if payload_bytes > most:
+            raise CorruptError(
+                "index blocks of one level claim more payload than is believed",
+                path=self._opened.path,
+                offset=offset,
+                expected=f"at most {most} bytes",
+                found=f"{payload_bytes} up to this block",
+            )
 
     def _key(self, offset: int) -> tuple[str, str, str, int]:
         return "hfile.index", self._store.uri, self._opened.path, offset

@@ -12,7 +12,6 @@ ends the process, as everywhere with mapped memory.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -63,10 +62,16 @@ class OpenedHFile:
         """1: the root leads to data blocks."""
         return max(self.trailer.num_data_index_levels, 1)
 
-    @cached_property
+    @property
     def record_sizes(self) -> tuple[int, int] | None:
         """(key size, value size) of all records, -1 where they differ, if the file says so."""
         return decode_fact(self.file_info) if self.with_mvcc else None
+
+    @property
+    def may_spread_rows(self) -> bool:
+        """Whether entries of one row may lie in several blocks: HBase's cells are told apart by
+        more than the row. Our files say sizes, Hudi's own ones no total (trailer field 4)."""
+        return self.record_sizes is None and self.trailer.total_uncompressed_bytes != 0
 
     @property
     def memory_bytes(self) -> int:
@@ -84,6 +89,7 @@ def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
         raise CorruptError(
             "file is too short for an HFile",
             path=path,
+            offset=0,
             expected=f"{TRAILER_SIZE} bytes or more",
             found=size,
         )

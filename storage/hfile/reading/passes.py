@@ -9,13 +9,13 @@ holds a few parts and groups, however large the file is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from metatable.storage.cache import blocks as block_cache
-from metatable.storage.cache import shared
+from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex
@@ -31,14 +31,16 @@ from metatable.storage.hfile.reading.data_blocks import (
 )
 from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, meta_payload
 from metatable.storage.hfile.reading.finding import (
+    check_counts,
     check_records,
+    check_starts,
     find_records,
     records_of_sizes,
     records_of_stride,
 )
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
-from metatable.storage.store import Store
+from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order
 
 __all__ = ["Pass", "records_of_block", "sizes_of"]
@@ -106,19 +108,20 @@ class Pass:
         self._offsets = index.offsets[chosen]
         self._stored_sizes = index.sizes[chosen]
         self._total = int(self._stored_sizes.sum())
-        share = block_cache.budget_bytes // CACHED_SHARE
+        self._share = block_cache.budget_bytes // CACHED_SHARE
         at_hand = self._codec is Codec.NONE and len(opened.whole) > 0
-        self._keep = keep and not at_hand and self._total <= share
+        self._keep = keep and not at_hand and self._total <= self._share
         self._sizes = sizes
         self._proven = proven
         self._lasting = lasting
+        self._offered_bytes = 0
         alike = opened.record_sizes
-        self._stride = alike if alike and min(alike) >= 0 and not proven else None
+        self._stride = alike if alike and min(alike) >= 0 else None
 
     def each(self, work: Work[R]) -> Iterator[R]:
         """What `work` makes of each group of blocks, in file order."""
         workers = 1 if self._total <= ALONE_BYTES else None
-        parts = in_order(self._fetch, cut(self._stored_sizes, READ_BYTES), workers)
+        parts = in_order(self._fetch, cut(self._spans(), READ_BYTES), workers)
         groups = (group for part in parts for group in _groups(part))
 
         def done(group: _Group) -> R:
@@ -126,6 +129,13 @@ class Pass:
             return work(self._records(group), start + group.start, start + group.stop)
 
         return in_order(done, groups, workers)
+
+    def _spans(self) -> Int64s:
+        """What fetching each block reads: itself, and a small gap before the next one."""
+        spans = self._stored_sizes.copy()
+        gaps = self._offsets[1:] - self._offsets[:-1] - self._stored_sizes[:-1]
+        spans[:-1] += np.where(gaps <= COALESCE_GAP_BYTES, gaps, 0)
+        return spans
 
     def check(self, records: KeyValues, block: int) -> None:
         """Raise CorruptError unless records taken from a group, which began with `block`, are
@@ -166,14 +176,14 @@ class Pass:
                 return self._placed(in_place, first, first + len(held))
         fresh = iter(self._offered(stored, decode_blocks(stored, headers, self._codec, path)))
         payloads = [next(fresh) if one is None else one for one in held]
-        if self._stride or self._sizes:
-            return self._placed(
-                Payloads.joined(payloads, lasting=self._lasting), first, first + len(held)
-            )
+        if self._sizes or (self._stride and not self._proven):
+            joined = Payloads.joined(payloads, lasting=self._lasting)
+            return self._placed(joined, first, first + len(held))
         return self._found(payloads, first)
 
     def _offered(self, stored: Stored, payloads: list[bytes | UInt8s]) -> list[bytes | UInt8s]:
-        if not self._keep:
+        self._offered_bytes += sum(map(len, payloads)) if self._keep else 0
+        if not self._keep or self._offered_bytes > self._share:
             return payloads
         return [
             block_cache.offer(_key(self._store, self._opened, offset), bytes(payload), len(payload))
@@ -184,20 +194,25 @@ class Pass:
         """Records where the file says that they are."""
         path, offset = self._opened.path, int(self._offsets[start])
         if self._stride:
-            return records_of_stride(payloads, *self._stride, path, offset)
-        assert self._sizes is not None
-        counts, keys, values = _sizes_of_blocks(self._sizes, self._chosen[start:stop])
-        records = records_of_sizes(payloads, counts, keys, values, path, offset)
+            records = records_of_stride(payloads, *self._stride, path, offset)
+        else:
+            assert self._sizes is not None
+            blocks = self._chosen[start:stop]
+            check_counts(payloads, self._sizes.block_counts[blocks], path, offset)
+            sizes = _sizes_of_blocks(self._sizes, blocks)
+            records = records_of_sizes(payloads, *sizes, path, offset)
         if self._proven:
             check_records(records, path, offset)
-        return records
+        return _with_firsts(records, payloads.starts)
 
     def _found(self, payloads: list[bytes | UInt8s], start: int) -> KeyValues:
         """Records found in their bytes."""
         with_mvcc, path = self._opened.with_mvcc, self._opened.path
-        raw = Payloads.joined(payloads, lasting=self._lasting).raw
+        joined = Payloads.joined(payloads, lasting=self._lasting)
         try:
-            return find_records(raw, with_mvcc, path, int(self._offsets[start]))
+            records = find_records(joined.raw, with_mvcc, path, int(self._offsets[start]))
+            check_starts(records, joined.starts, path, int(self._offsets[start]))
+            return _with_firsts(records, joined.starts)
         except CorruptError:
             for place, payload in enumerate(payloads, start):  # which of them is it
                 alone = np.frombuffer(payload, np.uint8)
@@ -226,27 +241,40 @@ def sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes
     if place is None or opened.record_sizes is None:
         return None
     key = ("hfile.record_sizes", store.uri, opened.path)
-    kept: RecordSizes | None = shared.get(key)
-    if kept is not None:
-        return kept
+    return cached(
+        key,
+        lambda: (_read_sizes(store, opened, place, block_count),),
+        lambda made: made[0].memory_bytes if made[0] else 100,
+    )[0]
+
+
+def _read_sizes(
+    store: Store, opened: OpenedHFile, place: tuple[int, int], block_count: int
+) -> RecordSizes | None:
     path = opened.path
     try:
         made = RecordSizes.decode(meta_payload(store, opened, place), path, place[0])
     except UpgradeError:  # of a later version: the file is read without them
         return None
-    if len(made.block_counts) != block_count:
+    expected = (block_count, opened.trailer.entry_count)
+    found = (len(made.block_counts), int(made.block_counts.sum()))
+    if found != expected:
         raise CorruptError(
-            "record sizes are of another number of blocks",
+            "record sizes are of other blocks and entries",
             path=path,
             offset=place[0],
-            expected=block_count,
-            found=len(made.block_counts),
+            expected=expected,
+            found=found,
         )
-    return shared.offer(key, made, made.memory_bytes)
+    return made
 
 
 def _key(store: Store, opened: OpenedHFile, offset: int) -> tuple[str, str, str, int]:
     return "hfile.block", store.uri, opened.path, offset
+
+
+def _with_firsts(records: KeyValues, starts: Int64s) -> KeyValues:
+    return replace(records, firsts=np.searchsorted(records.row_starts, starts))
 
 
 def _groups(part: _Part) -> Iterator[_Group]:

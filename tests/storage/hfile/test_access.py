@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.storage import cache
+from metatable.storage import cache, filters
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.codec import SUPPORTED, Codec
@@ -28,7 +32,13 @@ NOISE = np.random.default_rng(3).bytes(16 * COUNT)
 KEYS = sorted(NOISE[at : at + 16] for at in range(0, len(NOISE), 16))
 ALIKE = {key: key[:4] for key in KEYS}
 MIXED = {key: key[: key[0] % 9] for key in KEYS}
-SHAPES = {"equal records": ALIKE, "values of mixed length": MIXED}
+ADDRESSES = sorted(
+    b"https://host%02d.example.org/%s"
+    % (key[0] % 40, key[:3].hex().encode() + key[5:7] * (key[1] % 3))
+    for key in KEYS
+)
+LONG = {key: key[-2:] for key in ADDRESSES}
+SHAPES = {"equal records": ALIKE, "values of mixed length": MIXED, "long beginnings": LONG}
 
 
 def object_store(name: str) -> Store:
@@ -47,25 +57,28 @@ def test_every_way_in_gives_the_same(
     tmp_path: Path, codec: Codec, shape: str, on_disk: bool
 ) -> None:
     entries = SHAPES[shape]
+    keys = list(entries)
     store = folder(tmp_path) if on_disk else object_store(f"{codec}{shape[0]}")
     put(store, entries, codec=codec, index_chunk_bytes=600)
     found = cold(store, "a.hfile")
     assert found.opened.levels > 1
     assert found.opened.mapped is (on_disk and codec is Codec.NONE)
-    asked = sorted(
-        {*KEYS[::3], *(key + b"x" for key in KEYS[::5]), *(key[:9] for key in KEYS[::7])}
-    )
+    others = (*(key + b"x" for key in keys[::5]), *(key[:9] for key in keys[::7]))
+    asked = sorted({*keys[::3], *others})
     expected = [entries.get(key) for key in asked]
     assert found.get_sorted(binary(asked)).to_pylist() == expected
     assert cold(store, "a.hfile").get_sorted(binary(asked[:50])).to_pylist() == expected[:50]
     assert [cold(store, "a.hfile").get(key) for key in asked[:5]] == expected[:5]
     assert entries_of(found) == list(entries.items())
-    assert found.prefix(KEYS[7][:2])["key"].to_pylist() == [
-        key for key in KEYS if key.startswith(KEYS[7][:2])
+    prefix = keys[7][: len(keys[7]) // 8]
+    assert found.prefix(prefix)["key"].to_pylist() == [
+        key for key in keys if key.startswith(prefix)
     ]
+    some = [batch["key"].to_pylist() for batch in found.scan(keys[50], keys[9000])]
+    assert [key for part in some for key in part] == keys[50:9000]
     viewed = pa.Table.from_batches(found.scan(views=True))
     assert viewed.schema.types == [pa.binary_view()] * 2
-    assert viewed["key"].to_pylist() == KEYS
+    assert viewed["key"].to_pylist() == keys
     assert viewed["value"].to_pylist() == list(entries.values())
 
 
@@ -239,3 +252,57 @@ def test_a_file_that_was_opened_stays_readable_when_it_is_deleted(tmp_path: Path
     store.delete(["a.hfile"])
     assert found.get_sorted(binary(KEYS)).null_count == 0
     cache.clear()
+
+
+def test_a_filter_of_a_later_version_is_passed_over_and_read_once() -> None:
+    store = object_store("later")
+    with pytest.MonkeyPatch.context() as patch:
+        later = SimpleNamespace(encode=lambda: b"\xff" * 64)
+        patch.setattr(filters, "build", lambda *_: later)
+        put(store, MIXED, filter_kind="split_block")
+    found = cold(store, "a.hfile")
+    assert found.get_sorted(binary(KEYS)).to_pylist() == list(MIXED.values())
+    before = dict(found._store.counters)
+    assert found.get_sorted(binary(KEYS)).to_pylist() == list(MIXED.values())
+    assert "store.reads" not in found._store.counters.since(before)
+
+
+def test_counts_that_no_block_has_room_for_get_no_memory() -> None:
+    def many(sizes: RecordSizes) -> RecordSizes:
+        counts = sizes.block_counts.copy()
+        counts[0] += counts[1:].sum() - len(counts) + 1
+        counts[1:] = 1
+        return RecordSizes(counts, sizes.key_sizes, sizes.value_sizes)
+
+    with pytest.raises(CorruptError, match="sizes"):
+        cold(wrong_sizes(many, MIXED), "a.hfile").get_sorted(binary(KEYS))
+
+
+def test_a_pass_that_unpacks_to_more_than_its_share_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = object_store("shrunk")
+    put(store, {key: bytes(200) for key in KEYS})  # 4 MB that lie in a few kB
+    found = cold(store, "a.hfile")
+    monkeypatch.setattr(cache.blocks, "budget_bytes", 8 << 20)
+    assert found.get_sorted(binary(KEYS)).null_count == 0
+    assert cache.blocks.size_bytes <= 2 << 20
+
+
+def test_reading_decodes_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = object_store("threads")
+    put(store, MIXED)
+    monkeypatch.setattr(passes, "GROUP_BYTES", 20_000)
+    monkeypatch.setattr(passes, "ALONE_BYTES", 0)
+    monkeypatch.setattr("metatable.storage.threads.WORKERS", 2)
+    seen = set()
+    decode = passes.decode_blocks
+
+    def watched(*arguments: Any) -> Any:
+        seen.add(threading.current_thread().name.rpartition("_")[0])
+        time.sleep(0.001)
+        return decode(*arguments)
+
+    monkeypatch.setattr(passes, "decode_blocks", watched)
+    assert entries_of(cold(store, "a.hfile")) == list(MIXED.items())
+    assert seen == {"metatable"}

@@ -17,7 +17,7 @@ from metatable.storage.hfile import (
     record_sizes,
     trailer,
 )
-from metatable.storage.hfile.reading import file_filter
+from metatable.storage.hfile.reading import file_filter, index_tree
 from metatable.storage.hfile.writing import index_writer, packing
 
 TEXT = (Path(block.__file__).parent / "FORMAT.md").read_text()
@@ -91,6 +91,10 @@ def test_codecs_called_unread_are_those_that_are_refused() -> None:
 def test_limits_of_payloads_are_those_of_the_text() -> None:
     assert f"above {codec.BOMB_BYTES >> 20} MiB" in TEXT
     assert f"at least 1/{codec.BOMB_RATIO} of it is stored" in TEXT
+    level = index_tree.LEVEL_BYTES >> 20, index_tree.LEVEL_RATIO
+    assert "more than {} MiB and more than {} times the file".format(*level) in TEXT
+    assert f"a meta index of more than {block_index.MOST_NAMES} names" in TEXT
+    assert f"More than {file_info.MOST_PAIRS} pairs are refused" in TEXT
     assert f"chunks of {codec._CHUNK_BYTES} bytes" in TEXT
     assert f"more than {codec._LZ4_BLOCK_BYTES[7] >> 20} MiB" in TEXT
 
