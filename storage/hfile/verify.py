@@ -120,7 +120,8 @@ class _Verifier:
             yield Finding("filter", path, told)
         if (some := self._dropped).count:
             told = f"{some.count} of {self._count} entries, in {some.blocks} of {len(index)} blocks"
-            told += f", are dropped by hudi-io, such as {some.named!r}"
+            others = " and others" if some.count > len(some.named) else ""
+            told += f", are dropped by hudi-io: {some.named!r}{others}"
             yield Finding("tail", path, told)
 
     # The index
