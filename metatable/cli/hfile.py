@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from metatable.cli.places import add_storage_option, storage_options
+from metatable.cli.storage_options import add_storage_option, storage_options
 from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.hfile import inspect
 from metatable.storage.hfile.reader import HFileReader

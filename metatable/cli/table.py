@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import metatable
-from metatable.cli.places import add_storage_option, storage_options
 from metatable.cli.render import columns, count, pairs, size, when
+from metatable.cli.storage_options import add_storage_option, storage_options
 from metatable.results import CommitInfo, Description, ServiceResult
 from metatable.storage.errors import UsageError
 from metatable.table import Table
