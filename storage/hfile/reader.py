@@ -103,6 +103,12 @@ class HFileReader:
         return self._store.uri, self.path
 
     @property
+    def counters(self) -> Counters:
+        """What was asked of the file and its store so far; `since` an earlier copy tells of a
+        call."""
+        return self._store.counters
+
+    @property
     def trailer(self) -> Trailer:
         return self.opened.trailer
 
@@ -175,14 +181,8 @@ class HFileReader:
             batch = records.batch()
             return batch.filter(pc.starts_with(batch.column(0), prefix))
 
-        one_pass = self._pass(index, np.arange(first, last), keep=True)
+        one_pass = Pass(self._store, self.opened, index, np.arange(first, last), keep=True)
         return _one_batch(list(one_pass.each(begun)))
-
-    @property
-    def counters(self) -> Counters:
-        """What was asked of the file and its store so far; `since` an earlier copy tells of a
-        call."""
-        return self._store.counters
 
     def scan(
         self, first: bytes | None = None, behind: bytes | None = None, *, views: bool = False
@@ -205,7 +205,9 @@ class HFileReader:
         count = 0
         chosen = np.arange(start, stop)
         sizes = self._sizes_for(index, chosen)
-        one_pass = self._pass(index, chosen, keep=False, sizes=sizes, lasting=views)
+        one_pass = Pass(
+            self._store, self.opened, index, chosen, keep=False, sizes=sizes, lasting=views
+        )
         for batch in one_pass.each(made):
             count += len(batch)
             if first is not None and len(batch):
@@ -259,7 +261,9 @@ class HFileReader:
     ) -> pa.Array:
         """The values of ascending keys; those from `cuts[i]` on can be in block `blocks[i]`."""
         sizes = self._sizes_for(index, blocks)
-        one_pass = self._pass(index, blocks, keep=True, proven=False, sizes=sizes)
+        one_pass = Pass(
+            self._store, self.opened, index, blocks, keep=True, proven=False, sizes=sizes
+        )
 
         def search(records: KeyValues, start: int, stop: int) -> pa.Array:
             mine = wanted[int(cuts[start]) : int(cuts[stop])]
@@ -287,27 +291,6 @@ class HFileReader:
                 expected="less than 2 GiB",
                 found=str(error),
             ) from error
-
-    def _pass(
-        self,
-        index: BlockIndex,
-        chosen: Int64s,
-        *,
-        keep: bool,
-        proven: bool = True,
-        sizes: RecordSizes | None = None,
-        lasting: bool = False,
-    ) -> Pass:
-        return Pass(
-            self._store,
-            self.opened,
-            index,
-            chosen,
-            keep=keep,
-            proven=proven,
-            sizes=sizes,
-            lasting=lasting,
-        )
 
     def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
         """The file's word on all record sizes, where enough blocks are read to make up for it."""

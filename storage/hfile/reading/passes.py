@@ -97,7 +97,7 @@ class Pass:
         chosen: Int64s,
         *,
         keep: bool,
-        proven: bool,
+        proven: bool = True,
         sizes: RecordSizes | None = None,
         lasting: bool = False,
     ) -> None:
