@@ -16,23 +16,21 @@ refused. Rules and history: FORMAT.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import google_crc32c
 import numpy as np
-from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.checksum import (
     CHECKSUM_BYTES,
     Checksum,
     chunk_count,
+    chunk_sums,
     verify_chunks,
 )
-from metatable.storage.hfile.codec import Codec, compress, decompress
-from metatable.storage.hfile.columns import UInt8s
+from metatable.storage.hfile.codec import Codec, decompress
 
 __all__ = [
     "CHUNK_BYTES",
@@ -40,7 +38,6 @@ __all__ = [
     "BlockHeader",
     "BlockType",
     "decode_block",
-    "encode_block",
     "seal",
 ]
 
@@ -117,28 +114,6 @@ _KINDS = {one.value: one for one in BlockType}
 _CHECKSUMS = {int(one): one for one in Checksum}
 
 
-def encode_block(
-    kind: BlockType,
-    payload: bytes,
-    codec: Codec,
-    *,
-    previous_offset: int = -1,
-    checksum: Checksum = Checksum.CRC32C,
-    last_entry_size: int | None = None,
-) -> bytes:
-    """A whole block. `last_entry_size`: bytes of a data block's last entry."""
-    stored = compress(codec, payload)
-    header, area = seal(
-        kind,
-        stored,
-        len(payload),
-        previous_offset=previous_offset,
-        checksum=checksum,
-        last_entry_size=last_entry_size,
-    )
-    return b"".join((header, stored, area))
-
-
 def seal(
     kind: BlockType,
     stored: bytes | memoryview,
@@ -158,13 +133,10 @@ def seal(
     chosen = _chunk_bytes(covered_size, last_entry_size, chunk_bytes)
     area_size = CHECKSUM_BYTES * chunk_count(covered_size, chosen)
     on_disk_size = len(view) + area_size
-    header = _LAYOUT.pack(
-        *(kind.value, on_disk_size, payload_size),
-        *(previous_offset, checksum, chosen, covered_size),
-    )
-    if checksum is Checksum.NULL:
-        return header, bytes(area_size)
-    return header, b"".join(_chunk_sums(checksum, header, view, chosen))
+    header = BlockHeader(
+        kind, on_disk_size, payload_size, previous_offset, checksum, chosen, covered_size
+    ).encode()
+    return header, chunk_sums(checksum, header, view, chosen)
 
 
 def decode_block(
@@ -206,33 +178,6 @@ def _chunk_bytes(
         if tail_is_safe and chunk_count(covered_size + area, chunk_bytes) == count:
             return chunk_bytes
     return candidates[-1]
-
-
-def _chunk_sums(
-    checksum: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int
-) -> Iterator[bytes]:
-    """The checksum of each chunk of header and payload, which are never put together."""
-    extend = _EXTEND[checksum]
-    first = chunk_bytes - HEADER_SIZE
-    value = extend(extend(0, header), stored[:first])
-    yield value.to_bytes(CHECKSUM_BYTES, "big")
-    for start in range(first, len(stored), chunk_bytes):
-        value = extend(0, stored[start : start + chunk_bytes])
-        yield value.to_bytes(CHECKSUM_BYTES, "big")
-
-
-def _extend_crc32(value: int, more: bytes | UInt8s) -> int:
-    return int(isal_zlib.crc32(more, value))
-
-
-def _extend_crc32c(value: int, more: bytes | UInt8s) -> int:
-    return int(google_crc32c.extend(value, more))
-
-
-_EXTEND: dict[Checksum, Callable[[int, bytes | UInt8s], int]] = {
-    Checksum.CRC32: _extend_crc32,
-    Checksum.CRC32C: _extend_crc32c,
-}
 
 
 def _corrupt(what: str, path: str, offset: int, expected: object, found: object) -> CorruptError:

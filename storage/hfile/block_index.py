@@ -29,7 +29,14 @@ import pyarrow as pa
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import wire
-from metatable.storage.hfile.columns import Int64s, UInt8s, bound, check_width, is_ascending
+from metatable.storage.hfile.columns import (
+    Int64s,
+    UInt8s,
+    bound,
+    check_width,
+    is_ascending,
+    numbers_at,
+)
 from metatable.storage.hfile.key_values import KEY_SUFFIX
 
 __all__ = [
@@ -260,7 +267,7 @@ def _index(
         none = np.empty(0, np.int64)
         return BlockIndex(none, none, raw, none, none)
     if int(key_sizes.min()) >= 2:
-        row_sizes = _numbers(raw, key_starts, ">u2")
+        row_sizes = numbers_at(raw, key_starts, ">u2")
         rest = key_sizes - 2 - row_sizes
         wrong = (rest != 0) & (rest < len(KEY_SUFFIX))
     else:
@@ -270,18 +277,12 @@ def _index(
         start, size = int(key_starts[number]), int(key_sizes[number])
         raise _corrupt(path, offset, f"a key in entry {number}", payload[start : start + size][:50])
     return BlockIndex(
-        _numbers(raw, starts, ">i8"),
-        _numbers(raw, starts + 8, ">i4"),
+        numbers_at(raw, starts, ">i8"),
+        numbers_at(raw, starts + 8, ">i4"),
         raw,
         key_starts + 2,
         row_sizes,
     )
-
-
-def _numbers(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
-    width = np.dtype(kind).itemsize
-    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
-    return view[starts].astype(np.int64)
 
 
 def _corrupt(path: str, offset: int, expected: str, found: object) -> CorruptError:

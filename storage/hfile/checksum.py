@@ -21,7 +21,7 @@ from isal import isal_zlib
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import UInt8s
 
-__all__ = ["CHECKSUM_BYTES", "Checksum", "checksums", "chunk_count", "verify_chunks"]
+__all__ = ["CHECKSUM_BYTES", "Checksum", "chunk_count", "chunk_sums", "verify_chunks"]
 
 CHECKSUM_BYTES = 4
 
@@ -33,19 +33,25 @@ class Checksum(IntEnum):
     CRC32 = 1
     CRC32C = 2
 
-    def of(self, chunk: bytes | UInt8s) -> int:
-        """The checksum of one chunk (no memoryview: google_crc32c would not take it)."""
-        return _FUNCTIONS[self](chunk)
 
-
-def _none(chunk: bytes | UInt8s) -> int:
-    return 0
-
-
-_FUNCTIONS: dict[Checksum, Callable[[bytes | UInt8s], int]] = {
-    Checksum.NULL: _none,
+# no memoryviews: google_crc32c would not take them
+_OF_CHUNK: dict[Checksum, Callable[[bytes | UInt8s], int]] = {
     Checksum.CRC32: isal_zlib.crc32,
     Checksum.CRC32C: google_crc32c.value,
+}
+
+
+def _extend_crc32(value: int, more: bytes | UInt8s) -> int:
+    return int(isal_zlib.crc32(more, value))
+
+
+def _extend_crc32c(value: int, more: bytes | UInt8s) -> int:
+    return int(google_crc32c.extend(value, more))
+
+
+_EXTEND: dict[Checksum, Callable[[int, bytes | UInt8s], int]] = {
+    Checksum.CRC32: _extend_crc32,
+    Checksum.CRC32C: _extend_crc32c,
 }
 
 
@@ -54,12 +60,15 @@ def chunk_count(size: int, chunk_bytes: int) -> int:
     return -(-size // chunk_bytes)
 
 
-def checksums(kind: Checksum, covered: bytes, chunk_bytes: int) -> bytes:
-    """The checksum area of a block whose header and payload are `covered`."""
-    return b"".join(
-        kind.of(covered[start : start + chunk_bytes]).to_bytes(CHECKSUM_BYTES, "big")
-        for start in range(0, len(covered), chunk_bytes)
-    )
+def chunk_sums(kind: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int) -> bytes:
+    """The checksum area of a block: of header and payload, which are never put together."""
+    if kind is Checksum.NULL:
+        return bytes(CHECKSUM_BYTES * chunk_count(len(header) + len(stored), chunk_bytes))
+    extend, first = _EXTEND[kind], chunk_bytes - len(header)
+    values = [extend(extend(0, header), stored[:first])]
+    for start in range(first, len(stored), chunk_bytes):
+        values.append(extend(0, stored[start : start + chunk_bytes]))
+    return np.array(values, ">u4").tobytes()
 
 
 def verify_chunks(
@@ -73,7 +82,7 @@ def verify_chunks(
     if kind is Checksum.NULL:
         _verify_zeros(area, path, offset)
         return
-    covered, of = block[:covered_size], _FUNCTIONS[kind]
+    covered, of = block[:covered_size], _OF_CHUNK[kind]
     found = [of(covered[at : at + chunk_bytes]) for at in range(0, covered_size, chunk_bytes)]
     stored = np.frombuffer(area, ">u4").tolist()
     if found != stored:

@@ -28,6 +28,7 @@ __all__ = [
     "common_prefix_size",
     "fixed_binary",
     "is_ascending",
+    "numbers_at",
     "offsets_of",
     "views",
 ]
@@ -149,6 +150,13 @@ def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     heads[is_long, 2] = starts[is_long]
     buffers = [None, pa.py_buffer(made), pa.py_buffer(raw)]
     return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+
+
+def numbers_at(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
+    """The numbers that begin at `starts`, as int64; `kind` is numpy's, such as `>u4`."""
+    width = np.dtype(kind).itemsize
+    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
+    return view[starts].astype(np.int64)
 
 
 def is_ascending(column: pa.Array, strictly: bool) -> bool:

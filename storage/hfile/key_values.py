@@ -267,9 +267,9 @@ def _pieces(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     return both.take(pa.array(np.arange(1, 2 * len(starts), 2)))
 
 
-def full_key(row: bytes) -> bytes:
+def full_key(row: bytes, suffix: bytes = KEY_SUFFIX) -> bytes:
     """A row as indexes and LASTKEY have it: 2-byte length, row, suffix."""
-    return len(row).to_bytes(2, "big") + row + KEY_SUFFIX
+    return len(row).to_bytes(2, "big") + row + suffix
 
 
 def row_of(key: bytes) -> bytes | None:

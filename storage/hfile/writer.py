@@ -32,6 +32,7 @@ from metatable.storage.hfile.block import BlockType
 from metatable.storage.hfile.block_index import Entry
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.forms import OURS, Form
+from metatable.storage.hfile.key_values import full_key
 from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.hfile.writing.block_writer import BlockWriter
@@ -268,7 +269,7 @@ class HFileWriter:
         key_bytes = tally.key_bytes + tally.entry_count * form.key_overhead
         facts = {file_info.MAX_MEMSTORE_TS_KEY: struct.pack(">q", 0)} | self._facts | hints
         if tally.entry_count:
-            facts[file_info.LASTKEY] = entry_of(0, 0, tally.last_key, form.key_suffix)[2]
+            facts[file_info.LASTKEY] = full_key(tally.last_key, form.key_suffix)
         elif form.names_no_last_key:
             facts[file_info.LASTKEY] = b""
         return facts | {

@@ -45,7 +45,6 @@ _HEADER = np.dtype(
 """The header of block.py, as a column."""
 
 _MAGIC = int.from_bytes(BlockType.DATA.value, "big")
-_CHECKSUMS = {int(one): one for one in Checksum}
 
 Headers = npt.NDArray[Any]
 
@@ -146,7 +145,7 @@ def read_headers(stored: Stored, codec: Codec, path: str) -> Headers:
     on_disk = headers["on_disk_size"]
     sound = (
         (headers["magic"] == _MAGIC)
-        & (headers["checksum"] < len(_CHECKSUMS))
+        & (headers["checksum"] < len(Checksum))
         & (chunk > 0)
         & (headers["payload_size"] >= 0)
         & (covered >= HEADER_SIZE)
@@ -174,4 +173,4 @@ def _verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: st
             stored = int.from_bytes(block[end:].tobytes(), "big")
             if crc32c(block[:end]) == stored:
                 continue
-        verify_chunks(_CHECKSUMS[kind], block, end, chunk, path=path, offset=offset)
+        verify_chunks(Checksum(kind), block, end, chunk, path=path, offset=offset)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s
+from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
@@ -85,8 +85,10 @@ def records_of_stride(
 def records_of_sizes(
     payloads: Payloads, counts: Int64s, keys: Sizes, values: Sizes, path: str, offset: int
 ) -> KeyValues:
-    """Records of these sizes, `counts` of them in each block, by the file's word."""
-    check_counts(payloads, counts, path, offset)
+    """Records of these sizes, `counts` of them in each block, by the file's word.
+
+    `counts` have passed `check_counts`.
+    """
     total = int(counts.sum())
     key_sizes = _same(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
     value_sizes = _same(values, total) if isinstance(values, int) else values.astype(np.int64)
@@ -232,9 +234,9 @@ def _prove(raw: UInt8s, starts: Int64s, ends: Int64s) -> KeyValues | None:
     """The records that begin at `starts` and whose keys end at `ends`, if all bytes agree."""
     if starts[0] != 0 or int(starts.min()) < 0 or int(starts.max()) > len(raw) - RECORD_OVERHEAD:
         return None
-    key_lengths = _numbers(raw, starts, ">u4")
-    value_sizes = _numbers(raw, starts + 4, ">u4")
-    row_sizes = _numbers(raw, starts + 8, ">u2")
+    key_lengths = numbers_at(raw, starts, ">u4")
+    value_sizes = numbers_at(raw, starts + 4, ">u4")
+    row_sizes = numbers_at(raw, starts + 8, ">u2")
     record_ends = ends + value_sizes + 1
     chained = (
         record_ends[-1] == len(raw)
@@ -250,12 +252,6 @@ def _prove(raw: UInt8s, starts: Int64s, ends: Int64s) -> KeyValues | None:
 def _words(raw: UInt8s) -> npt.NDArray[np.uint64]:
     """The big-endian number of eight bytes that begins at every byte."""
     return np.ndarray((max(len(raw) - 7, 0),), ">u8", raw, strides=(1,))
-
-
-def _numbers(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
-    width = np.dtype(kind).itemsize
-    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
-    return view[starts].astype(np.int64)
 
 
 def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:

@@ -26,7 +26,7 @@ from metatable.storage.hfile import wire
 from metatable.storage.hfile.block import HEADER_SIZE, BlockType
 from metatable.storage.hfile.block_index import Entry
 from metatable.storage.hfile.columns import common_prefix_size
-from metatable.storage.hfile.key_values import KEY_SUFFIX
+from metatable.storage.hfile.key_values import KEY_SUFFIX, full_key
 
 __all__ = [
     "INDEX_CHUNK_BYTES",
@@ -70,7 +70,7 @@ def encode_inner(entries: Sequence[Entry]) -> bytes:
 
 def entry_of(offset: int, size: int, row: bytes, suffix: bytes = KEY_SUFFIX) -> Entry:
     """The entry for a block that begins with `row`."""
-    return offset, size, len(row).to_bytes(2, "big") + row + suffix
+    return offset, size, full_key(row, suffix)
 
 
 def separator(before: bytes, first: bytes) -> tuple[bytes, bytes]:

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from metatable.storage import cache
 from metatable.storage.counters import Counters
-from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader
+from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType, seal
+from metatable.storage.hfile.checksum import Checksum
+from metatable.storage.hfile.codec import Codec, compress
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.hfile.writer import HFileWriter, WrittenHFile
@@ -76,3 +78,12 @@ def entries_of(reader: HFileReader, first: bytes | None = None) -> list[tuple[by
         for batch in reader.scan(first)
         for pair in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
     ]
+
+
+def encode_block(
+    kind: BlockType, payload: bytes, codec: Codec, *, checksum: Checksum = Checksum.CRC32C
+) -> bytes:
+    """A whole block by itself."""
+    stored = compress(codec, payload)
+    header, area = seal(kind, stored, len(payload), checksum=checksum)
+    return header + stored + area

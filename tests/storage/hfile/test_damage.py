@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.hfile import file_info, inspect
-from metatable.storage.hfile.block import BlockHeader, BlockType, encode_block
+from metatable.storage.hfile.block import BlockHeader, BlockType
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.file_info import encode_file_info
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
-from tests.storage.hfile.making import binary, cold, entries_of, folder, write
+from tests.storage.hfile.making import binary, cold, encode_block, entries_of, folder, write
 
 ENTRIES = {b"%04d" % number: b"v" * (number % 7) for number in range(24)}
 

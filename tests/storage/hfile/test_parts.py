@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from metatable.storage.byte_columns import first_words
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import key_values, wire
-from metatable.storage.hfile.block import BlockType, decode_block, encode_block
+from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import (
     BlockIndex,
     check_places,
@@ -30,7 +30,7 @@ from metatable.storage.hfile.reading import finding
 from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
-from tests.storage.hfile.making import binary
+from tests.storage.hfile.making import binary, encode_block
 
 PAYLOADS = st.one_of(st.binary(max_size=300), st.binary(max_size=30).map(lambda part: part * 9000))
 KEYS = st.binary(min_size=1, max_size=20)
