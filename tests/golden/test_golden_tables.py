@@ -1,0 +1,102 @@
+"""Tables of every format that was ever released are read, written, compacted and verified.
+
+`tests/golden/make.py` says what they are. Each is unpacked twice: one is only read, the other is
+written as any table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+from metatable import Table
+from metatable.metadata.transaction import Transaction
+from metatable.storage import cache
+from metatable.storage.store import Store
+from tests.golden.make import CITIES, FAST, FOLDER, TABLES, rows
+from tests.model import Model, Row, arrow, check, read_by_hudi, scanned
+
+GOLDEN = sorted(path.stem for path in FOLDER.glob("*.zip"))
+LONG_AGO = 1_600_000_000
+
+
+def unpacked(name: str, folder: Path) -> Table:
+    """The table in `folder`, its files as old as they would be by now."""
+    with zipfile.ZipFile(FOLDER / f"{name}.zip") as file:
+        file.extractall(folder)
+    for path in folder.rglob("*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    cache.clear()
+    return metatable.open(folder, FAST)
+
+
+def told(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def newest_rows(name: str) -> list[Row]:
+    held = told(name)["rows"]
+    names = ("id", "city", "v", "ts")
+    return [dict(zip(names, row, strict=True)) for row in held[max(held, key=int)]]
+
+
+def probe() -> list[Row]:
+    return [row | {"city": city} for row in rows(0, 40, 0) for city in CITIES]
+
+
+def test_every_kind_of_table_is_there_in_every_format() -> None:
+    prefixes = {name.partition("-")[0] for name in GOLDEN}
+    assert "format1" in prefixes
+    assert sorted(GOLDEN) == sorted(f"{prefix}-{name}" for prefix in prefixes for name in TABLES)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_old_table_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    table = unpacked(name, tmp_path)
+    held = told(name)
+    assert [one.to_dict() for one in table.history()] == held["history"]
+    for version, expected in held["rows"].items():
+        if expected is None:
+            with pytest.raises(metatable.MetatableError):
+                scanned(table, int(version))
+        else:
+            assert scanned(table, int(version)) == [tuple(row) for row in expected]
+    assert table.verify().findings == () or name.endswith(("unfinished", "undone-half"))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_old_table_is_written_compacted_and_rolled_back(name: str, tmp_path: Path) -> None:
+    table = unpacked(name, tmp_path)
+    model = Model(table.options.is_global, ordering=True)
+    model.upsert(newest_rows(name))
+    for _ in range(3):  # what dead writers left goes
+        with Transaction.begin(Store(table.uri, FAST)):
+            pass
+    check(table, model, probe())
+    for step, major in enumerate((False, True)):
+        given = rows(2 + step, 30, 10 + step, shift=step, cities=3)
+        table.upsert(arrow(given))
+        model.upsert(given)
+        gone = rows(8, 12, 0, shift=step, cities=3)
+        table.delete(arrow(gone))
+        model.delete(gone)
+        check(table, model, probe())
+        table.compact(major=major)
+        check(table, model, probe())
+    table.rollback()
+    model.rollback()
+    check(table, model, probe())
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_hudi_reads_an_old_table_before_and_after_it_is_written(name: str, tmp_path: Path) -> None:
+    table = unpacked(name, tmp_path)
+    table.upsert(arrow(rows(31, 33, 1)))
+    assert read_by_hudi(table.uri) == scanned(table)
