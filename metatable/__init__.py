@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from metatable.data.options import Options as Options
     from metatable.expressions import col as col
+    from metatable.storage.errors import AccessError as AccessError
     from metatable.storage.errors import ConflictError as ConflictError
     from metatable.storage.errors import CorruptError as CorruptError
     from metatable.storage.errors import Finding as Finding
     from metatable.storage.errors import MetatableError as MetatableError
+    from metatable.storage.errors import NotFoundError as NotFoundError
     from metatable.storage.errors import StaleError as StaleError
+    from metatable.storage.errors import StoreError as StoreError
     from metatable.storage.errors import UpgradeError as UpgradeError
     from metatable.storage.errors import UsageError as UsageError
     from metatable.table import Table as Table
@@ -32,12 +35,15 @@ __version__ = "0.1.0"
 
 _ERRORS = "metatable.storage.errors"
 _WHERE = {
+    "AccessError": (_ERRORS, "AccessError"),
     "ConflictError": (_ERRORS, "ConflictError"),
     "CorruptError": (_ERRORS, "CorruptError"),
     "Finding": (_ERRORS, "Finding"),
     "MetatableError": (_ERRORS, "MetatableError"),
+    "NotFoundError": (_ERRORS, "NotFoundError"),
     "Options": ("metatable.data.options", "Options"),
     "StaleError": (_ERRORS, "StaleError"),
+    "StoreError": (_ERRORS, "StoreError"),
     "Table": ("metatable.table", "Table"),
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
@@ -47,12 +53,15 @@ _WHERE = {
 }
 
 __all__ = [
+    "AccessError",
     "ConflictError",
     "CorruptError",
     "Finding",
     "MetatableError",
+    "NotFoundError",
     "Options",
     "StaleError",
+    "StoreError",
     "Table",
     "UpgradeError",
     "UsageError",

@@ -5,6 +5,9 @@
     UsageError      the call cannot be carried out     -> fix the call or its data
     CorruptError    stored bytes are damaged or gone   -> restore or rebuild the file
     UpgradeError    the table needs another software   -> follow the way out in the message
+    NotFoundError   there is no such table or version  -> correct the path or the version
+    AccessError     the store will not let us          -> credentials, permissions, bucket
+    StoreError      the store cannot be reached, is full or too slow -> try again later
 
 Every message says what failed, where, what was expected and what was found. A new cause
 is a new text; a new class is made only when someone would handle it differently. All of
@@ -17,11 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "AccessError",
     "ConflictError",
     "CorruptError",
     "Finding",
     "MetatableError",
+    "NotFoundError",
     "StaleError",
+    "StoreError",
     "UpgradeError",
     "UsageError",
 ]
@@ -60,6 +66,19 @@ class CorruptError(MetatableError):
 
 class UpgradeError(MetatableError):
     """The table is in a form that this version of metatable must not touch."""
+
+
+class NotFoundError(MetatableError):
+    """There is no table, version or file of that name: correct the call."""
+
+
+class AccessError(MetatableError):
+    """The store refuses us: look at credentials, permissions, the name of the bucket."""
+
+
+class StoreError(MetatableError):
+    """The store did not do it: unreachable, full, timed out. What was asked may have been done,
+    or not; nothing is half visible. Try again later."""
 
 
 @dataclass(frozen=True, slots=True)
