@@ -33,6 +33,7 @@ from metatable.metadata.entry_files import build_hfile, cut_ranges, write_run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys, stats_keys
 from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.payload import encode_files, encode_stats
 from metatable.metadata.stored import partitions_of
@@ -108,7 +109,7 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
         options = transaction.snapshot.options
         scratch = LocalEngine().scratch(store)
         adds = {
-            partition.name: _build(store, scratch, partition, numbers, instant)
+            partition.name: _build(store, scratch, partition, numbers, transaction.owner)
             for partition in partitions_of(options, create_index(options))
             if partition.name in (FilesPartition.name, ColumnStatsPartition.name)
         }
@@ -123,17 +124,17 @@ def _build(
     scratch: Store,
     partition: MetadataPartition,
     numbers: Sequence[int],
-    instant: str,
+    owner: Owner,
 ) -> tuple[HFileRef, ...]:
     make = _file_entries if partition.name == FilesPartition.name else _stats_entries
     runs = [
         write_run(
-            scratch, partition.name, make(partition, numbers[at : at + _BATCH_FILES], instant)
+            scratch, partition.name, make(partition, numbers[at : at + _BATCH_FILES], owner.instant)
         )
         for at in range(0, len(numbers), _BATCH_FILES)
     ]
     ranges = cut_ranges(partition, runs, partition.options.hfile_target_bytes)
-    built = [build_hfile(store, scratch, partition, runs, lo, hi, instant) for lo, hi in ranges]
+    built = [build_hfile(store, scratch, partition, runs, lo, hi, owner) for lo, hi in ranges]
     return tuple(ref for ref in built if ref is not None)
 
 

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from metatable.compaction.merge import merge_hfiles
 from metatable.compaction.service import Outcome
-from metatable.data.timeline import next_instant
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.commit import Change, Swap
 from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
@@ -50,13 +50,13 @@ class Compact:
     name: str = "compact"
     retries: int = 5
 
-    def work(self, engine: Engine[Any], snapshot: Snapshot) -> Outcome:
+    def work(self, engine: Engine[Any], snapshot: Snapshot, owner: Owner) -> Outcome:
         tasks = self.plan(snapshot)
         before = _file_count(snapshot)
         if not tasks:
             facts = {"files_before": before, "files_after": before}
             return Outcome(None, "nothing to compact", facts)
-        swaps = _carry_out(engine, snapshot, tasks)
+        swaps = _carry_out(engine, snapshot, tasks, owner)
         change = Change(
             operation=self.name,
             swaps=tuple(swaps),
@@ -135,11 +135,11 @@ _BUILT = pa.schema([pa.field("task", pa.int32()), pa.field("ref", pa.string())])
 
 
 def _carry_out(
-    engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask]
+    engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask], owner: Owner
 ) -> list[Swap]:
     rows = pa.table([pa.array(range(len(tasks)), pa.int32())], schema=_JOB)
     spread = engine.exchange(engine.rows(rows), "task", len(tasks))
-    work = partial(_merge_batches, snapshot, tuple(tasks), next_instant())
+    work = partial(_merge_batches, snapshot, tuple(tasks), owner)
     built = {
         one["task"]: HFileRef.decode(json.loads(one["ref"]))
         for one in engine.run(spread, work, _BUILT).to_pylist()
@@ -160,7 +160,7 @@ def _carry_out(
 def _merge_batches(
     snapshot: Snapshot,
     tasks: Sequence[CompactionTask],
-    instant: str,
+    owner: Owner,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
@@ -175,7 +175,7 @@ def _merge_batches(
             task.inputs,
             task.lo,
             task.hi,
-            instant,
+            owner,
             keep_tombstones=task.keep_tombstones,
         )
         row = {"task": number, "ref": None if ref is None else json.dumps(ref.encode())}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.hfile.merge import merge_newest_first
 from metatable.storage.hfile.reader import HFileReader
@@ -25,7 +26,7 @@ def merge_hfiles(
     inputs: Sequence[HFileRef],
     lo: int,
     hi: int,
-    instant: str,
+    owner: Owner,
     *,
     keep_tombstones: bool,
 ) -> HFileRef | None:
@@ -41,7 +42,7 @@ def merge_hfiles(
     ]
     batches = merge_newest_first(streams)
     return partition.rewrite(
-        store, lo, hi, readers, batches, instant, keep_tombstones=keep_tombstones
+        store, lo, hi, readers, batches, owner, keep_tombstones=keep_tombstones
     )
 
 

@@ -4,6 +4,10 @@ Versions are immutable; going back is pointing at old pages. The new version has
 from before the commit, so compactions that came after it fall away with it, and it withdraws
 the instant for ever. Only then, as the version's timeline step, the commit leaves Hudi's
 timeline and its data files go; killed in between, the next writer finishes it.
+
+Whatever is needed is read and proven before the put: the older version with its pages and HFiles,
+and the commit that lists the data files to delete. A rollback whose answer was lost is
+repeated with the `instant` that it names, and then undoes nothing else.
 """
 
 from __future__ import annotations
@@ -13,32 +17,77 @@ from typing import Any
 
 from metatable.compaction.service import Outcome
 from metatable.engine.protocol import Engine
-from metatable.metadata.commit import Change, staged_path
-from metatable.metadata.manifest import TimelineStep
+from metatable.metadata.commit import Change, commit_body, stage_commit
+from metatable.metadata.manifest import HOME, Manifest, TimelineStep, load_version
+from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
-from metatable.storage.errors import UsageError
+from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.store import Store
 
 __all__ = ["Rollback"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Undo the newest data commit of this version."""
+    """Undo the newest data commit of this version; only this `instant`, if one is given."""
 
+    instant: str | None = None
     name: str = "rollback"
     retries: int = 0
 
-    def work(self, engine: Engine[Any], snapshot: Snapshot) -> Outcome:
-        last = snapshot.manifest.last_commit
-        if last is None:
-            raise UsageError("there is no commit to roll back", path=snapshot.store.uri)
-        version, instant = last
+    def work(self, engine: Engine[Any], snapshot: Snapshot, owner: Owner) -> Outcome:
+        store, newest = snapshot.store, snapshot.manifest
+        if self.instant is not None and self.instant in newest.withdrawn:
+            return Outcome(None, f"commit {self.instant} is undone already")
+        version, instant = self._last(store, newest)
+        undone = load_version(store, version)
+        _check_content(store, load_version(store, version - 1))
         change = Change(
             operation=self.name,
             expects_base=True,
             content_of=version - 1,
             withdraws=(instant,),
-            steps=(TimelineStep("withdraw", instant, staged_path(instant), ""),),
+            steps=(_step(store, undone),),
             summary={"undone_version": version},
         )
-        return Outcome(change, f"commit {instant} of version {version} undone")
+        did = f"commit {instant} of version {version} ({undone.operation}) undone"
+        return Outcome(change, did)
+
+    def _last(self, store: Store, newest: Manifest) -> tuple[int, str]:
+        """(version, instant) of the commit to undo. Raises UsageError where there is none."""
+        if newest.last_commit is None:
+            raise UsageError("there is no commit to roll back", path=store.uri)
+        if self.instant not in (None, newest.last_commit[1]):
+            raise UsageError(
+                "only the last commit can be rolled back",
+                path=store.uri,
+                expected=newest.last_commit[1],
+                found=self.instant,
+            )
+        return newest.last_commit
+
+
+def _step(store: Store, undone: Manifest) -> TimelineStep:
+    """What is to be undone; a staged commit that is damaged is mended from its twin first."""
+    expected = next((one.checksum for one in undone.steps if one.kind == "complete"), "")
+    body = commit_body(store, undone.instant, expected)
+    if body is None:  # both are gone: its files are found by a listing
+        return TimelineStep("withdraw", undone.instant, "", "")
+    staged = stage_commit(store, undone.instant, body)
+    return TimelineStep("withdraw", undone.instant, staged.staged, staged.checksum)
+
+
+def _check_content(store: Store, content: Manifest) -> None:
+    """Nobody can read a version of which a page or an HFile is gone. Raises CorruptError."""
+    snapshot = Snapshot(store, content)
+    for partition in content.pages:
+        held = {one.path: one.size_bytes for one in store.list(f"{HOME}/{partition}")}
+        for ref in snapshot.refs(partition):
+            if held.get(ref.path) != ref.size_bytes:
+                raise CorruptError(
+                    "the version to go back to lacks an index file: nothing was undone",
+                    path=ref.path,
+                    version=content.version,
+                    expected=f"{ref.size_bytes} bytes",
+                    found=held.get(ref.path),
+                )

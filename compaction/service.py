@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from metatable.engine.protocol import Engine
 from metatable.metadata.commit import Change
+from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import ServiceResult
@@ -44,7 +45,9 @@ class Service(Protocol):
         """How often it may start again after a lost race."""
         ...
 
-    def work(self, engine: Engine[Any], snapshot: Snapshot) -> Outcome: ...
+    def work(self, engine: Engine[Any], snapshot: Snapshot, owner: Owner) -> Outcome:
+        """Index files are written under the owner's name: whatever is not published goes."""
+        ...
 
 
 def execute(store: Store, engine: Engine[Any], service: Service) -> ServiceResult:
@@ -54,7 +57,9 @@ def execute(store: Store, engine: Engine[Any], service: Service) -> ServiceResul
     for attempt in range(service.retries + 1):
         try:
             with Transaction.begin(counted) as transaction:
-                outcome = service.work(engine, transaction.snapshot)
+                outcome = service.work(
+                    engine, transaction.snapshot, transaction.serve(service.name)
+                )
                 version = transaction.base.version
                 if outcome.change is not None:
                     version = transaction.publish(outcome.change).version

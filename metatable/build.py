@@ -12,6 +12,7 @@ import pyarrow as pa
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
@@ -28,7 +29,7 @@ def build_hfiles(
     scratch: Store,
     partitions: Sequence[MetadataPartition],
     runs: Sequence[Run],
-    instant: str,
+    owner: Owner,
 ) -> dict[str, tuple[HFileRef, ...]]:
     """The HFiles of a commit, by metadata partition: a task each."""
     jobs = []
@@ -43,7 +44,7 @@ def build_hfiles(
         ],
         schema=_JOB,
     )
-    work = partial(_build_files, store, scratch, tuple(partitions), tuple(runs), instant)
+    work = partial(_build_files, store, scratch, tuple(partitions), tuple(runs), owner)
     spread = engine.exchange(engine.rows(table), TASK_COLUMN, max(1, len(jobs)))
     built = engine.run(spread, work, _BUILT).to_pylist()
     refs = [(one["partition"], HFileRef.decode(json.loads(one["ref"]))) for one in built]
@@ -69,7 +70,7 @@ def _build_files(
     scratch: Store,
     partitions: Sequence[MetadataPartition],
     runs: Sequence[Run],
-    instant: str,
+    owner: Owner,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
@@ -79,7 +80,7 @@ def _build_files(
     for job in (row for batch in batches for row in batch.to_pylist()):
         partition = by_name[job["partition"]]
         ours = [run for run in runs if run.partition == partition.name]
-        ref = build_hfile(store, scratch, partition, ours, job["lo"], job["hi"], instant)
+        ref = build_hfile(store, scratch, partition, ours, job["lo"], job["hi"], owner)
         if ref is not None:
             row = {"partition": partition.name, "ref": json.dumps(ref.encode())}
             yield pa.RecordBatch.from_pylist([row], schema=_BUILT)

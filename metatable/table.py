@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
-from metatable.data.schema import encode_schema, normal
+from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
@@ -32,12 +33,13 @@ from metatable.index.key_texts import identity_columns
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import slices_of_table
-from metatable.metadata.manifest import Manifest, load_newest, load_version, put_hint
+from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.point_reads import read_keys
 from metatable.results import CommitInfo, Description, Explain, ServiceResult, WriteResult
 from metatable.scan import Scan
+from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import (
     ConflictError,
@@ -171,9 +173,13 @@ class Table:
         """
         return self._execute(Compact(major, partitions, buckets), engine)
 
-    def rollback(self) -> ServiceResult:
-        """Undo the last data commit, and the services that came after it."""
-        return self._execute(Rollback())
+    def rollback(self, instant: str | None = None) -> ServiceResult:
+        """Undo the last data commit, and the services that came after it.
+
+        `instant`: undo this one and no other. It may then be repeated when an answer was lost:
+        what is undone already stays so. Raises UsageError where it is not the last one.
+        """
+        return self._execute(Rollback(instant))
 
     def verify(self) -> ServiceResult:
         """Read the data and hold the index against it, both ways. Findings are data."""
@@ -265,12 +271,16 @@ def create(
     create_index(made)
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
-    properties = TableProperties.of(made, schema)
     store = Store(uri, storage_options)
     if store.size(PROPERTIES) is not None:
         raise UsageError("there is a table here already: open it", path=store.uri)
-    _put_first(store, Manifest(1, "create", made, encode_schema(schema), time_ms=_now_ms()))
-    store.put(PROPERTIES, properties.encode())  # last: with it, the table is there
+    manifest = Manifest(1, "create", encode_schema(schema), made, time_ms=clock.now_ms())
+    if not store.create(manifest.path, manifest.encode()):
+        manifest = _begun(store, manifest)
+    schema = decode_schema(manifest.schema, manifest.path)
+    properties = TableProperties.of(manifest.options, schema).encode()
+    if not store.create(PROPERTIES, properties):  # last: with it, the table is there
+        raise ConflictError("somebody else has just created this table: open it", path=store.uri)
     return Table(store)
 
 
@@ -285,19 +295,32 @@ def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Ta
     return Table(store)
 
 
-def _put_first(store: Store, manifest: Manifest) -> None:
-    """Put version 1, over what a creation that died may have left."""
-    if store.create(manifest.path, manifest.encode()):
-        return
-    try:
-        left = load_version(store, 1)
-    except CorruptError:
-        left = None
-    patience_ms = int(manifest.options.lease_seconds * 1000)
-    if left is not None and left.time_ms + patience_ms > manifest.time_ms:
-        raise ConflictError("somebody else is creating this table: open it", path=store.uri)
-    store.put(manifest.path, manifest.encode())
-    put_hint(store, 1)
+def _begun(store: Store, manifest: Manifest) -> Manifest:
+    """Version 1 as it lies there: of a creation that died, or of one that is under way.
+
+    It is finished, by whoever comes first, if it is the table that was asked for.
+    """
+    newest = load_newest(store)
+    if newest is None or newest.version > 1:
+        raise CorruptError(
+            "a table without its properties: restore the file", path=f"{store.uri}/{PROPERTIES}"
+        )
+    salts = replace(manifest.options, key_salts=newest.options.key_salts)
+    if (salts, manifest.schema) != (newest.options, newest.schema):
+        raise ConflictError(
+            "somebody else creates, or began to create, another table here: open it, or,"
+            " where nobody does, delete the folder .hoodie",
+            path=store.uri,
+            expected=_definition(manifest),
+            found=_definition(newest),
+        )
+    return newest
+
+
+def _definition(manifest: Manifest) -> dict[str, Any]:
+    options = manifest.options
+    named = {name: getattr(options, name) for name in ("key", "partition_by", "ordering", "index")}
+    return named | {"schema": manifest.schema}
 
 
 def _engine(data: Any, counting: bool = False) -> Engine[Any]:
@@ -371,7 +394,3 @@ def _info(manifest: Manifest) -> CommitInfo:
         time_ms=manifest.time_ms,
         summary=dict(manifest.summary),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

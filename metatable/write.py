@@ -42,6 +42,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.moves import without_stale_moves
 from metatable.prepare import NAMED_KEYS, distinct, prepared
 from metatable.results import WriteResult
+from metatable.storage import clock
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.workload import DELETE, PROFILE, TASK_COLUMN, WritePlan, count_groups, route
@@ -71,7 +72,7 @@ def write(store: Store, engine: Engine[Any], data: Any, operation: str) -> Write
             except ConflictError:
                 if attempt == options.commit_retries:
                     raise
-                time.sleep(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
+                clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
     raise AssertionError("unreachable")
 
 
@@ -145,7 +146,7 @@ class _Attempt:
         scratch = engine.scratch(self.store)
         work = partial(write_groups, snapshot, plan, partitions, scratch)
         receipts, runs = _split(engine.run(spread, work, RECEIPT))
-        adds = build_hfiles(engine, self.store, scratch, partitions, runs, instant)
+        adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         body = _commit_metadata(snapshot, self.operation, receipts).encode()
         change = Change(
             operation=self.operation,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from metatable.data.stored_fields import UNKNOWN, decode_fields, encode_fields, stored
 from metatable.storage import filters
 from metatable.storage.errors import CorruptError, UsageError
 
@@ -26,6 +27,8 @@ PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 
 DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 16}
 """Few: a lookup reads what covers its buckets, and a compaction works bucket by bucket."""
+
+MOST_BUCKETS = 1 << 16
 
 
 def _salts() -> tuple[int, int]:
@@ -51,7 +54,7 @@ class Options:
     # what a record index entry is keyed by, and how keys spread over its buckets
     record_key_form: str = "hash"
     record_bucket_function: str = "xxh64"
-    key_salts: tuple[int, int] = field(default_factory=_salts)
+    key_salts: tuple[int, int] = stored(required=True, default_factory=_salts)
     buckets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUCKETS))
     # data files
     file_rows: int = 500_000
@@ -75,6 +78,8 @@ class Options:
     # commits
     lease_seconds: float = 60.0
     commit_retries: int = 20
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Words of a newer version, kept as they are."""
 
     @classmethod
     def create(
@@ -90,7 +95,8 @@ class Options:
     ) -> Options:
         """Checked options for a new table. Raises UsageError, naming the option."""
         given = dict(options or {})
-        known = {one.name for one in dataclasses.fields(cls)} - {"name", "key", "partition_by"}
+        known = {one.name for one in dataclasses.fields(cls)}
+        known -= {"name", "key", "partition_by", UNKNOWN}
         for word in given:
             if word not in known or word in ("ordering", "index"):
                 raise UsageError("unknown option", option=word, expected=sorted(known))
@@ -110,20 +116,18 @@ class Options:
 
     def encode(self) -> dict[str, Any]:
         """As JSON values."""
-        return {one.name: _plain(getattr(self, one.name)) for one in dataclasses.fields(self)}
+        return encode_fields(self)
 
     @classmethod
-    def decode(cls, stored: Mapping[str, Any], path: str) -> Options:
-        """From JSON values; words of a newer minor version are passed over."""
-        known = {one.name for one in dataclasses.fields(cls)}
-        values = {word: value for word, value in stored.items() if word in known}
-        for word in ("key", "partition_by", "key_salts"):
-            if isinstance(values.get(word), list):
-                values[word] = tuple(values[word])
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise CorruptError("options are incomplete", path=path, found=str(error)) from error
+    def decode(cls, body: Any, path: str) -> Options:
+        """From JSON values; words of a newer version are kept. Raises CorruptError."""
+        made = decode_fields(cls, body, path, "options")
+        if not all(1 <= count <= MOST_BUCKETS for count in made.buckets.values()):
+            expected = f"1 to {MOST_BUCKETS} buckets"
+            raise CorruptError(
+                "options are damaged", path=path, expected=expected, found=made.buckets
+            )
+        return made
 
     @property
     def is_global(self) -> bool:
@@ -178,11 +182,11 @@ class Options:
                 raise UsageError(
                     "unknown metadata partition", found=partition, expected=sorted(DEFAULT_BUCKETS)
                 )
-            if not 1 <= count <= 1 << 16:
+            if not 1 <= count <= MOST_BUCKETS:
                 raise UsageError(
                     "option out of range",
                     option=f"buckets.{partition}",
-                    expected="1 to 65536",
+                    expected=f"1 to {MOST_BUCKETS}",
                     found=count,
                 )
 
@@ -225,12 +229,6 @@ def _is_int64(value: Any) -> bool:
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _one_of(option: str, found: str, expected: Sequence[str]) -> None:

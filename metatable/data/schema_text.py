@@ -37,6 +37,14 @@ _PLAIN: dict[str, pa.DataType] = {
         *(pa.timestamp(unit, zone) for unit in ("ms", "us") for zone in (None, "UTC")),
     )
 }
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    pa.ArrowException,
+)
 _DECIMAL = re.compile(r"decimal128\((\d{1,2}), (\d{1,2})\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
 
@@ -50,7 +58,7 @@ def decode_schema(text: str, path: str) -> pa.Schema:
     """Read back. Raises CorruptError, and UpgradeError for a type that is not known here."""
     try:
         return pa.schema([_read_field(field, path) for field in json.loads(text)["fields"]])
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise CorruptError("schema is not readable", path=path, found=str(error)) from error
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, cast
 
+from metatable.storage import clock
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
@@ -65,7 +66,7 @@ def completed_path(instant: str, action: str = "commit") -> str:
 
 def next_instant(now: datetime | None = None, after: str | None = None) -> str:
     """The current time as an instant, or a millisecond after `after`, whichever is later."""
-    moment = datetime.now(UTC) if now is None else now.astimezone(UTC)
+    moment = clock.now() if now is None else now.astimezone(UTC)
     if after is not None:
         moment = max(moment, _moment(after) + _TICK)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03}".rjust(17, "0")

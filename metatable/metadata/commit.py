@@ -7,21 +7,24 @@ HFiles we merged still listed, and nobody inserted a key that we insert. Then it
 on top of the newest version and put again.
 
 Nobody puts N+1 before the timeline steps of N are done (`settle`), so only the newest
-version can have open steps, and whoever comes next can finish them.
+version can have open steps, and whoever comes next can finish them. Nothing that can be lost may
+stop them for ever: what a step needs is read and proven before the put, and has a twin.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import DataFile, markers_folder
-from metatable.data.timeline import Timeline, requested_path
+from metatable.data.timeline import Timeline, completed_path, requested_path
 from metatable.metadata.files import current_slices
+from metatable.metadata.known_commits import with_sum
 from metatable.metadata.manifest import (
-    HOME,
+    COMMITS,
+    READER_FORMAT,
+    WRITER_FORMAT,
     HFileRef,
     Manifest,
     PageRef,
@@ -34,7 +37,8 @@ from metatable.metadata.manifest import (
     write_pages,
 )
 from metatable.metadata.snapshot import Snapshot
-from metatable.storage.errors import ConflictError, CorruptError, StaleError
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError, CorruptError, MetatableError, StaleError
 from metatable.storage.store import Store
 
 __all__ = [
@@ -42,12 +46,17 @@ __all__ = [
     "Clashes",
     "Swap",
     "announce",
+    "commit_body",
     "drop_markers",
     "publish",
     "settle",
     "stage_commit",
     "staged_path",
 ]
+
+MOST_PUTS = 1000
+"""After each put that another one forestalled there is one version more: more of them than this
+in the time of one commit are no contention, but something that goes in a circle."""
 
 Clashes = Callable[[Snapshot], None]
 """Looks at what others published since the base; raises ConflictError if it has our keys."""
@@ -88,18 +97,22 @@ def publish(
 ) -> Manifest:
     """Put the next version. Raises ConflictError or StaleError; then nothing is visible."""
     newest = base
-    while True:
+    _check_fence(base, change, {"base": base.version})
+    for _ in range(MOST_PUTS):
         manifest = _compose(store, newest, change)
         if store.create(manifest.path, manifest.encode()):
             return manifest
         newest = _newest(store)
         settle(store, newest)
         _check(store, base, newest, change, clashes)
+    raise ConflictError(
+        "others were always first: retry", path=newest.path, found=f"{MOST_PUTS} puts in vain"
+    )
 
 
 def staged_path(instant: str) -> str:
     """Where the finished Hudi commit of an instant lies, before and after it is published."""
-    return f"{HOME}/commits/{instant}.json"
+    return f"{COMMITS}/{instant}.json"
 
 
 def stage_commit(store: Store, instant: str, body: bytes) -> TimelineStep:
@@ -135,12 +148,7 @@ def _check(
     store: Store, base: Manifest, newest: Manifest, change: Change, clashes: Clashes | None
 ) -> None:
     facts = {"base": base.version, "newest": newest.version}
-    if change.instant and change.instant in newest.withdrawn:
-        raise StaleError(
-            "this writer was taken for dead and its instant withdrawn: start again",
-            instant=change.instant,
-            **facts,
-        )
+    _check_fence(newest, change, facts)
     if newest.restored_at > base.version:
         raise ConflictError("table was rolled back meanwhile: retry", **facts)
     if change.expects_base:
@@ -149,6 +157,15 @@ def _check(
     _check_slices(snapshot, change, facts)
     if clashes is not None:
         clashes(snapshot.since(base.version))
+
+
+def _check_fence(newest: Manifest, change: Change, facts: Mapping[str, int]) -> None:
+    if change.instant and change.instant in newest.withdrawn:
+        raise ConflictError(
+            "this writer was taken for dead and its instant withdrawn: retry",
+            instant=change.instant,
+            **facts,
+        )
 
 
 def _check_slices(snapshot: Snapshot, change: Change, facts: Mapping[str, int]) -> None:
@@ -176,22 +193,29 @@ def _compose(store: Store, newest: Manifest, change: Change) -> Manifest:
     for partition in sorted({swap.partition for swap in change.swaps}):
         swaps = [swap for swap in change.swaps if swap.partition == partition]
         pages[partition] = _swapped(store, partition, pages.get(partition, ()), swaps)
-    fresh = (one for one in change.withdraws if one not in newest.withdrawn)
+    fresh = [one for one in change.withdraws if one not in newest.withdrawn]
     return Manifest(
         version=version,
         operation=change.operation,
         options=newest.options,
         schema=newest.schema,
         instant=change.instant,
-        time_ms=time.time_ns() // 1_000_000,
+        time_ms=clock.now_ms(),
         parent=newest.version,
-        latest_instant=max(newest.latest_instant, change.instant),
+        latest_instant=max(newest.latest_instant, change.instant, *fresh),
         pages=pages,
         withdrawn=(*newest.withdrawn, *fresh),
         restored_at=newest.restored_at if change.content_of is None else version,
         last_commit=(version, change.instant) if change.instant else content.last_commit,
         steps=change.steps,
         summary=change.summary,
+        format={
+            **newest.format,
+            "reader": max(newest.format.get("reader", 0), READER_FORMAT),
+            "writer": max(newest.format.get("writer", 0), WRITER_FORMAT),
+        },
+        commits=with_sum(store, content, change.instant),
+        unknown=newest.unknown,
     )
 
 
@@ -246,17 +270,49 @@ def _complete(store: Store, step: TimelineStep) -> None:
 def _withdraw(store: Store, step: TimelineStep) -> None:
     """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
     timeline = Timeline(store)
-    if store.size(requested_path(step.instant)) is None:
+    traces = (requested_path(step.instant), completed_path(step.instant))
+    if all(store.size(path) is None for path in traces):
         return
+    files = _files_of(store, step)
     timeline.withdraw(step.instant, ("completed",))
-    store.delete(data_files_of(store, step.staged))
+    store.delete(files)
     drop_markers(store, step.instant)
     timeline.withdraw(step.instant, ("inflight", "requested"))
 
 
-def data_files_of(store: Store, staged: str) -> list[str]:
-    """Paths of the data files that a staged commit wrote."""
-    return [stat.path for stat in CommitMetadata.decode(store.fetch(staged), staged).stats]
+def commit_body(store: Store, instant: str, expected: str) -> bytes | None:
+    """The Hudi commit of a published instant, as staged or from its twin on the timeline.
+
+    `expected` is its checksum, empty where none is known. None: both are gone or damaged.
+    """
+    for path in (staged_path(instant), completed_path(instant)):
+        body = store.get(path)
+        if body is None or (expected and checksum(body) != expected):
+            continue
+        try:
+            CommitMetadata.decode(body, path)
+        except CorruptError:
+            continue
+        return body
+    return None
+
+
+def _files_of(store: Store, step: TimelineStep) -> list[str]:
+    """The data files of the instant to undo: what its commit lists, else what a listing finds."""
+    body = commit_body(store, step.instant, step.checksum)
+    if body is None:
+        paths: Iterable[str] = (one.path for one in store.list("", recursive=True))
+    else:
+        paths = (stat.path for stat in CommitMetadata.decode(body, step.staged).stats)
+    return [path for path in paths if _is_of(path, step.instant)]
+
+
+def _is_of(path: str, instant: str) -> bool:
+    """Whether it is the name of a data file of this instant: nothing else may go."""
+    try:
+        return DataFile.decode(path).instant == instant
+    except MetatableError:
+        return False
 
 
 def drop_markers(store: Store, instant: str) -> None:

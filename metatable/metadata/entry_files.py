@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.store import Store
 
@@ -94,7 +95,7 @@ def build_hfile(
     runs: Iterable[Run],
     lo: int,
     hi: int,
-    instant: str,
+    owner: Owner,
 ) -> HFileRef | None:
     """One HFile from the entries that `runs` have in buckets [lo, hi); None if there are none."""
     parts = [
@@ -103,7 +104,7 @@ def build_hfile(
         for batch in read_run(scratch, run)
         if _overlaps(batch, lo, hi)
     ]
-    return partition.store(store, lo, hi, pa.Table.from_batches(parts, partition.schema), instant)
+    return partition.store(store, lo, hi, pa.Table.from_batches(parts, partition.schema), owner)
 
 
 def _overlaps(batch: pa.RecordBatch, lo: int, hi: int) -> bool:

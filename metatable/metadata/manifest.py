@@ -6,14 +6,14 @@
 
 Root and pages are JSON objects `{"checksum": …, "body": …}`; the checksum is the CRC32C of the
 body's compact form with sorted keys, in hex. Fields: metadata/FORMAT.md. Readers refuse a
-root that asks for a newer reader, writers one that asks for a newer writer.
+root that asks for a newer reader, writers one that asks for a newer writer. Within the number
+records may grow: `data/stored_fields.py` has the rule.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +21,14 @@ from typing import Any
 import google_crc32c
 
 from metatable.data.options import Options
+from metatable.data.stored_fields import (
+    Kind,
+    decode_fields,
+    encode_fields,
+    many,
+    mapping_of,
+    stored,
+)
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, StaleError, UpgradeError
 from metatable.storage.store import Store
@@ -40,8 +48,10 @@ __all__ = [
 ]
 
 HOME = ".hoodie/metatable"
+COMMITS = f"{HOME}/commits"
 READER_FORMAT = 1
-WRITER_FORMAT = 1
+WRITER_FORMAT = 2
+"""What a writer of 2 does and one of 1 does not: FORMAT.md, "Formats"."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -62,19 +72,14 @@ class HFileRef:
     last_key: bytes
     size_bytes: int
     checksum: str
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def encode(self) -> dict[str, Any]:
-        stored = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("first_key", "last_key"):
-            stored[name] = b64encode(stored[name]).decode()
-        return stored
+        return encode_fields(self)
 
     @classmethod
-    def decode(cls, stored: Mapping[str, Any]) -> HFileRef:
-        values = {name: stored[name] for name in cls.__slots__}
-        for name in ("first_key", "last_key"):
-            values[name] = b64decode(values[name])
-        return cls(**values)
+    def decode(cls, body: Any, path: str = "") -> HFileRef:
+        return decode_fields(cls, body, path, "reference")
 
     def without(self, lo: int, hi: int) -> list[HFileRef]:
         """What stays live of this reference when buckets [lo, hi) are taken over."""
@@ -91,6 +96,7 @@ class PageRef:
     checksum: str
     ref_count: int
     newest_sequence: int
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,19 @@ class TimelineStep:
     instant: str
     staged: str
     checksum: str
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+_OPTIONS = Kind("options", Options.encode, lambda body: Options.decode(body, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a page file holds."""
+
+    partition: str
+    refs: tuple[HFileRef, ...] = stored(many(HFileRef, "reference"))
+    unknown: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,43 +131,41 @@ class Manifest:
 
     version: int
     operation: str
-    options: Options
     schema: str
+    options: Options = stored(_OPTIONS, required=True)
     instant: str = ""
     """Of the data commit that this version publishes; empty for services."""
     time_ms: int = 0
     parent: int = 0
-    nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
+    nonce: str = stored(required=True, default_factory=lambda: uuid.uuid4().hex)
     latest_instant: str = ""
-    """The greatest instant that any version has used: new ones are greater."""
-    pages: Mapping[str, tuple[PageRef, ...]] = field(default_factory=dict)
+    """The greatest instant that any version has used or withdrawn: new ones are greater."""
+    pages: Mapping[str, tuple[PageRef, ...]] = stored(
+        mapping_of(many(PageRef, "page reference")), default_factory=dict
+    )
     withdrawn: tuple[str, ...] = ()
     """Instants of dead or rolled-back writers: they can never be published (again)."""
     restored_at: int = 0
     """The newest version made by a rollback: writers begun before it must start again."""
     last_commit: tuple[int, str] | None = None
     """(version, instant) of the newest data commit in this content: what a rollback undoes."""
-    steps: tuple[TimelineStep, ...] = ()
+    steps: tuple[TimelineStep, ...] = stored(many(TimelineStep, "step"), default=())
     summary: Mapping[str, int] = field(default_factory=dict)
     format: Mapping[str, int] = field(
         default_factory=lambda: {"reader": READER_FORMAT, "writer": WRITER_FORMAT}
     )
     """The least reader and the least writer that understand this version."""
+    commits: str = ""
+    """Sum of the data commits in this content (`CommitSum`): who else writes on the timeline
+    is found by it. Empty in roots of writers that did not keep it."""
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def path(self) -> str:
         return version_path(self.version)
 
     def encode(self) -> bytes:
-        body = {name: getattr(self, name) for name in self.__slots__}
-        body["format"] = dict(self.format)
-        body["options"] = self.options.encode()
-        body["pages"] = {
-            name: [_fields(page) for page in pages] for name, pages in self.pages.items()
-        }
-        body["steps"] = [_fields(step) for step in self.steps]
-        body["summary"] = dict(self.summary)
-        return _seal(body)
+        return _seal(encode_fields(self))
 
     def check_writable(self) -> None:
         """Refuse to write a table whose format asks for a newer writer."""
@@ -162,22 +179,18 @@ class Manifest:
 
     @classmethod
     def decode(cls, raw: bytes, path: str) -> Manifest:
+        """Raises CorruptError, also where the file is another version's, and UpgradeError."""
         body = _unseal(raw, path)
         _check_format(body, path)
-        try:
-            values = {name: body[name] for name in cls.__slots__}
-            values["options"] = Options.decode(values["options"], path)
-            values["pages"] = {
-                name: tuple(PageRef(**page) for page in pages)
-                for name, pages in values["pages"].items()
-            }
-            values["steps"] = tuple(TimelineStep(**step) for step in values["steps"])
-            values["withdrawn"] = tuple(values["withdrawn"])
-            if values["last_commit"] is not None:
-                values["last_commit"] = tuple(values["last_commit"])
-            return cls(**values)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptError("manifest is incomplete", path=path, found=repr(error)) from error
+        made = decode_fields(cls, body, path, "manifest")
+        if made.path != path:
+            raise CorruptError(
+                "manifest is another version's",
+                path=path,
+                expected=int(path[-25:-5]),
+                found=made.version,
+            )
+        return made
 
 
 def version_path(version: int) -> str:
@@ -185,17 +198,19 @@ def version_path(version: int) -> str:
 
 
 def load_newest(store: Store) -> Manifest | None:
-    """The newest version, or None where there is no table. Two or three small requests."""
+    """The newest version, or None where there is no table. Two or three small requests.
+
+    The hint saves a listing; one that is lost, garbage, or names no version costs one.
+    """
     version = _hinted(store)
-    if version is None:
+    raw = None if version is None else store.get(version_path(version))
+    if version is None or raw is None:
         version = _newest_listed(store)
+        raw = None if version is None else store.get(version_path(version))
     if version is None:
         return None
-    raw = store.get(version_path(version))
     if raw is None:
-        raise CorruptError(
-            "manifest is missing", path=version_path(version), expected="the hinted version"
-        )
+        raise CorruptError("manifest vanished while it was read", path=version_path(version))
     while (later := store.get(version_path(version + 1))) is not None:
         version, raw = version + 1, later
     return Manifest.decode(raw, version_path(version))
@@ -235,7 +250,7 @@ def checksum(raw: bytes) -> str:
 
 
 def _write_page(store: Store, partition: str, refs: Sequence[HFileRef]) -> PageRef:
-    raw = _seal({"partition": partition, "refs": [ref.encode() for ref in refs]})
+    raw = _seal(encode_fields(_Page(partition, tuple(refs))))
     path = f"{HOME}/pages/{uuid.uuid4().hex}.json"
     store.put(path, raw)
     return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs))
@@ -250,10 +265,7 @@ def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
             expected=page.checksum,
             found=checksum(raw),
         )
-    try:
-        return tuple(HFileRef.decode(ref) for ref in _unseal(raw, page.path)["refs"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError("page is incomplete", path=page.path, found=repr(error)) from error
+    return decode_fields(_Page, _unseal(raw, page.path), page.path, "page").refs
 
 
 def _hinted(store: Store) -> int | None:
@@ -265,10 +277,6 @@ def _newest_listed(store: Store) -> int | None:
     names = (one.name for one in store.list(f"{HOME}/manifest"))
     versions = [int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"]
     return max(versions, default=None)
-
-
-def _fields(value: PageRef | TimelineStep) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _compact(body: Any) -> bytes:
@@ -284,9 +292,9 @@ def _unseal(raw: bytes, path: str) -> dict[str, Any]:
     try:
         sealed = json.loads(raw)
         body, expected = sealed["body"], sealed["checksum"]
-    except (ValueError, KeyError, TypeError) as error:
+        found = checksum(_compact(body))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptError("not a manifest file", path=path, found=repr(error)[:200]) from error
-    found = checksum(_compact(body))
     if found != expected or not isinstance(body, dict):
         raise CorruptError("checksum mismatch", path=path, expected=expected, found=found)
     return body
@@ -294,7 +302,8 @@ def _unseal(raw: bytes, path: str) -> dict[str, Any]:
 
 def _check_format(body: Mapping[str, Any], path: str) -> None:
     found = body.get("format")
-    if not isinstance(found, dict) or found.get("reader", 0) > READER_FORMAT:
+    reader = found.get("reader") if isinstance(found, dict) else None
+    if type(reader) is not int or reader > READER_FORMAT:
         raise UpgradeError(
             "table has a newer format: upgrade metatable",
             path=path,

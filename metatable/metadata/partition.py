@@ -13,7 +13,6 @@ or looks up recognises it by equality without decoding anything.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from metatable.data.options import Options
 from metatable.data.slices import DataFile
 from metatable.data.statistics import ColumnStats
 from metatable.metadata.keys import bucket_of_text
-from metatable.metadata.manifest import HOME, HFileRef
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
@@ -118,7 +118,7 @@ class MetadataPartition:
         return _equal(values, self.tombstone)
 
     def store(
-        self, store: Store, lo: int, hi: int, entries: pa.Table, instant: str
+        self, store: Store, lo: int, hi: int, entries: pa.Table, owner: Owner
     ) -> HFileRef | None:
         """Write `entries` (any order, of buckets [lo, hi)) to one HFile, durable but unseen.
 
@@ -131,11 +131,11 @@ class MetadataPartition:
         keys = as_binary(entries["key"])
         values, metas = self.stored(entries)
         tombstones = int(entries["value"].null_count)
-        with self.writer(store, instant) as writer:
+        with self.writer(store, owner) as writer:
             writer.add(keys, values)
             for name, body in metas.items():
                 writer.add_meta(name, body)
-        return self._ref(writer, lo, hi, instant, tombstones)
+        return self._ref(writer, lo, hi, owner, tombstones)
 
     def rewrite(
         self,
@@ -144,13 +144,13 @@ class MetadataPartition:
         hi: int,
         readers: Sequence[HFileReader],
         batches: Iterable[Entry],
-        instant: str,
+        owner: Owner,
         keep_tombstones: bool,
     ) -> HFileRef | None:
         """Write merged batches (sorted, one entry a key) of `readers` to one HFile."""
         rewriter = self.rewriter(readers)
         counts = [0, 0]
-        with self.writer(store, instant) as writer:
+        with self.writer(store, owner) as writer:
             for keys, values, dead in _rewritten(batches, rewriter, keep_tombstones):
                 writer.add(keys, values)
                 counts[0] += len(keys)
@@ -160,12 +160,12 @@ class MetadataPartition:
         if not counts[0]:
             store.delete([writer.written.path])
             return None
-        return self._ref(writer, lo, hi, instant, counts[1])
+        return self._ref(writer, lo, hi, owner, counts[1])
 
     @contextmanager
-    def writer(self, store: Store, instant: str) -> Iterator[HFileWriter]:
+    def writer(self, store: Store, owner: Owner) -> Iterator[HFileWriter]:
         """A writer of a new file of this partition, with its file info filled in."""
-        path = f"{HOME}/{self.name}/{instant}-{uuid.uuid4().hex}.hfile"
+        path = owner.new_path(self.name)
         codec = Codec.named(self.options.hfile_codec)
         block_size_bytes = self.options.hfile_block_bytes
         with HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes) as writer:
@@ -174,7 +174,7 @@ class MetadataPartition:
             yield writer
 
     def _ref(
-        self, writer: HFileWriter, lo: int, hi: int, instant: str, tombstones: int
+        self, writer: HFileWriter, lo: int, hi: int, owner: Owner, tombstones: int
     ) -> HFileRef:
         """A reference without a sequence: the version that publishes it gives it one."""
         made = writer.written
@@ -183,7 +183,7 @@ class MetadataPartition:
             lo=lo,
             hi=hi,
             sequence=0,
-            instant=instant,
+            instant=owner.instant,
             entry_count=made.entry_count,
             tombstone_count=tombstones,
             first_key=made.first_key,

@@ -13,169 +13,146 @@ The fence comes first because the writer may only be asleep: once its instant is
 it can never publish, so its files are nobody's. Its markers and its `requested` file stay a
 lease longer, so that a file that a late worker still writes stays hidden from Hudi's readers
 and is found by the second sweep.
+
+A sweep deletes what is proven to be its instant's own: data files whose names tell the instant,
+wherever a marker points, and HFiles whose names carry the instant and the lease's nonce.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-import uuid
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from metatable.data.options import DEFAULT_BUCKETS
-from metatable.data.slices import markers_folder
+from metatable.data.slices import DataFile, markers_folder
 from metatable.data.timeline import Timeline
 from metatable.metadata.commit import Change, announce, drop_markers, publish, settle, staged_path
+from metatable.metadata.leases import (
+    StoredLease,
+    is_dead,
+    lease_path,
+    sane,
+    store_time,
+)
 from metatable.metadata.manifest import HOME, Manifest, load_newest
-from metatable.storage.errors import ConflictError, CorruptError, MetatableError
+from metatable.metadata.owner import Owner
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError, CorruptError
+from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
-__all__ = ["Lease", "clock_ms", "lease_path", "recover", "sweep"]
-
-LEASES = f"{HOME}/leases"
-SWEPT = ""
-"""The nonce of a lease that recovery holds in a dead writer's place: swept once already."""
+__all__ = ["recover", "sweep", "sweep_hfiles"]
 
 
-def clock_ms() -> int:
-    """Epoch milliseconds; tests that need time to pass replace it."""
-    return time.time_ns() // 1_000_000
+def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: set[str]) -> Manifest:
+    """Finish or undo what dead writers left; returns the newest version.
 
-
-def lease_path(instant: str) -> str:
-    return f"{LEASES}/{instant}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A lease as it lies there."""
-
-    instant: str
-    nonce: str
-    expires_ms: int
-
-    def encode(self) -> bytes:
-        return json.dumps({"nonce": self.nonce, "expires_ms": self.expires_ms}).encode()
-
-    @classmethod
-    def decode(cls, instant: str, raw: bytes) -> _Stored:
-        try:
-            body = json.loads(raw)
-            return cls(instant, str(body["nonce"]), int(body["expires_ms"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptError("damaged lease", path=lease_path(instant)) from error
-
-
-class Lease:
-    """A living writer's sign, renewed by a thread until it is released."""
-
-    def __init__(self, store: Store, instant: str, seconds: float) -> None:
-        self._store = store
-        self._instant = instant
-        self._seconds = seconds
-        self._nonce = uuid.uuid4().hex
-        self._released = threading.Event()
-        self._thread = threading.Thread(target=self._renew, daemon=True)
-
-    def claim(self) -> bool:
-        """Take the instant; False if another writer has it."""
-        if not self._store.create(lease_path(self._instant), self._body()):
-            return False
-        if self._seconds:
-            self._thread.start()
-        return True
-
-    def stop(self) -> None:
-        """Renew no more, and leave the lease to run out."""
-        self._released.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def release(self) -> None:
-        """The commit is over, one way or the other."""
-        self.stop()
-        self._store.delete([lease_path(self._instant)])
-
-    def _renew(self) -> None:
-        while not self._released.wait(self._seconds / 3):
-            try:
-                self._store.put(lease_path(self._instant), self._body())
-            except (MetatableError, OSError):
-                continue  # a lease that cannot be renewed runs out, and the commit is refused
-
-    def _body(self) -> bytes:
-        expires_ms = clock_ms() + int(self._seconds * 1000)
-        return _Stored(self._instant, self._nonce, expires_ms).encode()
-
-
-def recover(store: Store) -> Manifest | None:
-    """Finish or undo what dead writers left. Returns the newest version, None for no table."""
-    newest = load_newest(store)
-    if newest is None:
-        return None
-    settle(store, newest)
-    for listed in store.list(LEASES):
+    `leases` as listed, `done` the instants that were complete on the timeline after that.
+    """
+    under_way = []
+    for listed in leases:
+        if listed.name in done and listed.name not in newest.withdrawn:
+            _tidy(store, listed.name)
+        else:
+            under_way.append(listed)
+    for listed in _dead(store, under_way, newest.options.lease_seconds):
         raw = store.get(listed.path)
         if raw is not None:
-            newest = _recover_one(store, newest, _Stored.decode(listed.name, raw))
+            newest = _recover_one(store, newest, listed.name, _decoded(raw, listed.path))
     return newest
 
 
-def _recover_one(store: Store, newest: Manifest, lease: _Stored) -> Manifest:
-    if Timeline(store).is_complete(lease.instant):
-        drop_markers(store, lease.instant)
-        store.delete([lease_path(lease.instant)])
+def sweep(store: Store, owner: Owner, buckets: Collection[str], keep_markers: bool = False) -> None:
+    """Delete what a withdrawn instant has written: data files, HFiles, its staged commit.
+
+    `buckets` names the metadata partitions. Markers go after the files: killed in between, the
+    next sweep still finds them.
+    """
+    markers = [one.path for one in store.list(markers_folder(owner.instant), recursive=True)]
+    store.delete(_marked(owner.instant, markers))
+    sweep_hfiles(store, owner, buckets)
+    store.delete([staged_path(owner.instant)])
+    if not keep_markers:
+        store.delete(markers)
+
+
+def sweep_hfiles(store: Store, owner: Owner, buckets: Collection[str]) -> None:
+    """Delete the HFiles that carry the owner's name."""
+    for partition in buckets:
+        hfiles = store.list(f"{HOME}/{partition}")
+        store.delete(one.path for one in hfiles if one.name.startswith(owner.prefix))
+
+
+def _marked(instant: str, markers: Collection[str]) -> Iterator[str]:
+    """The data files that these markers name, if their names tell this instant."""
+    for marker in markers:
+        named = marker.removeprefix(markers_folder(instant) + "/").rpartition(".marker.")[0]
+        try:
+            file = DataFile.decode(named)
+        except CorruptError:  # not the name of a data file
+            continue
+        if file.instant == instant:
+            yield file.path
+
+
+def _dead(store: Store, leases: Collection[Listed], seconds: float) -> list[Listed]:
+    """Those that were not renewed for a lease's time."""
+    if not leases:
+        return []
+    now = store_time(store) if sane(seconds) else 0.0
+    return [one for one in leases if is_dead(one.modified, now, seconds)]
+
+
+def _decoded(raw: bytes, path: str) -> StoredLease:
+    """A damaged lease has no nonce: its instant is withdrawn and swept by what names tell."""
+    try:
+        return StoredLease.decode(raw, path)
+    except CorruptError:
+        return StoredLease("damaged")
+
+
+def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
+    if instant not in newest.withdrawn:
+        if Timeline(store).is_complete(instant):  # since it was listed
+            _tidy(store, instant)
+            return newest
+        return _fence(store, newest, instant, lease)
+    if lease.nonce:  # whoever put the fence died before its first sweep
+        _sweep_first(store, newest, instant, lease)
         return newest
-    if lease.expires_ms > clock_ms():
-        return newest
-    if lease.instant not in newest.withdrawn:
-        return _fence(store, newest, lease)
-    if lease.nonce != SWEPT:  # whoever put the fence died before its first sweep
-        _sweep_first(store, newest, lease.instant)
-        return newest
-    sweep(store, lease.instant)
-    Timeline(store).withdraw(lease.instant, ("inflight", "requested"))
-    store.delete([lease_path(lease.instant)])
+    sweep(store, Owner("", lease.dead or "unknown", instant), newest.options.buckets)
+    Timeline(store).withdraw(instant, ("inflight", "requested"))
+    store.delete([lease_path(instant)])
     return newest
 
 
-def _fence(store: Store, newest: Manifest, lease: _Stored) -> Manifest:
+def _tidy(store: Store, instant: str) -> None:
+    """What a writer does last, for one that died before it."""
+    drop_markers(store, instant)
+    store.delete([lease_path(instant)])
+
+
+def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     """Withdraw a dead writer's instant, then delete what it wrote."""
-    change = Change("fence", withdraws=(lease.instant,), expects_base=True)
+    change = Change("fence", withdraws=(instant,), expects_base=True)
     try:
         newest = publish(store, newest, change)
     except ConflictError:
         return _reload(store, newest)  # somebody published: perhaps the sleeper; look again later
     announce(store, newest)
-    _sweep_first(store, newest, lease.instant)
+    _sweep_first(store, newest, instant, lease)
     return newest
 
 
-def _sweep_first(store: Store, newest: Manifest, instant: str) -> None:
+def _sweep_first(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> None:
     """Delete what is there, and let a lease run out before the last sweep."""
-    sweep(store, instant, keep_markers=True)
-    expires_ms = clock_ms() + int(newest.options.lease_seconds * 1000)
-    store.put(lease_path(instant), _Stored(instant, SWEPT, expires_ms).encode())
+    owner = Owner("", lease.nonce, instant)
+    sweep(store, owner, newest.options.buckets, keep_markers=True)
+    until = clock.now_ms() + int(sane(newest.options.lease_seconds) * 1000)
+    held = replace(lease, nonce="", dead=lease.nonce, expires_ms=until)
+    store.put(lease_path(instant), held.encode())
 
 
 def _reload(store: Store, newest: Manifest) -> Manifest:
     again = load_newest(store) or newest
     settle(store, again)
     return again
-
-
-def sweep(store: Store, instant: str, keep_markers: bool = False) -> None:
-    """Delete the data files that the markers of a withdrawn instant name, its HFiles, the markers.
-
-    Markers go after the files: killed in between, the next sweep still finds them.
-    """
-    markers = store.list(markers_folder(instant), recursive=True)
-    prefix = markers_folder(instant) + "/"
-    store.delete(one.path.removeprefix(prefix).rpartition(".marker.")[0] for one in markers)
-    for partition in DEFAULT_BUCKETS:
-        hfiles = store.list(f"{HOME}/{partition}")
-        store.delete(one.path for one in hfiles if one.name.startswith(f"{instant}-"))
-    store.delete([staged_path(instant)])
-    if not keep_markers:
-        store.delete(one.path for one in markers)

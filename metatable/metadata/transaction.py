@@ -2,18 +2,19 @@
 
 `begin` refuses tables that we must not touch, recovers what dead writers left, and pins the
 base. `start` takes an instant and leaves the first traces: bad input found before it has
-left none. `publish` puts the version and finishes Hudi's timeline. Any exception before the
-put removes what was written; where the outcome of the put is not known, everything is left to
-recovery, which looks at what is stored.
+left none. `publish` puts the version and finishes Hudi's timeline. An error of ours before the
+put removes what was written; where it is not known what the store has done, or will still do,
+everything is left to recovery, which looks at what is stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 
 from metatable.data.properties import TableProperties
-from metatable.data.timeline import Timeline, next_instant
+from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
 from metatable.metadata.commit import (
     Change,
     Clashes,
@@ -23,10 +24,19 @@ from metatable.metadata.commit import (
     settle,
     stage_commit,
 )
+from metatable.metadata.known_commits import foreign_commits, known_commits
+from metatable.metadata.leases import LEASES, Lease
 from metatable.metadata.manifest import Manifest, TimelineStep, load_newest
-from metatable.metadata.recovery import Lease, recover, sweep
+from metatable.metadata.owner import Owner
+from metatable.metadata.recovery import recover, sweep, sweep_hfiles
 from metatable.metadata.snapshot import Snapshot
-from metatable.storage.errors import ConflictError, CorruptError, StaleError, UpgradeError
+from metatable.storage.errors import (
+    ConflictError,
+    CorruptError,
+    StaleError,
+    UpgradeError,
+    UsageError,
+)
 from metatable.storage.store import Store
 
 __all__ = ["PROPERTIES", "Transaction", "check_properties"]
@@ -37,43 +47,64 @@ PROPERTIES = ".hoodie/hoodie.properties"
 class Transaction:
     """Begin, maybe start, publish once. Use as a context manager."""
 
-    def __init__(self, store: Store, base: Manifest) -> None:
+    def __init__(self, store: Store, base: Manifest, taken: Collection[str] = ()) -> None:
         self.store = store
         self.base = base
         self.snapshot = Snapshot(store, base)
-        self.instant = ""
+        self.owner = Owner.new("commit")
+        """Whose the index files are that this transaction writes."""
         self.planned: tuple[str, ...] = ()
         """Paths that this commit may write: given up, they go with or without a marker."""
+        self._taken = frozenset(taken) | set(base.withdrawn)
         self._lease: Lease | None = None
-        self._published = False
+        self._over = True
+        """Nothing was begun, or what was begun is published."""
 
     @classmethod
     def begin(cls, store: Store) -> Transaction:
-        """Refuse, recover, pin. Raises UpgradeError, CorruptError."""
+        """Refuse, recover, pin. Raises UpgradeError, CorruptError, NotFoundError."""
         check_properties(store)
-        base = recover(store)
+        base = load_newest(store)
         if base is None:
             raise _no_table(store)
         base.check_writable()
-        return cls(store, _check_timeline(store, base))
+        settle(store, base)
+        leases = store.list(LEASES)
+        timeline = Timeline(store).load()
+        base = recover(store, base, leases, _completed(timeline))
+        _check_timeline(store, base, _completed(timeline))
+        return cls(store, base, {one.time for one in timeline})
+
+    @property
+    def instant(self) -> str:
+        """Of a data commit, once it has started."""
+        return self.owner.instant
 
     def start(self) -> str:
-        """Take an instant: later than every one that the table has seen."""
-        after = self.base.latest_instant or None
+        """Take an instant: later than every one that the table has seen, and never given out.
+
+        Once its lease is there an instant is ours alone: that `requested` is there already is
+        then said of our own put, repeated by a client that has lost the first answer, unless
+        the instant has been published since the base.
+        """
+        self._over = False
         timeline = Timeline(self.store)
+        after = self.base.latest_instant or None
         while True:
-            instant = next_instant(None, after)
-            lease = Lease(self.store, instant, self.base.options.lease_seconds)
-            after = instant
-            if not lease.claim():
+            after = instant = next_instant(None, after)
+            if instant in self._taken or not self._claim(instant):
                 continue
-            self.instant, self._lease = instant, lease
-            if timeline.request(instant):
+            if timeline.request(instant) or not timeline.is_complete(instant):
                 break
-            self._lease = None
-            lease.release()  # used before, by a clock ahead of ours
+            self._give_back()
         timeline.inflight(instant)
         return instant
+
+    def serve(self, operation: str) -> Owner:
+        """A name for the index files of a service, which takes no instant."""
+        self._over = False
+        self.owner = Owner.new(operation)
+        return self.owner
 
     def stage(self, body: bytes) -> TimelineStep:
         """Keep the finished Hudi commit ready to be completed."""
@@ -81,16 +112,12 @@ class Transaction:
 
     def publish(self, change: Change, clashes: Clashes | None = None) -> Manifest:
         """The put. Raises ConflictError (retry the operation) or StaleError."""
-        try:
-            manifest = publish(self.store, self.base, change, clashes)
-        except (ConflictError, StaleError):
-            raise
-        except BaseException:
-            self._leave_to_recovery()
-            raise
-        self._published = True
+        manifest = publish(self.store, self.base, change, clashes)
+        self._over = True
         announce(self.store, manifest)
-        self._release()
+        if self._lease is not None:
+            drop_markers(self.store, self.instant)
+            self._lease.release()
         return manifest
 
     def __enter__(self) -> Transaction:
@@ -102,28 +129,52 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._lease is None:
-            return
-        if self._published:
-            self._lease.stop()
-            return
-        lease = self._lease
-        lease.stop()
-        with suppress(Exception):  # the first error matters; what stays is found by recovery
-            self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
-            sweep(self.store, self.instant)
-            Timeline(self.store).withdraw(self.instant, ("inflight", "requested"))
-            lease.release()
-
-    def _leave_to_recovery(self) -> None:
         if self._lease is not None:
             self._lease.stop()
-            self._lease = None
+        if not self._over and (error is None or isinstance(error, _OUTCOME_KNOWN)):
+            with suppress(Exception):  # the first error matters; what stays is found by recovery
+                self._give_up()
+        if isinstance(error, CorruptError):
+            self._look_for_rollback(error)
 
-    def _release(self) -> None:
+    def _look_for_rollback(self, error: CorruptError) -> None:
+        """A file of the base may be gone because its commit was undone: that is no damage."""
+        newest = load_newest(self.store)
+        if newest is not None and newest.restored_at > self.base.version:
+            raise ConflictError(
+                "table was rolled back meanwhile: retry",
+                base=self.base.version,
+                newest=newest.version,
+            ) from error
+
+    def _claim(self, instant: str) -> bool:
+        """Lease an instant. It is ours from here on, also where the answer never comes."""
+        self.owner = Owner.new("commit").of(instant)
+        seconds = self.base.options.lease_seconds
+        self._lease = Lease(self.store, instant, seconds, self.owner.nonce)
+        return self._lease.claim()
+
+    def _give_back(self) -> None:
+        """Used before, by a clock ahead of ours."""
         if self._lease is not None:
-            drop_markers(self.store, self.instant)
             self._lease.release()
+
+    def _give_up(self) -> None:
+        """Leave nothing: everything that was asked of the store was answered."""
+        if self._lease is None:
+            sweep_hfiles(self.store, self.owner, self.base.options.buckets)
+            return
+        self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
+        sweep(self.store, self.owner, self.base.options.buckets)
+        if self._lease.is_ours():
+            Timeline(self.store).withdraw(self.instant, ("inflight", "requested"))
+            self._lease.release()
+
+
+_OUTCOME_KNOWN = (ConflictError, CorruptError, StaleError, UpgradeError, UsageError)
+"""Errors that tell of no call to the store whose effect may still come. After any other one the
+files, the timeline and the lease are left to recovery, which first withdraws the instant: a file
+that lands later must find it taken, or another writer would publish it as its own."""
 
 
 def check_properties(store: Store) -> TableProperties:
@@ -150,35 +201,33 @@ def check_properties(store: Store) -> TableProperties:
     return properties
 
 
-def _check_timeline(store: Store, base: Manifest) -> Manifest:
-    """Hold Hudi's timeline against the newest version; returns the newest version.
+def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
+    """Hold Hudi's timeline against the newest version.
 
     A completed commit of a withdrawn instant was written by a late helper: it goes again. One
     that no version knows was written by another engine: our index would not know its rows.
     """
-    done = _completed(store)
-    foreign = [instant for instant in done if instant > base.latest_instant]
+    late = sorted(done & set(base.withdrawn))
+    for instant in late:
+        Timeline(store).withdraw(instant, ("completed",))
+    foreign = foreign_commits(store, base, done.difference(late))
     if foreign:
-        base = load_newest(store) or base  # one of ours may have published meanwhile
-        settle(store, base)
-        foreign = [instant for instant in foreign if instant > base.latest_instant]
+        newest = load_newest(store) or base  # one of ours may have published meanwhile
+        settle(store, newest)
+        foreign = sorted(set(foreign) - known_commits(store, newest))
     if foreign:
         raise UpgradeError(
             "another writer has committed to this table, and the index does not hold its rows."
             " Create the table again from its rows",
+            path=completed_path(foreign[0]),
             instant=foreign[0],
             newest_of_ours=base.latest_instant,
         )
-    for instant in sorted(done & set(base.withdrawn)):
-        Timeline(store).withdraw(instant, ("completed",))
-    return base
 
 
-def _completed(store: Store) -> set[str]:
+def _completed(timeline: Sequence[Instant]) -> set[str]:
     return {
-        one.time
-        for one in Timeline(store).load()
-        if one.state == "completed" and one.action in _DATA_ACTIONS
+        one.time for one in timeline if one.state == "completed" and one.action in _DATA_ACTIONS
     }
 
 

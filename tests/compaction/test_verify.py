@@ -21,6 +21,7 @@ from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.commit import Change, announce, publish
 from metatable.metadata.files import FilesPartition, slices_of_table
 from metatable.metadata.manifest import load_newest
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition, WrittenFile
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
@@ -76,7 +77,13 @@ class Damaged:
 
     def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish entries of one partition, and nothing else."""
-        ref = partition.store(self.store, 0, partition.bucket_count, entries, "20200101000000000")
+        ref = partition.store(
+            self.store,
+            0,
+            partition.bucket_count,
+            entries,
+            Owner("repair", "0" * 32, "20200101000000000"),
+        )
         assert ref is not None
         newest = load_newest(self.store)
         assert newest is not None

@@ -14,7 +14,8 @@ import pytest
 
 import metatable
 from metatable.data.options import Options
-from metatable.metadata import keys, manifest, payload, recovery
+from metatable.data.stored_fields import UNKNOWN
+from metatable.metadata import keys, leases, manifest, payload
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
@@ -83,10 +84,15 @@ def newest(table: metatable.Table) -> dict[str, Any]:
         ("field of a page reference", manifest.PageRef),
         ("field of a step", manifest.TimelineStep),
         ("field of a reference", manifest.HFileRef),
+        ("field of a lease", leases.StoredLease),
     ],
 )
 def test_documented_fields_are_those_of_the_code(head: str, kind: type) -> None:
-    assert names(head) == [one.name for one in dataclasses.fields(kind)]
+    assert names(head) == stored_names(kind)
+
+
+def stored_names(kind: type) -> list[str]:
+    return [one.name for one in dataclasses.fields(kind) if one.name != UNKNOWN]
 
 
 def test_stored_files_have_the_documented_fields_and_kinds(stored: metatable.Table) -> None:
@@ -124,7 +130,7 @@ def check(value: dict[str, Any], head: str) -> None:
 
 
 def test_options_are_stored_under_their_names(stored: metatable.Table) -> None:
-    assert set(newest(stored)["options"]) == {one.name for one in dataclasses.fields(Options)}
+    assert set(newest(stored)["options"]) == set(stored_names(Options))
     sentence = re.search(r"Fixed for the life of a table.*?: (.*?)\. The others", TEXT)
     assert sentence is not None
     assert set(re.findall(r"`(\w+)`", sentence[1])) < set(newest(stored)["options"])
@@ -139,7 +145,8 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert f"the same {keys.COLUMN_PARTITION_CHARS};" in TEXT
     assert f"META block `{LOCATIONS}`" in TEXT
     assert manifest.HOME == ".hoodie/metatable"
-    assert f"{manifest.HOME}/leases" == recovery.LEASES
+    assert f"{manifest.HOME}/leases" == leases.LEASES
+    assert f"{manifest.HOME}/clock" == leases.CLOCK
 
 
 def test_tombstones_and_partitions_are_those_of_the_table() -> None:
@@ -183,10 +190,9 @@ def test_references_tell_the_truth_about_their_files(stored: metatable.Table) ->
 
 
 def test_a_lease_and_a_staged_commit_are_as_described(stored: metatable.Table) -> None:
-    lease = json.loads(recovery._Stored("", "n", 5).encode())
-    told = re.search(r'JSON `\{"nonce": text, "expires_ms": integer\}`', TEXT)
-    assert told is not None
-    assert lease == {"nonce": "n", "expires_ms": 5}
+    lease = json.loads(leases.StoredLease("n", 5).encode())
+    assert lease == {"nonce": "n", "expires_ms": 5, "dead": ""}
+    check(lease, "field of a lease")
     step = newest(stored)["steps"][0]
     staged = Path(stored.uri, step["staged"]).read_bytes()
     assert f"{google_crc32c.value(staged):08x}" == step["checksum"]

@@ -1,0 +1,198 @@
+"""Stored fields: how a record becomes JSON values and comes back, whoever wrote it.
+
+A record is a frozen dataclass. Whatever is stored can grow, so one rule holds for all of them:
+
+    a field that is absent    takes its default; without one the record is damaged
+    a field of a wrong kind   is damage, told with where, which field, expected and found
+    a field that is unknown   is kept in `unknown`, and written again with the record
+
+Whether a reader may pass over what it does not know is said by the format number of the root
+(`metadata/FORMAT.md`), not here. Kinds go by annotation; a field of records, or one that is
+required although it has a default, says so with `stored`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from metatable.storage.errors import CorruptError
+
+__all__ = [
+    "UNKNOWN",
+    "Kind",
+    "decode_fields",
+    "encode_fields",
+    "many",
+    "mapping_of",
+    "one_of",
+    "stored",
+]
+
+UNKNOWN = "unknown"
+"""The field in which a record keeps what it does not know."""
+
+T = TypeVar("T")
+
+
+class Kind(NamedTuple):
+    """One kind of value: into JSON, and back. `decode` raises ValueError or TypeError."""
+
+    name: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def stored(kind: Kind | None = None, *, required: bool = False, **how: Any) -> Any:
+    """A dataclass field of this kind. `required`: its default is for new records alone."""
+    return dataclasses.field(metadata={"kind": kind, "required": required}, **how)
+
+
+def encode_fields(record: Any) -> dict[str, Any]:
+    """The record as JSON values, with the fields that it carries for others."""
+    own = {
+        one.name: _kind_of(one).encode(getattr(record, one.name))
+        for one in dataclasses.fields(record)
+        if one.name != UNKNOWN
+    }
+    return {**getattr(record, UNKNOWN, {}), **own}
+
+
+def decode_fields(cls: type[T], body: Any, path: str, what: str) -> T:
+    """A record from JSON values. Raises CorruptError naming `what`, the file and the field."""
+    if not isinstance(body, dict):
+        raise CorruptError(
+            f"{what} is damaged", path=path, expected="an object", found=_short(body)
+        )
+    fields = {one.name: one for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for name, one in fields.items():
+        if name == UNKNOWN:
+            values[name] = {key: value for key, value in body.items() if key not in fields}
+        elif name in body:
+            values[name] = _decoded(one, body[name], path, what)
+        elif _has_no_default(one):
+            raise CorruptError(
+                f"{what} is incomplete", path=path, expected=name, found=sorted(body)
+            )
+    return cls(**values)
+
+
+def many(cls: type[Any], what: str) -> Kind:
+    """A list of records; their errors name the file of the record that holds them."""
+
+    def decode(body: Any) -> tuple[Any, ...]:
+        return tuple(decode_fields(cls, one, "", what) for one in _list(body))
+
+    return Kind(f"a list of {what}s", lambda held: [encode_fields(one) for one in held], decode)
+
+
+def mapping_of(kind: Kind) -> Kind:
+    """An object whose values are of one kind."""
+
+    def decode(body: Any) -> dict[str, Any]:
+        return {name: kind.decode(value) for name, value in _dict(body).items()}
+
+    def encode(held: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: kind.encode(value) for name, value in held.items()}
+
+    return Kind(f"an object of {kind.name}", encode, decode)
+
+
+def _decoded(one: dataclasses.Field[Any], value: Any, path: str, what: str) -> Any:
+    kind = _kind_of(one)
+    try:
+        return kind.decode(value)
+    except CorruptError as error:  # of a record inside of this one
+        error.facts["path"] = path
+        raise
+    except (ValueError, TypeError) as error:
+        raise CorruptError(
+            f"{what} is damaged",
+            path=path,
+            field=one.name,
+            expected=kind.name,
+            found=_short(value),
+        ) from error
+
+
+def _has_no_default(one: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return bool(
+        one.metadata.get("required") or (one.default is missing and one.default_factory is missing)
+    )
+
+
+def _kind_of(one: dataclasses.Field[Any]) -> Kind:
+    return one.metadata.get("kind") or _KINDS[str(one.type)]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of(*kinds: type) -> Callable[[Any], Any]:
+    """A check of the value's very type: a bool is no integer here."""
+
+    def decode(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(type(value).__name__)
+        return value
+
+    return decode
+
+
+_INT64 = range(-(1 << 63), 1 << 63)
+_dict, _list = _of(dict), _of(list)
+
+
+def _int(value: Any) -> int:
+    if _of(int)(value) not in _INT64:
+        raise ValueError("beyond 64 bits")
+    return int(value)
+
+
+def _bytes(value: Any) -> bytes:
+    return b64decode(_of(str)(value), validate=True)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_of(str)(one) for one in _list(value))
+
+
+def _pair(*kinds: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decode(value: Any) -> tuple[Any, ...]:
+        return tuple(kind(one) for kind, one in zip(kinds, _list(value), strict=True))
+
+    return decode
+
+
+def _or_none(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else decode(value)
+
+
+_INTEGER = Kind("an integer", _same, _int)
+
+_KINDS: dict[str, Kind] = {
+    "int": _INTEGER,
+    "str": Kind("a text", _same, _of(str)),
+    "bool": Kind("true or false", _same, _of(bool)),
+    "float": Kind("a number", _same, _of(int, float)),
+    "bytes": Kind("base64", lambda held: b64encode(held).decode(), _bytes),
+    "str | None": Kind("a text or null", _same, _or_none(_of(str))),
+    "tuple[str, ...]": Kind("a list of texts", list, _texts),
+    "tuple[int, int]": Kind("two integers", list, _pair(_int, _int)),
+    "tuple[int, str] | None": Kind(
+        "[integer, text] or null",
+        lambda held: held and list(held),
+        _or_none(_pair(_int, _of(str))),
+    ),
+    "Mapping[str, int]": mapping_of(_INTEGER),
+}
