@@ -27,7 +27,6 @@ __all__ = [
     "encode_fields",
     "many",
     "mapping_of",
-    "one_of",
     "stored",
 ]
 
