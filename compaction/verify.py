@@ -4,6 +4,7 @@
                     its statistics cover them; the record index finds each key in its group
     index -> data   no filter, statistic or record index entry is left of what is gone;
                     no key lives twice in its scope
+    timeline -> us   every completed commit is ours, and every one of ours is completed
 
 Findings are data: an empty list means that the index equals the data at this version.
 """
@@ -23,11 +24,14 @@ import pyarrow.compute as pc
 from metatable.data.base_file import read_base_file
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile
+from metatable.data.timeline import Timeline, completed_path
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
 from metatable.metadata.files import slices_of_table
+from metatable.metadata.known_commits import known_commits
+from metatable.metadata.manifest import load_newest
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition, locate
 from metatable.metadata.snapshot import Snapshot
@@ -68,6 +72,7 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     rows = int(pc.sum(checked["rows"]).as_py() or 0)
     findings += _check_unique(checked)
     findings += _check_entries(snapshot, files, rows)
+    findings += _check_commits(snapshot)
     reason = f"{len(files)} files, {rows} rows"
     return ServiceResult(
         service="verify",
@@ -199,6 +204,24 @@ def _check_entries(snapshot: Snapshot, files: Sequence[DataFile], rows: int) -> 
         detail = f"expected statistics of {len(files)} files, found {found}"
         findings.append(str(Finding("entry-count", ColumnStatsPartition.name, detail)))
     return findings
+
+
+def _check_commits(snapshot: Snapshot) -> list[str]:
+    """Hudi's timeline beside our versions; of both what came since is left out."""
+    store, manifest = snapshot.store, snapshot.manifest
+    done = Timeline(store).completed()
+    newest = load_newest(store) or manifest
+    foreign = done - known_commits(store, newest)
+    ours = known_commits(store, manifest) - {manifest.instant} - set(newest.withdrawn)
+    found = [
+        Finding("foreign-commit", completed_path(instant), "no version of ours has published it")
+        for instant in sorted(foreign)
+    ]
+    found += [
+        Finding("commit-missing", completed_path(instant), "published, and not on the timeline")
+        for instant in sorted(ours - done)
+    ]
+    return [str(one) for one in found]
 
 
 def _stats_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:

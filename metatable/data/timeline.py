@@ -14,6 +14,7 @@ completed are hidden from Hudi's readers only as long as their `.requested` is t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, cast
@@ -26,6 +27,7 @@ __all__ = [
     "Instant",
     "State",
     "Timeline",
+    "completed_of",
     "completed_path",
     "inflight_path",
     "next_instant",
@@ -35,6 +37,8 @@ __all__ = [
 State = Literal["requested", "inflight", "completed"]
 
 FOLDER = ".hoodie"
+
+DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
 
 _NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
 _TICK = timedelta(milliseconds=1)
@@ -47,6 +51,12 @@ class Instant:
     time: str
     action: str
     state: State
+
+
+def completed_of(actions: Iterable[Instant]) -> set[str]:
+    """Instants of those that change data and are completed."""
+    done = (one for one in actions if one.state == "completed")
+    return {one.time for one in done if one.action in DATA_ACTIONS}
 
 
 def requested_path(instant: str, action: str = "commit") -> str:
@@ -88,6 +98,10 @@ class Timeline:
                 key = instant.time, instant.action
                 furthest[key] = max(furthest.get(key, instant), instant, key=_progress)
         return sorted(furthest.values())
+
+    def completed(self) -> set[str]:
+        """Instants of the completed actions that change data: one listing."""
+        return completed_of(self.load())
 
     def request(self, instant: str, action: str = "commit") -> bool:
         """Take an instant. False: it is taken already."""

@@ -9,12 +9,12 @@ everything is left to recovery, which looks at what is stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from types import TracebackType
 
 from metatable.data.properties import TableProperties
-from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
+from metatable.data.timeline import Timeline, completed_of, completed_path, next_instant
 from metatable.metadata.commit import (
     Change,
     Clashes,
@@ -71,8 +71,9 @@ class Transaction:
         settle(store, base)
         leases = store.list(LEASES)
         timeline = Timeline(store).load()
-        base = recover(store, base, leases, _completed(timeline))
-        _check_timeline(store, base, _completed(timeline))
+        done = completed_of(timeline)
+        base = recover(store, base, leases, done)
+        _check_timeline(store, base, done)
         return cls(store, base, {one.time for one in timeline})
 
     @property
@@ -223,15 +224,6 @@ def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
             instant=foreign[0],
             newest_of_ours=base.latest_instant,
         )
-
-
-def _completed(timeline: Sequence[Instant]) -> set[str]:
-    return {
-        one.time for one in timeline if one.state == "completed" and one.action in _DATA_ACTIONS
-    }
-
-
-_DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
 
 
 def _no_table(store: Store) -> CorruptError:
