@@ -1,0 +1,393 @@
+"""What a simulated world must come to: its operations, and the versions replayed against a dict.
+
+An operation is known by the instants that it has taken, whether or not its caller ever heard of
+its end; so every published version says which operation made it, and the rows of each
+version follow from the one before.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+import metatable.table
+from metatable import ConflictError, CorruptError, Table, UsageError
+from metatable.compaction.compact import Compact
+from metatable.compaction.rollback import Rollback
+from metatable.compaction.service import execute
+from metatable.data.slices import DataFile
+from metatable.engine.local import LocalEngine
+from metatable.metadata.leases import GRAIN_SECONDS, LEASES
+from metatable.metadata.manifest import HOME, Manifest, load_newest, load_version
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.transaction import Transaction
+from metatable.storage import cache
+from metatable.storage.errors import StaleError, StoreError
+from metatable.write import write
+from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
+from tests.simulation.world import LEASE_SECONDS, Actor, Lost, World, world_of
+
+CITIES = ("ny", "sf")
+KEYS = [f"k{number:02}" for number in range(12)]
+OPTIONS: dict[str, Any] = {
+    "file_rows": 4,
+    "stats_columns": 1,
+    "buckets": {"files": 2, "bloom_filter": 2, "column_stats": 2, "record_index": 2},
+    "hfile_block_bytes": 512,
+    "hfile_codec": "none",
+    "parquet_codec": "none",
+    "lease_seconds": LEASE_SECONDS,
+    "commit_retries": 6,
+    "key_salts": [11, -7],
+}
+
+GIVES_UP = (ConflictError, StaleError, StoreError, UsageError, Lost)
+"""What an operation may end with here; anything else is a fault."""
+
+
+@dataclass(eq=False)
+class Operation:
+    """One call of a verb."""
+
+    kind: str
+    rows: list[Row] = field(default_factory=list)
+    instant: str = ""
+    """Of a rollback: what it undoes."""
+    result: Any = None
+
+
+@dataclass(eq=False)
+class Seen:
+    """What a reader found at a version."""
+
+    version: int
+    rows: list[tuple[Any, ...]]
+
+
+class Game:
+    """A table in a world: actors, what they did, and whether it holds."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        draw = world.random
+        self.ordering = draw.random() < 0.5
+        self.index = draw.choice(["record", "metadata_bloom"])
+        self.scope = draw.choice(["global", "partition"])
+        self.operations: list[Operation] = []
+        self.seen: list[Seen] = []
+        self.compacted: list[int] = []
+        self.here = threading.local()
+        self.takers: dict[str, tuple[Operation, int]] = {}
+        self._create()
+        self.note_instants(patch)
+        self.write(Operation("insert", [self.row(key) for key in KEYS[:6]]))
+
+    # acting
+
+    def populate(self) -> None:
+        """Writers, services, readers and those who only recover."""
+        draw = self.world.random
+        for number in range(draw.randint(2, 3)):
+            self.world.act(f"writer{number}", self.writing(draw.randint(1, 3)))
+        for number in range(draw.randint(0, 2)):
+            self.world.act(f"compactor{number}", self.compacting(draw.randint(1, 3)))
+        if draw.random() < 0.4:
+            self.world.act("roller", self.rolling_back())
+        if draw.random() < 0.5:
+            self.world.act("recoverer", self.recovering(draw.randint(1, 3)))
+        if draw.random() < 0.5:
+            self.world.act("reader", self.reading(draw.randint(1, 2)))
+
+    def writing(self, count: int) -> Callable[[Actor], None]:
+        def work(actor: Actor) -> None:
+            for _ in range(count):
+                self.tolerant(self.write, self.draw_write())
+
+        return work
+
+    def draw_write(self) -> Operation:
+        draw = self.world.random
+        kind = draw.choice(["upsert", "upsert", "upsert", "delete", "insert"])
+        keys = draw.sample(KEYS, draw.randint(1, 2))
+        return Operation(kind, [self.row(key) for key in keys])
+
+    def row(self, key: str) -> Row:
+        draw = self.world.random
+        v = draw.randrange(1000)
+        return {"id": key, "city": draw.choice(CITIES), "v": v, "ts": draw.randrange(4)}
+
+    def write(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        self.here.operation = operation
+        given = arrow(operation.rows)
+        operation.result = write(self.world.store(), LocalEngine(1), given, operation.kind)
+
+    def note_instants(self, patch: pytest.MonkeyPatch) -> None:
+        """Let every operation know the instants that it takes, also where it dies over it."""
+        start = Transaction.start
+
+        def noting(transaction: Transaction) -> str:
+            instant = start(transaction)
+            # given up, it may be taken again
+            self.takers[instant] = self.here.operation, transaction.base.version
+            return instant
+
+        patch.setattr(Transaction, "start", noting)
+
+    def compacting(self, count: int) -> Callable[[Actor], None]:
+        def compact() -> None:
+            service = Compact(major=self.world.random.random() < 0.6)
+            done = execute(self.world.store(), LocalEngine(1), service)
+            if done.reason != "nothing to compact":
+                self.compacted.append(done.version)
+
+        return lambda actor: [self.tolerant(compact) for _ in range(count)] and None
+
+    def rolling_back(self) -> Callable[[Actor], None]:
+        def roll_back() -> None:
+            operation = Operation("rollback")
+            newest = load_newest(self.world.store())
+            assert newest is not None
+            if newest.last_commit is None:
+                return
+            operation.instant = newest.last_commit[1]
+            self.operations.append(operation)
+            service = Rollback(newest.last_commit[1])
+            operation.result = execute(self.world.store(), LocalEngine(1), service)
+
+        return lambda actor: self.tolerant(roll_back)
+
+    def recovering(self, count: int) -> Callable[[Actor], None]:
+        return lambda actor: [self.tolerant(self.recover) for _ in range(count)] and None
+
+    def recover(self) -> None:
+        with Transaction.begin(self.world.store()):
+            pass
+
+    def reading(self, count: int) -> Callable[[Actor], None]:
+        def read() -> None:
+            table = Table(self.world.store())
+            version = table.version
+            self.seen.append(Seen(version, _rows(table, version)))
+
+        return lambda actor: [self.tolerant(read) for _ in range(count)] and None
+
+    def tolerant(self, work: Callable[..., None], *given: Any) -> None:
+        try:
+            work(*given)
+        except GIVES_UP as error:
+            self.world.log.append(f"gave up: {error}")
+
+    # checking
+
+    def check(self) -> None:
+        """After a lease's time of silence everything agrees, and nothing of the dead is left."""
+        for _ in range(2):
+            self.world.be_silent(LEASE_SECONDS + 2 * GRAIN_SECONDS)
+            for _ in range(3):  # of several dead writers each is fenced by a version of its own
+                self.recover()
+        cache.clear()
+        history = self.history()
+        states = self.replay(history)
+        self.check_acknowledged(history)
+        self.check_versions(history, states)
+        self.check_nothing_is_left(history)
+        final = states[history[-1].version]
+        self.check_hudi(final)
+        self.check_still_writable(final)
+
+    def history(self) -> list[Manifest]:
+        store = self.world.store()
+        newest = load_newest(store)
+        assert newest is not None
+        return [load_version(store, version) for version in range(1, newest.version + 1)]
+
+    def replay(self, history: list[Manifest]) -> dict[int, dict[Identity, Row]]:
+        """The rows of every version."""
+        states: dict[int, dict[Identity, Row]] = {1: {}}
+        for manifest in history[1:]:
+            before = states[manifest.version - 1]
+            if manifest.operation == "rollback":
+                before = states[manifest.summary["undone_version"] - 1]
+            elif manifest.instant:
+                operation, base = self.takers[manifest.instant]
+                assert operation.kind == manifest.operation
+                before = self.applied(operation, before, states[base])
+            states[manifest.version] = before
+        return states
+
+    def applied(
+        self, operation: Operation, before: dict[Identity, Row], base: dict[Identity, Row]
+    ) -> dict[Identity, Row]:
+        """The rows after it. What it decided not to write was decided on its base: keys to
+        delete that were not there, rows older than the stored ones."""
+        then = Model(self.scope == "global", self.ordering, dict(base))
+        told = (then.delete if operation.kind == "delete" else then.upsert)(operation.rows)
+        if operation.result is not None:
+            names = Counts.__slots__
+            assert Counts(**{name: getattr(operation.result, name) for name in names}) == told
+        given = {then.identity(row): row for row in operation.rows}
+        if operation.kind == "delete":
+            return {
+                name: row
+                for name, row in before.items()
+                if name not in (given.keys() & base.keys())
+            }
+        if operation.kind == "insert":
+            assert not given.keys() & before.keys()
+        return before | {name: row for name, row in given.items() if then.rows[name] is row}
+
+    def check_acknowledged(self, history: list[Manifest]) -> None:
+        """Every commit that somebody was told of is there, under the version that was told."""
+        by_version = {one.version: one for one in history}
+        for operation in self.operations:
+            told = operation.result
+            if told is None:
+                continue
+            if operation.kind == "rollback":
+                undone = by_version[told.version].withdrawn
+                assert operation.instant in undone
+            elif told.instant is not None:
+                assert by_version[told.version].instant == told.instant
+        assert all(by_version[one].operation == "compact" for one in self.compacted)
+        published = Counter(one.instant for one in history if one.instant)
+        assert max(published.values()) == 1, "an instant was published twice"
+        assert not set(published) & self.fenced(history), "a fenced instant was published"
+
+    def fenced(self, history: list[Manifest]) -> set[str]:
+        undone = self.undone(history)
+        return set(history[-1].withdrawn) - undone
+
+    def undone(self, history: list[Manifest]) -> set[str]:
+        """Instants that were published and rolled back."""
+        by_version = {one.version: one for one in history}
+        rollbacks = [one for one in history if one.operation == "rollback"]
+        return {by_version[one.summary["undone_version"]].instant for one in rollbacks}
+
+    def check_versions(
+        self, history: list[Manifest], states: dict[int, dict[Identity, Row]]
+    ) -> None:
+        """Every version that is kept is readable, and index equals data in the newest."""
+        store = self.world.store()
+        undone = self.undone(history)
+        kept = []
+        for manifest in history:
+            for partition in manifest.pages:
+                for ref in Snapshot(store, manifest).refs(partition):
+                    assert ref.path in self.world.files, f"{ref.path} of {manifest.version} is gone"
+            if not self.content(history, manifest.version) & undone:
+                kept.append(manifest.version)
+        table = Table(store)
+        for version in kept[-3:]:
+            assert _rows(table, version) == listed(states[version].values()), version
+        for seen in self.seen:
+            assert seen.rows == listed(states[seen.version].values()), seen.version
+        assert table.verify().findings == ()
+        self.check_tags(table, states[table.version])
+
+    def content(self, history: list[Manifest], version: int) -> set[str]:
+        """The instants of the data commits in a version."""
+        held: dict[int, set[str]] = {0: set()}
+        for one in history[:version]:
+            before = held[one.version - 1]
+            if one.operation == "rollback":
+                before = held[one.summary["undone_version"] - 1]
+            held[one.version] = before | ({one.instant} if one.instant else set())
+        return held[version]
+
+    def check_tags(self, table: Table, state: dict[Identity, Row]) -> None:
+        probe: list[Row] = [
+            {"id": key, "city": city, "v": 0, "ts": 0} for key in KEYS for city in CITIES
+        ]
+        tagged = table.tag_locations(arrow(probe).select(["id", "city"]))["_location"].to_pylist()
+        model = Model(self.scope == "global", self.ordering)
+        for row, place in zip(probe, tagged, strict=True):
+            held = state.get(model.identity(row))
+            assert (place and place["partition_path"]) == (held and f"city={held['city']}"), row
+
+    def check_nothing_is_left(self, history: list[Manifest]) -> None:
+        """Of the dead there is no lease, marker, timeline file, data file or HFile."""
+        files = sorted(self.world.files)
+        live = self.content(history, history[-1].version)
+        assert [path for path in files if path.startswith((f"{LEASES}/", ".hoodie/.temp/"))] == []
+        expected = {
+            f".hoodie/{instant}{state}"
+            for instant in live
+            for state in (".commit.requested", ".inflight", ".commit")
+        }
+        assert {path for path in files if re.fullmatch(r"\.hoodie/\d+\.[^/]+", path)} == expected
+        data = [DataFile.decode(path) for path in files if path.endswith(".parquet")]
+        assert {one.path for one in data if one.instant not in live} == set()
+        named = self.named_hfiles(history)
+        strays = [path for path in files if path.endswith(".hfile") and path not in named]
+        ours = re.compile(rf"{HOME}/\w+/\d")
+        assert [path for path in strays if ours.match(path)] == []
+        self.world.told["stray service files"] = len(strays)
+
+    def named_hfiles(self, history: list[Manifest]) -> set[str]:
+        store = self.world.store()
+        return {
+            ref.path
+            for manifest in history
+            for partition in manifest.pages
+            for ref in Snapshot(store, manifest).refs(partition)
+        }
+
+    def check_hudi(self, state: dict[Identity, Row]) -> None:
+        """The `hudi` wheel reads the same rows from the same files."""
+        folder = tempfile.mkdtemp(prefix="metatable-world-")
+        try:
+            for path, (body, _) in self.world.files.items():
+                target = Path(folder, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(body)
+            assert read_by_hudi(folder) == listed(state.values())
+        finally:
+            shutil.rmtree(folder)
+
+    def check_still_writable(self, state: dict[Identity, Row]) -> None:
+        operation = Operation("upsert", [self.row(key) for key in KEYS[5:7]])
+        self.write(operation)
+        after = self.applied(operation, state, state)
+        table = Table(self.world.store())
+        assert _rows(table, table.version) == listed(after.values())
+
+    def _create(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metatable.table, "Store", lambda *_: self.world.store())
+            metatable.create(
+                self.world.uri,
+                SCHEMA,
+                key="id",
+                partition_by="city",
+                ordering="ts" if self.ordering else None,
+                index=self.index,
+                options={**OPTIONS, "key_scope": self.scope},
+            )
+
+
+def _rows(table: Table, version: int) -> list[tuple[Any, ...]]:
+    try:
+        return listed(table.scan(version=version).to_arrow().to_pylist())
+    except CorruptError as error:
+        raise AssertionError(f"version {version} is not readable: {error}") from error
+
+
+def play(seed: int) -> World:
+    """One world from beginning to end; raises what is wrong with it."""
+    with world_of(seed) as world, pytest.MonkeyPatch.context() as patch:
+        game = Game(world, patch)
+        game.populate()
+        world.run()
+        game.check()
+    return world

@@ -1,0 +1,389 @@
+"""A world in which everything happens one step at a time, in an order that a seed decides.
+
+Actors are threads of which only one runs at a time: every call to the store is a step, before
+which any other actor may take its turn. The model, and so what the commit protocol is asked to live
+with:
+
+    store     puts, creates, deletes and listings are linearizable; a listing or a read never fails
+              half-way; times of writing are the store's own, and its clock is steady (it may
+              tell whole seconds only)
+    calls     may fail before their effect, fail after it, or fail now and have their effect later,
+              within EFFECT_LEASES leases of true time; may be answered late; a create may be told
+              "exists" of its own effect, as a client is that repeats a put whose answer was lost
+    actors    may be killed at any step, or sleep for leases on end; renewals of a lease go on
+              beside a slow call, and sleep when their actor sleeps
+    clocks    every actor has one of its own, wrong by up to seconds; it may jump by an hour, both
+              ways, or stand still; in some worlds all of them show one millisecond for ever
+
+One seed makes one world: times, faults, ids and turns are all drawn from it.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any
+
+import pytest
+
+import metatable.write
+from metatable.metadata import leases
+from metatable.storage import cache, clock
+from metatable.storage.errors import StoreError
+from metatable.storage.listing import Listed
+from metatable.storage.store import Store
+
+LEASE_SECONDS = 6.0
+EFFECT_LEASES = 1 / 3
+"""An effect lands within this part of a lease, or never."""
+
+EPOCH = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MOST_STEPS = 60_000
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it reaches the store any more."""
+
+
+class Lost(OSError):  # noqa: N818  (what becomes of a call)
+    """The call failed, as far as the caller can tell."""
+
+
+@dataclass(eq=False)
+class Actor:
+    """One logical process."""
+
+    name: str
+    work: Callable[[Actor], None]
+    offset: float = 0.0
+    frozen: datetime | None = None
+    ready_at: float = 0.0
+    asleep_until: float = 0.0
+    killed: bool = False
+    over: bool = False
+    error: BaseException | None = None
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    thread: threading.Thread | None = None
+
+
+@dataclass(eq=False)
+class Renewal:
+    """A lease's thread, as the world sees it."""
+
+    actor: Actor | None
+    renew: Callable[[], None]
+    seconds: float
+    due: float
+
+
+class World:
+    """A store, clocks and actors. `faults` is the share of calls that go wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.ids = random.Random(seed ^ 0x5EED)
+        self.files: dict[str, tuple[bytes, float]] = {}
+        self.true_time = 0.0
+        self.steps = 0
+        self.running = False
+        self.whole_seconds = self.random.random() < 0.3
+        self.frozen = EPOCH if self.random.random() < 0.3 else None
+        self.faults = self.random.choice([0.0, 0.005, 0.02])
+        self.jumps = self.random.choice([0.0, 0.003])
+        self.kills = self.random.choice([0.0, 0.001, 0.004])
+        self.sleeps = self.random.choice([0.0, 0.002, 0.006])
+        self.late: list[tuple[float, Callable[[], None]]] = []
+        self.actors: list[Actor] = []
+        self.renewals: list[Renewal] = []
+        self.log: list[str] = []
+        self.told: dict[str, int] = {}
+        self._here = threading.local()
+        self._main = threading.Semaphore(0)
+        self.uri = f"/simulated/{seed}"
+
+    # what actors see
+
+    def store(self) -> Store:
+        """This world's store, with counters of its own."""
+        store = Store(self.uri)
+        store.backend = Simulated(self)
+        return store
+
+    def now(self) -> datetime:
+        """What the clock of whoever asks shows."""
+        actor = self._actor()
+        if self.frozen is not None:
+            return self.frozen
+        if actor is None:
+            return EPOCH + timedelta(seconds=self.true_time)
+        if actor.frozen is not None:
+            return actor.frozen
+        return EPOCH + timedelta(seconds=self.true_time + actor.offset)
+
+    def pause(self, seconds: float) -> None:
+        actor = self._actor()
+        if actor is not None:
+            actor.ready_at = self.true_time + seconds
+            self._yield(actor)
+
+    def renewing(self, renew: Callable[[], None], seconds: float) -> Callable[[], None]:
+        one = Renewal(self._actor(), renew, seconds, self.true_time + seconds)
+        self.renewals.append(one)
+
+        def stop() -> None:
+            if one in self.renewals:
+                self.renewals.remove(one)
+
+        return stop
+
+    def step(self, what: str) -> str:
+        """Let others go first, then say what becomes of this call."""
+        actor = self._actor()
+        if actor is None or not self.running:
+            return "well"
+        self._yield(actor)
+        self.log.append(f"{self.true_time:9.3f} {actor.name} {what}")
+        draw = self.random.random
+        if draw() < self.kills:
+            actor.killed = True
+            self._count("killed")
+            raise Killed(actor.name)
+        if draw() < self.jumps:
+            self._jump(actor)
+        if draw() < self.sleeps:
+            actor.asleep_until = self.true_time + LEASE_SECONDS * self.random.uniform(0.3, 4)
+            self._count("slept")
+            self._yield(actor)
+        if draw() >= self.faults:
+            return "well"
+        fate = self.random.choice(["before", "after", "later", "slow", "exists"])
+        self._count(fate)
+        self.log.append(f"{self.true_time:9.3f} {actor.name} {what}: {fate}")
+        return fate
+
+    def stamp(self) -> float:
+        """The store's time."""
+        moment = EPOCH.timestamp() + self.true_time
+        return float(int(moment)) if self.whole_seconds else moment
+
+    def answer_late(self) -> None:
+        actor = self._actor()
+        if actor is not None:
+            actor.ready_at = self.true_time + LEASE_SECONDS * self.random.uniform(0.1, 1.5)
+            self._yield(actor)
+
+    def land_later(self, effect: Callable[[], None]) -> None:
+        wait = LEASE_SECONDS * EFFECT_LEASES * self.random.random()
+        self.late.append((self.true_time + wait, effect))
+
+    # how it goes on
+
+    def act(self, name: str, work: Callable[[Actor], None]) -> None:
+        """Add an actor; it begins when the world runs."""
+        actor = Actor(name, work, offset=self.random.uniform(-3, 3))
+        actor.thread = threading.Thread(target=self._live, args=(actor,), daemon=True)
+        self.actors.append(actor)
+
+    def run(self) -> None:
+        """Until every actor is through, or dead."""
+        self.running = True
+        for actor in self.actors:
+            assert actor.thread is not None
+            actor.thread.start()
+        while living := [one for one in self.actors if not one.over]:
+            self._one_turn(living)
+        self.running = False
+        self.renewals.clear()
+        for actor in self.actors:
+            if actor.error is not None:
+                raise actor.error
+
+    def be_silent(self, seconds: float) -> None:
+        """Let true time pass, in which nobody acts; what was to land has landed."""
+        self.true_time += seconds
+        self._land()
+
+    def _one_turn(self, living: Sequence[Actor]) -> None:
+        self.steps += 1
+        assert self.steps < MOST_STEPS, "the world does not come to an end"
+        self.true_time += self.random.expovariate(1 / 0.02)
+        ready = [one for one in living if max(one.ready_at, one.asleep_until) <= self.true_time]
+        if not ready:
+            waits = [max(one.ready_at, one.asleep_until) for one in living]
+            self.true_time = min(waits) if not self.late else min(*waits, self.late[0][0])
+        self._land()
+        self._renew()
+        if ready:
+            actor = self.random.choice(ready)
+            actor.turn.release()
+            self._main.acquire()
+
+    def _land(self) -> None:
+        due = [one for one in self.late if one[0] <= self.true_time]
+        self.late = sorted((one for one in self.late if one not in due), key=lambda one: one[0])
+        for _, effect in sorted(due, key=lambda one: one[0]):
+            effect()
+
+    def _renew(self) -> None:
+        for one in list(self.renewals):
+            if one.actor is None or one.actor.killed or one.actor.over:
+                self.renewals.remove(one)
+            elif one.due <= self.true_time and one.actor.asleep_until <= self.true_time:
+                one.due = self.true_time + one.seconds
+                self._renew_one(one)
+
+    def _renew_one(self, one: Renewal) -> None:
+        if self.random.random() < self.faults * 5:
+            self._count("not renewed")
+            return
+        self._here.actor = one.actor
+        self.running = False  # no turns are taken inside of it
+        try:
+            one.renew()
+        finally:
+            self.running = True
+            self._here.actor = None
+
+    def _live(self, actor: Actor) -> None:
+        self._here.actor = actor
+        actor.turn.acquire()
+        try:
+            actor.work(actor)
+        except Killed:
+            pass
+        except BaseException as error:  # told by `run`
+            actor.error = error
+        finally:
+            actor.over = True
+            self._main.release()
+
+    def _yield(self, actor: Actor) -> None:
+        self._main.release()
+        actor.turn.acquire()
+        if actor.killed:
+            raise Killed(actor.name)
+
+    def _jump(self, actor: Actor) -> None:
+        self._count("jumped")
+        if self.random.random() < 0.3:
+            actor.frozen = None if actor.frozen else self.now()
+        else:
+            actor.offset += self.random.choice([-3600, 3600])
+
+    def _count(self, what: str) -> None:
+        self.told[what] = self.told.get(what, 0) + 1
+
+    def _actor(self) -> Actor | None:
+        return getattr(self._here, "actor", None)
+
+
+class Simulated:
+    """The world's files as a backend (`metatable.storage.store.Backend`)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def size(self, path: str) -> int | None:
+        self._ask("size", path)
+        return len(self._files[path][0]) if path in self._files else None
+
+    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        self._ask("read", path)
+        if path not in self._files:
+            return None
+        body = self._files[path][0]
+        return [body[start : start + size] for start, size in ranges]
+
+    def read_whole(self, path: str) -> bytes | None:
+        self._ask("read", path)
+        return self._files[path][0] if path in self._files else None
+
+    def map(self, path: str, size_bytes: int) -> None:
+        return None
+
+    def put(self, path: str, body: bytes) -> None:
+        def effect() -> None:
+            self._files[path] = (body, self._world.stamp())
+
+        self._change("put", path, effect)
+
+    def create(self, path: str, body: bytes) -> bool:
+        made: list[bool] = []
+
+        def effect() -> None:
+            made.append(path not in self._files)
+            if made[-1]:
+                self._files[path] = (body, self._world.stamp())
+
+        fate = self._change("create", path, effect)
+        return made[-1] and fate != "exists"
+
+    @contextmanager
+    def sink(self, path: str) -> Iterator[IO[bytes]]:
+        with io.BytesIO() as file:
+            yield file
+            self.put(path, file.getvalue())
+
+    def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
+        self._ask("list", folder)
+        start = f"{folder}/" if folder else ""
+        found = [
+            Listed(path, len(body), modified)
+            for path, (body, modified) in self._files.items()
+            if path.startswith(start) and (recursive or "/" not in path[len(start) :])
+        ]
+        return iter(found)
+
+    def delete(self, path: str) -> None:
+        self._change("delete", path, lambda: self._files.pop(path, None))
+
+    @property
+    def _files(self) -> dict[str, tuple[bytes, float]]:
+        return self._world.files
+
+    def _ask(self, verb: str, path: str) -> None:
+        fate = self._world.step(f"{verb} {path}")
+        if fate in ("before", "after", "later"):
+            raise _lost(self._world, verb, path)
+        if fate == "slow":
+            self._world.answer_late()
+
+    def _change(self, verb: str, path: str, effect: Callable[[], Any]) -> str:
+        fate = self._world.step(f"{verb} {path}")
+        if fate == "later":
+            self._world.land_later(effect)
+        elif fate != "before":
+            effect()
+        if fate in ("before", "after", "later"):
+            raise _lost(self._world, verb, path)
+        if fate == "slow":
+            self._world.answer_late()
+        return fate
+
+
+def _lost(world: World, verb: str, path: str) -> Exception:
+    """Backends tell by an error of ours, and those that are not ours must be lived with, too."""
+    if world.random.random() < 0.5:
+        return StoreError("no answer", path=path)
+    return Lost(f"{verb} {path}")
+
+
+@contextmanager
+def world_of(seed: int) -> Iterator[World]:
+    """A world, and the process's clocks, pauses, ids and chances made its own."""
+    world = World(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "now", world.now)
+        patch.setattr(clock, "pause", world.pause)
+        patch.setattr(leases, "renewing", world.renewing)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world.ids.getrandbits(128), version=4))
+        patch.setattr(metatable.write, "random", world.random)
+        cache.clear()
+        yield world
+    cache.clear()
