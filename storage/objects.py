@@ -6,21 +6,36 @@ what is there before deciding who won: `Store.create` does.
 
 A range that begins behind the end of an object is an error without a name to the services; it
 is told from others by the object's size, and read as the short part that it is on a disk.
+
+Whatever obstore raises passes `_asking`, and comes out as one of ours: AccessError where
+the service refuses us or has no such bucket, UsageError for what no service would do,
+StoreError for the rest. A service's answer (XML or JSON) and obstore's dump of its own values
+are cut down to the status, the code and the sentence in them.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import MemoryStore, from_url
 
+from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.object_options import ClientOptions
 
 __all__ = ["Objects"]
 
@@ -29,89 +44,239 @@ _SPOOL_BYTES = 64 << 20
 _MEMORY: dict[str, MemoryStore] = {}
 """`memory://name` means the same store throughout the process."""
 
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+"""How services say that an object is missing because all that is around it is."""
+
+_MISPLACED = ("169.254.", "incorrectly configured region")
+"""What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
+
 
 class Objects:
-    """One prefix of a bucket. `options` go to obstore unread (region, credentials, endpoint)."""
+    """One prefix of a bucket. `options` are told in `object_options.py`."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        self._uri = uri
+        told = ClientOptions.of(uri, options)
         if uri.startswith("memory://"):
             self._store: Any = _MEMORY.setdefault(uri, MemoryStore())
         else:
-            self._store = from_url(uri, config=cast(Any, dict(options)) or None)
+            self._store = _connected(uri, told)
 
     def size(self, path: str) -> int | None:
-        try:
-            return int(obstore.head(self._store, path)["size"])
-        except FileNotFoundError:
-            return None
+        with self._asking(path):
+            try:
+                return int(obstore.head(self._store, path)["size"])
+            except FileNotFoundError as error:
+                _check_bucket(error)
+                return None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         try:
-            return self._parts(path, ranges)
-        except FileNotFoundError:
-            return None
-        except GenericError:
+            with self._asking(path):
+                return self._parts(path, ranges)
+        except StoreError:
             size = self._size_now(path)
             if size is None or all(start + length <= size for start, length in ranges):
                 raise
-        return self._parts_within(path, ranges, size)
+        with self._asking(path):
+            return self._parts_within(path, ranges, size)
 
-    def _parts(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def _parts(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         starts, lengths = zip(*ranges, strict=True)
-        found = obstore.get_ranges(self._store, path, starts=starts, lengths=lengths, coalesce=0)
+        try:
+            found = obstore.get_ranges(
+                self._store, path, starts=starts, lengths=lengths, coalesce=0
+            )
+        except FileNotFoundError as error:
+            _check_bucket(error)
+            return None
         return [bytes(part) for part in found]
 
-    def _parts_within(self, path: str, ranges: Sequence[tuple[int, int]], size: int) -> list[bytes]:
+    def _parts_within(
+        self, path: str, ranges: Sequence[tuple[int, int]], size: int
+    ) -> list[bytes] | None:
         """What an object of `size` bytes has of each range."""
         there = [one for one in ranges if one[0] < size]
-        parts = iter(self._parts(path, there) if there else ())
+        found = self._parts(path, there) if there else []
+        if found is None:
+            return None
+        parts = iter(found)
         return [next(parts) if start < size else b"" for start, _ in ranges]
 
     def _size_now(self, path: str) -> int | None:
         """The size, None where it cannot be had: the error that made us ask says more."""
         try:
             return self.size(path)
-        except BaseError:
+        except MetatableError:
             return None
 
     def read_whole(self, path: str) -> bytes | None:
-        try:
-            return bytes(obstore.get(self._store, path).bytes())
-        except FileNotFoundError:
-            return None
+        with self._asking(path):
+            try:
+                return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError as error:
+                _check_bucket(error)
+                return None
 
     def map(self, path: str, size_bytes: int) -> None:
         return None
 
     def put(self, path: str, body: bytes) -> None:
-        obstore.put(self._store, path, body)
+        with self._asking(path):
+            obstore.put(self._store, path, body)
 
     def create(self, path: str, body: bytes) -> bool:
-        try:
-            obstore.put(self._store, path, body, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return False
-        return True
+        with self._asking(path):
+            try:
+                obstore.put(self._store, path, body, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
-        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as file:
+        with _Spool(path) as file:
             yield cast(IO[bytes], file)
-            file.seek(0)
-            obstore.put(self._store, path, cast(io.BufferedIOBase, file))
+            with self._asking(path):
+                file.seek(0)
+                obstore.put(self._store, path, cast(io.BufferedIOBase, file))
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
-        if recursive:
-            for page in obstore.list(self._store, folder or None):
-                yield from map(_listed, page)
-        else:
-            yield from map(_listed, obstore.list_with_delimiter(self._store, folder)["objects"])
+        with self._asking(folder):
+            if recursive:
+                for page in obstore.list(self._store, folder or None):
+                    yield from map(_listed, page)
+            else:
+                found = obstore.list_with_delimiter(self._store, folder)["objects"]
+                yield from map(_listed, found)
 
     def delete(self, path: str) -> None:
+        with self._asking(path):
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError as error:
+                _check_bucket(error)
+
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """The one place where errors of obstore become ours."""
         try:
-            obstore.delete(self._store, path)
-        except FileNotFoundError:
-            return
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            raise _ours(error, path=path, store=self._uri) from None
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise _panicked(error, path=path, store=self._uri) from None
+
+
+class _Spool(SpooledTemporaryFile[bytes]):
+    """What is written before the object is put: in memory, or in the system's temporary folder."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(max_size=_SPOOL_BYTES)
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            what = "the temporary folder of this machine takes no more"
+            raise StoreError(what, path=self._path, found=str(error)) from error
+
+
+def _connected(uri: str, told: ClientOptions) -> Any:
+    """A client of the service. Raises UsageError for whatever it does not accept."""
+    try:
+        return from_url(
+            uri,
+            config=cast(Any, told.config) or None,
+            client_options=cast(Any, told.client) or None,
+            retry_config=cast(Any, told.retry) or None,
+        )
+    except Exception as error:
+        what = "the address or its storage options are not accepted"
+        raise UsageError(what, uri=uri, found=_sentence(str(error))) from None
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise _panicked(error, uri=uri) from None
+
+
+def _check_bucket(error: FileNotFoundError) -> None:
+    """An object that is not there is no error, but a bucket that is not there is one."""
+    if any(word in str(error) for word in _NO_BUCKET):
+        raise error
+
+
+def _ours(error: Exception, **where: str) -> MetatableError:
+    """The error of our family that tells of this one."""
+    told, found = str(error), _sentence(str(error))
+    status = re.search(r"status code: (\d{3})", told)
+    if isinstance(error, FileNotFoundError) or any(word in told for word in _NO_BUCKET):
+        expected = "a bucket or container that is there"
+        return AccessError("no such bucket", **where, expected=expected, found=found)
+    if "builder error" in told and "http://" in told:
+        expected = "the storage option allow_http=true"
+        return UsageError("plain http is not allowed", **where, expected=expected, found=found)
+    if isinstance(error, InvalidPathError | NotSupportedError | ValueError):
+        return UsageError("the store cannot do this", **where, found=found)
+    if _is_refusal(error, int(status[1]) if status else 0, told):
+        expected = "credentials, permissions and a region that fit this bucket"
+        return AccessError("the store refuses us", **where, expected=expected, found=found)
+    return StoreError("the store did not answer as it should: try again", **where, found=found)
+
+
+def _is_refusal(error: Exception, status: int, told: str) -> bool:
+    """Whether asking again as we are can never help."""
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return True
+    if any(word in told for word in _MISPLACED):
+        return True
+    return 300 <= status < 500 and status not in (408, 409, 412, 416, 425, 429)
+
+
+def _sentence(told: str) -> str:
+    """The one line in what obstore says: status and reason, without dumps, XML or JSON."""
+    told, _, dump = told.partition("Debug source:")
+    head, _, body = told.partition("status code: ")
+    if body:
+        status, _, answer = body.partition(":")
+        return ": ".join(filter(None, (status.strip(), _answer(answer))))
+    reason = head.rpartition(" - ")[2]
+    cause = re.search(r'(?:message|error): "([^"]*)"', dump)
+    inner = cause[1] if cause else "timed out" if "TimedOut" in dump else ""
+    return _line(": ".join(dict.fromkeys(filter(None, (reason.strip(), inner)))))
+
+
+def _answer(body: str) -> str:
+    """What a service says in its answer."""
+    words = [
+        re.search(rf'<{name}>([^<]*)<|"{name}": ?"([^"]*)"', body, re.IGNORECASE)
+        for name in ("Code", "Message")
+    ]
+    told = [word[1] or word[2] or "" for word in words if word is not None]
+    if not told and not re.search(r"[<{]", body):
+        told = [body]
+    return _line(": ".join(told))
+
+
+def _line(text: str, most: int = 300) -> str:
+    text = " ".join(text.translate(_BRACKETS).split())
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+_BRACKETS = str.maketrans("<>{}", "    ")
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Rust's own end of all things; pyo3 keeps its class to itself, and below BaseException."""
+    return type(error).__name__ == "PanicException"
+
+
+def _panicked(error: BaseException, **where: str) -> UsageError:
+    what = "the store's client cannot work with this address and these storage options"
+    return UsageError(what, **where, found=_line(str(error)))
 
 
 def _listed(meta: Any) -> Listed:

@@ -22,7 +22,7 @@ import io
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -33,6 +33,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
+from metatable.storage.object_options import DURABLE, refuse_unknown
 
 __all__ = ["Backend", "Store", "StoreFile"]
 
@@ -70,8 +71,8 @@ class Store:
         options: Mapping[str, str] | None = None,
         counters: Counters | None = None,
     ) -> None:
-        self.uri = _normal(os.fspath(uri))
-        self.options = dict(options or {})
+        self.uri = _normal(uri)
+        self.options = _texts(options)
         self.counters = Counters() if counters is None else counters
         self.backend = _backend(self.uri, self.options)
 
@@ -85,12 +86,12 @@ class Store:
     def size(self, path: str) -> int | None:
         """Size in bytes, or None where there is no such file."""
         self._count("reads")
-        return self.backend.size(_inside(path))
+        return self.backend.size(_file(path))
 
     def get(self, path: str) -> bytes | None:
         """The whole of a (small) file, or None where there is no such file."""
         self._count("reads")
-        body = self.backend.read_whole(_inside(path))
+        body = self.backend.read_whole(_file(path))
         self.counters.add("store.bytes_read", len(body or b""))
         return body
 
@@ -111,7 +112,7 @@ class Store:
             return [b"" for _ in ranges]
         spans = _coalesce(wanted)
         self._count("reads", len(spans))
-        parts = self.backend.read(_inside(path), spans)
+        parts = self.backend.read(_file(path), spans)
         if parts is None:
             raise _missing(self, path)
         for (offset, size), part in zip(spans, parts, strict=True):
@@ -132,7 +133,7 @@ class Store:
         What is used of it is counted by `count_mapped`. The file must not be cut short while
         the array is there.
         """
-        return self.backend.map(_inside(path), size_bytes)
+        return self.backend.map(_file(path), size_bytes)
 
     def count_mapped(self, size_bytes: int) -> None:
         """Count a use of mapped memory as the read that it stands for."""
@@ -143,28 +144,33 @@ class Store:
         """Write or replace a file, atomically."""
         self._count("writes")
         self.counters.add("store.bytes_written", len(body))
-        self.backend.put(_inside(path), body)
+        self.backend.put(_file(path), body)
 
     def create(self, path: str, body: bytes) -> bool:
         """Write a file unless the name is taken. True: what is stored there is `body`."""
         self._count("writes")
         self.counters.add("store.bytes_written", len(body))
         try:
-            if self.backend.create(_inside(path), body):
+            if self.backend.create(_file(path), body):
                 return True
-        except OSError:
+        except UsageError:
             raise
         except Exception:  # the put may have been carried out: only the store knows
-            if self.get(path) == body:
-                return True
+            with suppress(Exception):  # where it does not tell, the first error says more
+                if self._holds(path, body):
+                    return True
             raise
+        return self._holds(path, body)
+
+    def _holds(self, path: str, body: bytes) -> bool:
+        """Whether our bytes are stored there; empty ones are nobody's."""
         return bool(body) and self.size(path) == len(body) and self.get(path) == body
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
         """A file object whose content becomes `path` when the block ends without an exception."""
         self._count("writes")
-        with self.backend.sink(_inside(path)) as file:
+        with self.backend.sink(_file(path)) as file:
             yield file
             self.counters.add("store.bytes_written", file.tell())
 
@@ -177,7 +183,7 @@ class Store:
         """Delete files; those that are gone already are passed over."""
         for path in paths:
             self._count("deletes")
-            self.backend.delete(_inside(path))
+            self.backend.delete(_file(path))
 
     def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
         """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""
@@ -241,13 +247,43 @@ class StoreFile(io.RawIOBase):
         return len(body)
 
 
-def _normal(uri: str) -> str:
-    parts = urlsplit(uri)
+def _normal(uri: str | os.PathLike[str]) -> str:
+    """A folder as an absolute path, an address without its last slash. Raises UsageError."""
+    if not isinstance(uri, str | os.PathLike) or not isinstance(os.fspath(uri), str):
+        raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
+    text = os.fspath(uri)
+    if not text.strip() or "\0" in text:
+        raise UsageError("not an address", found=text, expected=_ADDRESS)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UsageError("not an address", found=text, expected=_ADDRESS) from error
     if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError("not an address", found=text, expected="file:///folder")
         return os.path.abspath(unquote(parts.path))
-    if "://" in uri:
-        return uri.rstrip("/")
-    return os.path.abspath(uri)
+    if "://" in text:
+        if not parts.netloc:
+            raise UsageError("not an address", found=text, expected=_ADDRESS)
+        return text.rstrip("/")
+    return os.path.abspath(os.path.expanduser(text))
+
+
+_ADDRESS = "a folder, or an address such as s3://bucket/folder"
+
+
+def _texts(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Options as texts: a caller may well say True or 5. Raises UsageError."""
+    if not isinstance(options, Mapping | None):
+        found = type(options).__name__
+        raise UsageError("storage options are no mapping", expected="names and texts", found=found)
+    texts = {}
+    for name, value in (options or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            kind = type(value).__name__
+            raise UsageError("bad storage option", option=name, expected="a text", found=kind)
+        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
 
 
 def _backend(uri: str, options: Mapping[str, str]) -> Backend:
@@ -255,17 +291,34 @@ def _backend(uri: str, options: Mapping[str, str]) -> Backend:
         from metatable.storage.objects import Objects  # noqa: PLC0415  (not needed on a disk)
 
         return Objects(uri, options)
-    durable = options.get("durable", "true").lower() != "false"
-    return LocalFiles(uri, TEMPORARY, durable)
+    return LocalFiles(uri, TEMPORARY, _is_durable(options))
+
+
+def _is_durable(options: Mapping[str, str]) -> bool:
+    refuse_unknown(list(options), [DURABLE])
+    word = options.get(DURABLE, "true").lower()
+    if word not in ("true", "false"):
+        expected = "true or false"
+        raise UsageError("bad storage option", option=DURABLE, expected=expected, found=word)
+    return word == "true"
 
 
 def _inside(path: str) -> str:
     """`path`, unless it would leave the root: paths also come from files that others wrote."""
     strange = {"", ".", ".."} & set(path.split("/"))
     if path and (strange or "\\" in path or "\0" in path):
-        expected = "a relative path below the root"
-        raise UsageError("path leaves the table", path=path, expected=expected)
+        raise UsageError("path leaves the table", path=path, expected=_BELOW)
     return path
+
+
+_BELOW = "a relative path below the root"
+
+
+def _file(path: str) -> str:
+    """`path`, of a file: the root is none."""
+    if not path:
+        raise UsageError("a file needs a name", path=path, expected=_BELOW)
+    return _inside(path)
 
 
 def _missing(store: Store, path: str) -> CorruptError:

@@ -8,8 +8,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from metatable.storage.errors import CorruptError
-from metatable.storage.objects import Objects
+from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.store import Store
 
 FAR = 1 << 20
@@ -48,10 +47,10 @@ def test_other_failures_of_a_service_stay_what_they_are(
 
     store.put("a", b"x" * 100)
     monkeypatch.setattr(obstore, "get_ranges", fails)
-    with pytest.raises(GenericError, match="no route"):
+    with pytest.raises(StoreError, match="no route"):
         store.read("a", [(0, 100)])
-    monkeypatch.setattr(Objects, "size", fails)
-    with pytest.raises(GenericError, match="no route"):
+    monkeypatch.setattr(obstore, "head", fails)
+    with pytest.raises(StoreError, match="no route"):
         store.read("a", [(FAR, 100)])
 
 

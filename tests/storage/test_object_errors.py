@@ -1,0 +1,316 @@
+"""What a service says is told as one of ours: a class for what one can do, and one line."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+
+import obstore
+import pytest
+
+from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
+from metatable.storage.object_options import ClientOptions
+from metatable.storage.store import Store
+from tests.storage.s3_server import LOST, S3, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def s3(server: S3) -> S3:
+    server.always = None
+    server.answers.clear()
+    server.objects.clear()
+    server.asked.clear()
+    return server
+
+
+def store_of(s3: S3, **options: str) -> Store:
+    return Store(f"{s3.uri}/t", s3.options | {"max_retries": "0"} | options)
+
+
+def _sink(store: Store) -> None:
+    with store.sink("a/b") as file:
+        file.write(b"1")
+
+
+VERBS: dict[str, Callable[[Store], object]] = {
+    "size": lambda store: store.size("a/b"),
+    "get": lambda store: store.get("a/b"),
+    "read": lambda store: store.read("a/b", [(0, 1)]),
+    "put": lambda store: store.put("a/b", b"1"),
+    "create": lambda store: store.create("a/b", b"1"),
+    "sink": _sink,
+    "list": lambda store: store.list("a/b"),
+    "list recursively": lambda store: store.list("a/b", recursive=True),
+    "delete": lambda store: store.delete(["a/b"]),
+}
+
+
+def is_one_line(error: MetatableError) -> bool:
+    told = str(error)
+    return not any(word in told for word in ("\n", "Debug source", "{", "<", "retry_timeout:"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (401, "InvalidAccessKeyId", AccessError),
+        (403, "SignatureDoesNotMatch", AccessError),
+        (400, "AuthorizationHeaderMalformed", AccessError),
+        (500, "InternalError", StoreError),
+        (503, "SlowDown", StoreError),
+        (507, "InsufficientStorage", StoreError),
+        (429, "TooManyRequests", StoreError),
+    ],
+)
+def test_answer_of_a_service_is_told_in_one_line(
+    s3: S3, verb: str, status: int, code: str, kind: type[MetatableError]
+) -> None:
+    s3.always = status, code
+    with pytest.raises(MetatableError) as caught:
+        VERBS[verb](store_of(s3))
+    error = caught.value
+    assert type(error) is kind
+    assert is_one_line(error), str(error)
+    assert str(status) in error.facts["found"]
+    assert verb == "size" or code in error.facts["found"]  # an answer to HEAD has no body
+    assert (error.facts["path"], error.facts["store"]) == ("a/b", "s3://lake/t")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_bucket_of_another_region_is_told(s3: S3, verb: str) -> None:
+    s3.always = 301, "PermanentRedirect"
+    with pytest.raises(AccessError, match="region") as caught:
+        VERBS[verb](store_of(s3))
+    assert is_one_line(caught.value)
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"size"}))
+def test_missing_bucket_is_no_missing_file(s3: S3, verb: str) -> None:
+    store = Store("s3://else/t", s3.options)
+    with pytest.raises(AccessError, match=r"^no such bucket: path='a/b' store='s3://else/t' "):
+        VERBS[verb](store)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nobody_listens(s3: S3, verb: str) -> None:
+    store = store_of(s3, endpoint="http://127.0.0.1:1")
+    with pytest.raises(StoreError, match="Connection refused") as caught:
+        VERBS[verb](store)
+    assert is_one_line(caught.value), str(caught.value)
+
+
+def test_slow_service_is_given_up_after_the_timeout(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "lock", SlowLock(1))
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="timed out"):
+        store_of(s3, timeout="200ms").get("a")
+    assert time.monotonic() - began < 1
+
+
+class SlowLock:
+    """Whoever takes it waits."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        time.sleep(self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_plain_http_must_be_allowed(s3: S3) -> None:
+    with pytest.raises(UsageError, match=r"plain http is not allowed: .* allow_http=true"):
+        store_of(s3, allow_http="false").get("a")
+
+
+def test_failing_service_is_asked_again_as_often_as_it_was_said(s3: S3) -> None:
+    s3.answers = [(503, "SlowDown")] * 2
+    store_of(s3, max_retries="2", init_backoff="1ms").put("a", b"1")
+    assert s3.asked == [("PUT", "t/a")] * 3
+
+
+def test_create_of_a_lost_answer_is_settled_by_what_is_stored(s3: S3) -> None:
+    s3.answers = [LOST]
+    assert store_of(s3).create("a", b"ours")
+    assert s3.objects["t/a"][0] == b"ours"
+
+
+def test_create_of_an_error_behind_another_writers_is_that_error(s3: S3) -> None:
+    store = store_of(s3)
+    store.put("a", b"theirs")
+    s3.answers = [(500, "InternalError")]
+    with pytest.raises(StoreError, match="500"):
+        store.create("a", b"ours")
+
+
+# options
+
+
+@pytest.mark.parametrize("flag", ["true", "True", "1", "yes"])
+@pytest.mark.parametrize("prefix", ["", "aws_", "AWS_"])
+def test_http_endpoint_is_set_through_options_alone(s3: S3, flag: str, prefix: str) -> None:
+    options = {f"{prefix}{name}": value for name, value in s3.options.items()}
+    store = Store(s3.uri, options | {f"{prefix}allow_http": flag})
+    store.put("a", b"1")
+    assert Store(s3.uri, s3.options).get("a") == b"1"
+    assert pickle.loads(pickle.dumps(store)).get("a") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("virtual_hosted_style_request", "false"),
+        ("timeout", "30"),
+        ("timeout", "30s"),
+        ("connect_timeout", "500ms"),
+        ("read_timeout", "2 min"),
+        ("pool_max_idle_per_host", "4"),
+        ("pool_idle_timeout", "1.5"),
+        ("allow_invalid_certificates", "no"),
+        ("http1_only", "true"),
+        ("user_agent", "metatable"),
+        ("max_retries", "3"),
+        ("retry_timeout", "20"),
+        ("init_backoff", "0.1"),
+        ("max_backoff", "1s"),
+        ("base", "2"),
+        ("skip_signature", "true"),
+        ("unsigned_payload", "true"),
+        ("checksum_algorithm", "sha256"),
+        ("session_token", "x"),
+        ("durable", "false"),
+    ],
+)
+def test_option_is_taken(s3: S3, name: str, value: str) -> None:
+    store_of(s3, **{name: value}).put("a", b"1")
+
+
+def test_flag_and_number_need_not_be_texts(s3: S3) -> None:
+    options = s3.options | {"allow_http": True, "timeout": 5, "max_retries": 0}
+    Store(s3.uri, options).put("a", b"1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("reigon", "eu", "unknown storage option: option='reigon' expected=['region'"),
+        ("alow_http", "true", "expected=['allow_http'"),
+        ("AWS_SECRET_KEY", "x", "secret_access_key"),
+        ("zzz", "x", "'access_key_id', 'allow_http'"),
+        ("account_name", "x", "unknown storage option"),
+        ("allow_http", "maybe", "option='allow_http' expected='true or false' found='maybe'"),
+        ("virtual_hosted_style_request", "2", "expected='true or false'"),
+        ("timeout", "soon", "option='timeout' expected='seconds, or a number with ms, s, min"),
+        ("timeout", "0", "found='0'"),
+        ("timeout", "-5", "found='-5'"),
+        ("timeout", "99999999999", "at most a day"),
+        ("timeout", "nan", "found='nan'"),
+        ("max_retries", "many", "expected='a whole number'"),
+        ("max_retries", "99999999", "expected='a whole number'"),
+        ("retry_timeout", "5 years", "found='5 years'"),
+        ("endpoint", "localhost:9000", "expected='an address such as https://host:9000'"),
+        ("endpoint", "not a url", "found='not a url'"),
+        ("endpoint", "http://a b", "found='http://a b'"),
+        ("endpoint", "http://h:99999", "found='http://h:99999'"),
+        ("proxy_url", "proxy", "option='proxy_url'"),
+        ("region", "", "option='region' expected='one line of text'"),
+        ("secret_access_key", "secret\n", "option='secret_access_key' expected='one line"),
+        ("checksum_algorithm", "md4", "md4"),
+        ("server_side_encryption", "rot13", "rot13"),
+        ("root_certificate", "x", "No certificates found"),
+    ],
+)
+def test_bad_option_is_refused_with_its_name(
+    s3: S3, name: str, value: str, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        store_of(s3, **{name: value}).put("a", b"1")
+    assert words in str(caught.value)
+    assert is_one_line(caught.value)
+    assert "panicked" not in capfd.readouterr().err
+    assert not s3.asked
+
+
+@pytest.mark.parametrize("uri", ["hdfs://a/b", "ftp://a/b", "s4://b", "dbfs://x"])
+def test_address_of_another_world_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match=r"no store for such an address: uri=.* s3, s3a"):
+        Store(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://b b/x", "s3://b:99999/x", "az://c/x"])
+def test_address_that_names_no_bucket_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match=f"'{uri}'") as caught:
+        Store(uri)
+    assert is_one_line(caught.value)
+
+
+@pytest.mark.parametrize("given", ["region=eu", ["region"], {"region": None}, {5: "x"}])
+def test_options_of_another_type_are_refused(given: object) -> None:
+    with pytest.raises(UsageError, match="storage option"):
+        Store("s3://b/x", given)  # type: ignore[arg-type]
+
+
+def test_panic_of_the_client_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panics(*_: object, **__: object) -> None:
+        raise PanicException("called `Result::unwrap()` on an `Err` value: Bad {\n}")
+
+    store = Store("memory://panics")
+    monkeypatch.setattr(obstore, "get", panics)
+    with pytest.raises(UsageError, match="client cannot work with this address") as caught:
+        store.get("a")
+    assert is_one_line(caught.value)
+    monkeypatch.setattr("metatable.storage.objects.from_url", panics)
+    with pytest.raises(UsageError, match="client cannot work with this address"):
+        Store("s3://b/x")
+
+
+def test_every_known_option_is_known_to_the_client() -> None:
+    values = {"checksum_algorithm": "sha256", "conditional_put": "etag"}
+    values |= {"copy_if_not_exists": "multipart", "server_side_encryption": "AES256"}
+    refused = {}
+    for uri in ("s3://b--use1-az4--x-s3/x", "az://b/x", "gs://b/x"):
+        for name in known_options(uri):
+            given = {name: values.get(name) or fitting(uri, name)}
+            if uri.startswith("az"):
+                given.setdefault("account_name", "someone")
+            try:
+                Store(uri, given)
+            except UsageError as error:
+                refused[name] = str(error)
+    complaints = ("is not valid for store", "Invalid key", "unexpected keyword")
+    unknown = {name: told for name, told in refused.items() if any(c in told for c in complaints)}
+    assert not unknown
+
+
+def known_options(uri: str) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        ClientOptions.of(uri, {"?": "x"})
+    names: list[str] = caught.value.facts["expected"]
+    return names
+
+
+def fitting(uri: str, name: str) -> str:
+    """A value that is read as the option's kind."""
+    for value in ("5", "true", "http://h"):
+        try:
+            ClientOptions.of(uri, {name: value})
+        except UsageError:
+            continue
+        return value
+    raise AssertionError(name)

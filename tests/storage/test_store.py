@@ -1,0 +1,89 @@
+"""Store: who created a file is settled by what is stored, whatever was raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metatable.storage.errors import AccessError, StoreError, UsageError
+from metatable.storage.store import Store
+
+
+class Lost:
+    """A backend whose creates end in an error, before or after they were carried out."""
+
+    def __init__(self, store: Store, error: BaseException, done: bool) -> None:
+        self._inner = store.backend
+        self._error = error
+        self._done = done
+        self.reads_fail = False
+
+    def create(self, path: str, body: bytes) -> bool:
+        if self._done:
+            self._inner.create(path, body)
+        raise self._error
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        if self.reads_fail:
+            raise StoreError("a second error")
+        return getattr(self._inner, name)
+
+
+ERRORS = [OSError("lost"), StoreError("lost"), AccessError("lost"), RuntimeError("lost")]
+
+
+def losing(folder: Path, error: BaseException, done: bool) -> tuple[Store, Lost]:
+    store = Store(folder)
+    store.backend = backend = Lost(store, error, done)  # type: ignore[assignment]
+    return store, backend
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_create_that_was_carried_out_is_ours_whatever_was_raised(
+    tmp_path: Path, error: Exception
+) -> None:
+    store, _ = losing(tmp_path, error, done=True)
+    assert store.create("a", b"ours")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("theirs", [None, b"more", b"theirs"])
+def test_create_that_was_not_carried_out_raises_what_was_raised(
+    tmp_path: Path, error: Exception, theirs: bytes | None
+) -> None:
+    if theirs is not None:
+        Store(tmp_path).put("a", theirs)
+    store, _ = losing(tmp_path, error, done=False)
+    with pytest.raises(type(error), match="lost"):
+        store.create("a", b"ours")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_create_whose_outcome_nobody_tells_raises_the_first_error(
+    tmp_path: Path, error: Exception
+) -> None:
+    store, backend = losing(tmp_path, error, done=True)
+    backend.reads_fail = True
+    with pytest.raises(type(error), match="lost"):
+        store.create("a", b"ours")
+
+
+def test_create_of_an_empty_file_is_nobodys_after_an_error(tmp_path: Path) -> None:
+    store, _ = losing(tmp_path, OSError("lost"), done=True)
+    with pytest.raises(OSError, match="lost"):
+        store.create("a", b"")
+
+
+def test_interrupt_of_a_create_is_not_swallowed(tmp_path: Path) -> None:
+    store, _ = losing(tmp_path, KeyboardInterrupt("lost"), done=True)
+    with pytest.raises(KeyboardInterrupt):
+        store.create("a", b"ours")
+
+
+def test_refused_call_of_a_create_is_not_looked_after(tmp_path: Path) -> None:
+    store, _ = losing(tmp_path, UsageError("lost"), done=False)
+    with pytest.raises(UsageError, match="lost"):
+        store.create("a", b"ours")
+    assert store.counters["store.reads"] == 0
