@@ -8,20 +8,29 @@ ever sees half of one.
 
 from __future__ import annotations
 
+import errno
+import io
 import mmap
 import os
+import stat
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
 
 __all__ = ["LocalFiles"]
+
+Made = TypeVar("Made")
+
+_ATTEMPTS = 100
+"""To place a file in a folder that others remove whenever it is empty."""
 
 
 class LocalFiles:
@@ -33,25 +42,27 @@ class LocalFiles:
         self._durable = durable
 
     def size(self, path: str) -> int | None:
-        try:
-            status = os.stat(self._root / path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return status.st_size
+        with self._asking(path):
+            try:
+                status = os.stat(self._root / path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        try:
-            handle = os.open(self._root / path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        with os.fdopen(handle, "rb", buffering=0) as file:
-            return [_read_at(file, offset, size) for offset, size in ranges]
+        with self._asking(path):
+            try:
+                with open(self._root / path, "rb", buffering=0) as file:
+                    return [_read_at(file, offset, size) for offset, size in ranges]
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
 
     def read_whole(self, path: str) -> bytes | None:
-        try:
-            return (self._root / path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
+        with self._asking(path):
+            try:
+                return (self._root / path).read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         try:
@@ -67,38 +78,38 @@ class LocalFiles:
 
     def create(self, path: str, body: bytes) -> bool:
         target = self._root / path
-        if target.exists():
-            return False
-        with self._staged() as (file, staged):
-            file.write(body)
-            self._settle(file)
-            self._make_folder(target.parent)
-            try:
-                os.link(staged, target)
-            except FileExistsError:
+        with self._asking(path):
+            if target.exists():
                 return False
-            self._settle_folder(target.parent)
+        with self._staged(path) as (file, staged), self._asking(path):
+            file.write(body)
+            try:
+                self._place(file, target, lambda: os.link(staged, target))
+            except FileExistsError:
+                if not target.is_file():
+                    raise
+                return False
         return True
 
     @contextmanager
-    def sink(self, path: str) -> Iterator[BinaryIO]:
+    def sink(self, path: str) -> Iterator[IO[bytes]]:
         target = self._root / path
-        with self._staged() as (file, staged):
+        with self._staged(path) as (file, staged):
             yield file
-            self._settle(file)
-            self._make_folder(target.parent)
-            os.replace(staged, target)
-            self._settle_folder(target.parent)
+            with self._asking(path):
+                self._place(file, target, lambda: os.replace(staged, target))
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
-        try:
-            found = sorted(os.scandir(self._root / folder), key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        with self._asking(folder):
+            try:
+                found = sorted(os.scandir(self._root / folder), key=lambda entry: entry.name)
+            except (FileNotFoundError, NotADirectoryError):
+                return
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_file():
-                status = _stat(entry)
+                with self._asking(path):
+                    status = _stat(entry)
                 if status is not None:
                     yield Listed(path, status.st_size, status.st_mtime)
             elif recursive:
@@ -106,10 +117,11 @@ class LocalFiles:
 
     def delete(self, path: str) -> None:
         target = self._root / path
-        try:
-            os.unlink(target)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        with self._asking(path):
+            try:
+                os.unlink(target)
+            except (FileNotFoundError, NotADirectoryError):
+                return
         self._drop_empty_folders(target.parent)
 
     def _drop_empty_folders(self, folder: Path) -> None:
@@ -122,50 +134,119 @@ class LocalFiles:
             folder = folder.parent
 
     @contextmanager
-    def _staged(self) -> Iterator[tuple[BinaryIO, Path]]:
+    def _staged(self, path: str) -> Iterator[tuple[IO[bytes], Path]]:
         """A new file of a name nobody else has, gone after the block if it was not renamed."""
         staged = self._temporary / f"{uuid.uuid4().hex}.tmp"
-        with _open_exclusively(staged) as file:
+        with self._asking(path):
+            raw = _again(staged.parent, lambda: _StagedFile(staged, lambda: self._asking(path)))
+        with io.BufferedWriter(raw) as file:
             try:
                 yield file, staged
             finally:
-                staged.unlink(missing_ok=True)
+                with suppress(OSError):  # what stays is a hidden file in a private folder
+                    staged.unlink(missing_ok=True)
 
-    def _make_folder(self, folder: Path) -> None:
-        missing = [folder] if not folder.exists() else []
-        while missing and not missing[-1].parent.exists():
-            missing.append(missing[-1].parent)
-        folder.mkdir(parents=True, exist_ok=True)
-        for made in reversed(missing):
-            self._settle_folder(made.parent)
+    def _place(self, file: IO[bytes], target: Path, step: Callable[[], None]) -> None:
+        """Make a staged file durable, give it its name by `step`, make the name durable."""
+        self._settle(file)
+        _again(target.parent, step, self._settle_folder)
+        self._settle_folder(target.parent)
 
-    def _settle(self, file: BinaryIO) -> None:
+    def _settle(self, file: IO[bytes]) -> None:
         file.flush()
         if self._durable:
             os.fsync(file.fileno())
 
     def _settle_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable; one that went has none."""
         if not self._durable or os.name == "nt":
             return
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            return
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
-
-def _open_exclusively(path: Path) -> BinaryIO:
-    """Create `path`; its folder may be missing, or be tidied away by another thread meanwhile."""
-    for _ in range(100):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """The one place where errors of the system become ours."""
         try:
-            return open(path, "xb")
-        except FileNotFoundError:
-            continue
-    return open(path, "xb")
+            yield
+        except OSError as error:
+            raise _ours(error, path, str(self._root)) from error
 
 
-def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
+class _StagedFile(io.FileIO):
+    """A file that is being written: what the system says to a write is told like the rest."""
+
+    def __init__(self, path: Path, asking: Callable[[], Any]) -> None:
+        super().__init__(path, "xb")
+        self._asking = asking
+
+    def write(self, data: Any) -> int:
+        with self._asking():
+            return super().write(data)
+
+
+def _again(
+    folder: Path, step: Callable[[], Made], settle: Callable[[Path], None] | None = None
+) -> Made:
+    """What `step` gives, `folder` made before it, and again if it vanished meanwhile.
+
+    `settle` is called with each folder that was given a new one.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            _make_folder(folder, settle)
+            return step()
+    _make_folder(folder, settle)
+    return step()
+
+
+def _make_folder(folder: Path, settle: Callable[[Path], None] | None) -> None:
+    missing: list[Path] = []
+    place = folder
+    while not place.exists():
+        missing.append(place)
+        place = place.parent
+    for one in reversed(missing):
+        try:
+            one.mkdir()
+        except FileExistsError:
+            continue  # another writer was first, or it is no folder, which the next step will tell
+        if settle is not None:
+            settle(one.parent)
+
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BUSY = (errno.EMFILE, errno.ENFILE)
+_NO_NAME = (
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP),
+    errno.EILSEQ,
+)
+
+
+def _ours(error: OSError, path: str, root: str) -> MetatableError:
+    """The error of our family that tells of this one."""
+    facts = {"path": path, "store": root, "found": error.strerror or str(error)}
+    if error.errno in _REFUSED:
+        expected = "a folder and files that this user may read and write"
+        return AccessError("the system refuses us", **facts, expected=expected)
+    if error.errno in _NO_NAME:
+        expected = "a folder, and names that its file system takes"
+        return UsageError("there can be no such file", **facts, expected=expected)
+    if error.errno in _FULL:
+        return StoreError("the disk takes no more: make room and try again", **facts)
+    if error.errno in _BUSY:
+        return StoreError("too many files are open: raise the limit or try again", **facts)
+    return StoreError("the disk did not do it: try again", **facts)
+
+
+def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
     """`size` bytes from `offset`; fewer only where the file ends."""
     file.seek(offset)
     parts: list[bytes] = []

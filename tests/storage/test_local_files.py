@@ -1,0 +1,299 @@
+"""Local files: durable in the right order, placed beside others who tidy up, and told as ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
+from metatable.storage.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "root")
+
+
+def _sink(store: Store) -> None:
+    with store.sink("a/b") as file:
+        file.write(b"1")
+
+
+WRITES: dict[str, Callable[[Store], object]] = {
+    "put": lambda store: store.put("a/b", b"1"),
+    "create": lambda store: store.create("a/b", b"1"),
+    "sink": _sink,
+}
+
+
+# durability
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(call, what it was about), in order: fsyncs of files and folders, and how names are given."""
+    calls: list[tuple[str, str]] = []
+    fsync, replace, link, mkdir = os.fsync, os.replace, os.link, Path.mkdir
+
+    def logged_fsync(handle: int) -> None:
+        fsync(handle)
+        kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
+        calls.append((f"fsync {kind}", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+
+    def logged_replace(source: Path, target: Path) -> None:
+        replace(source, target)
+        calls.append(("replace", target.name))
+
+    def logged_link(source: Path, target: Path) -> None:
+        link(source, target)
+        calls.append(("link", target.name))
+
+    def logged_mkdir(path: Path, *given: object, **named: object) -> None:
+        mkdir(path, *given, **named)  # type: ignore[arg-type]
+        calls.append(("mkdir", path.name))
+
+    monkeypatch.setattr(os, "fsync", logged_fsync)
+    monkeypatch.setattr(os, "replace", logged_replace)
+    monkeypatch.setattr(os, "link", logged_link)
+    monkeypatch.setattr(Path, "mkdir", logged_mkdir)
+    return calls
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of handles are unknown here")
+@pytest.mark.parametrize(
+    ("verb", "step"), [("put", "replace"), ("create", "link"), ("sink", "replace")]
+)
+def test_file_is_durable_before_its_name_and_the_name_before_the_answer(
+    store: Store, verb: str, step: str, log: list[tuple[str, str]]
+) -> None:
+    store.put("a/first", b"")
+    log.clear()
+    WRITES[verb](store)
+    assert [call for call, _ in log] == ["fsync file", step, "fsync folder"]
+    assert log[1:] == [(step, "b"), ("fsync folder", "a")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of handles are unknown here")
+@pytest.mark.parametrize("verb", WRITES)
+def test_new_folder_is_durable_in_the_folder_that_holds_it(
+    store: Store, verb: str, log: list[tuple[str, str]]
+) -> None:
+    store.put("first", b"")
+    log.clear()
+    WRITES[verb](store)
+    told = [one for one in log if one[0] in ("mkdir", "fsync folder", "replace", "link")]
+    assert told[:2] == [("mkdir", "a"), ("fsync folder", "root")]
+    assert told[-1] == ("fsync folder", "a")
+
+
+def test_without_durability_nothing_is_synced(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    store = Store(tmp_path, {"durable": "false"})
+    for write in WRITES.values():
+        write(store)
+    assert not any("fsync" in call for call, _ in log)
+
+
+# beside others
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_folder_that_vanishes_before_the_name_is_given_is_made_again(
+    store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = "link" if verb == "create" else "replace"
+    true, left = getattr(os, place), [3]
+
+    def placed(source: Path, target: Path) -> None:
+        if left[0]:
+            left[0] -= 1
+            target.parent.rmdir()  # as a delete of its last file does
+        true(source, target)
+
+    monkeypatch.setattr(os, place, placed)
+    WRITES[verb](store)
+    assert store.get("a/b") == b"1"
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_file_that_another_deletes_before_its_folder_is_synced_was_written(
+    store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = "link" if verb == "create" else "replace"
+    true = getattr(os, place)
+
+    def placed(source: Path, target: Path) -> None:
+        true(source, target)
+        store.delete(["a/b"])
+
+    monkeypatch.setattr(os, place, placed)
+    WRITES[verb](store)
+    assert store.get("a/b") is None
+
+
+def test_writers_beside_deleters_of_the_same_folder_never_fail(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"durable": "false"})
+    stop = threading.Event()
+
+    def write(number: int) -> int:
+        done = 0
+        while not stop.is_set():
+            path = f"x/leases/{number}"
+            assert store.create(path, b"%d" % done)
+            store.put(path, b"again")
+            store.delete([path])
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        writing = [pool.submit(write, number) for number in range(4)]
+        stop.wait(1.0)
+        stop.set()
+        assert all(one.result() > 10 for one in writing)
+
+
+def test_staged_files_go_whatever_happens(store: Store) -> None:
+    def dies() -> None:
+        with store.sink("a") as file:
+            file.write(b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dies()
+    store.put("a", b"1")
+    assert [one.path for one in store.list("", recursive=True)] == ["a"]
+
+
+# errors
+
+
+@pytest.mark.parametrize("verb", WRITES)
+@pytest.mark.parametrize("call", ["fsync", "link or replace", "open"])
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.EACCES, AccessError, "the system refuses us"),
+        (errno.EROFS, AccessError, "Read-only file system"),
+        (errno.ENOSPC, StoreError, "the disk takes no more"),
+        (errno.EDQUOT, StoreError, "the disk takes no more"),
+        (errno.EMFILE, StoreError, "too many files are open"),
+        (errno.EIO, StoreError, "the disk did not do it"),
+        (errno.ENAMETOOLONG, UsageError, "there can be no such file"),
+    ],
+)
+def test_what_the_system_says_to_a_write_is_told_with_path_and_store(
+    store: Store,
+    verb: str,
+    call: str,
+    number: int,
+    kind: type[MetatableError],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/somewhere/else")
+
+    with monkeypatch.context() as patched:
+        if call == "open":
+            patched.setattr("metatable.storage.local_files._StagedFile", fails)
+        elif call == "fsync":
+            patched.setattr(os, "fsync", fails)
+        else:
+            patched.setattr(os, "link", fails)
+            patched.setattr(os, "replace", fails)
+        with pytest.raises(MetatableError, match=words) as caught:
+            WRITES[verb](store)
+    assert type(caught.value) is kind
+    assert f"path='a/b' store='{store.uri}'" in str(caught.value)
+    assert os.strerror(number) in str(caught.value)
+    assert store.list("", recursive=True) == []
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """The system refuses what goes beyond, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [20_000, 1 << 20])
+@pytest.mark.parametrize("verb", WRITES)
+def test_file_that_finds_no_room_is_a_store_error_and_leaves_nothing(
+    store: Store, verb: str, size: int
+) -> None:
+    body = b"x" * size
+
+    def sink() -> None:
+        with store.sink("a/b") as file:
+            for start in range(0, size, 1000):
+                file.write(body[start : start + 1000])
+
+    writes = {"sink": sink, "put": lambda: store.put("a/b", body)}
+    writes["create"] = lambda: store.create("a/b", body)  # type: ignore[assignment, return-value]
+    with files_of_at_most(10_000), pytest.raises(StoreError, match="the disk takes no more: make"):
+        writes[verb]()
+    assert store.list("", recursive=True) == []
+
+
+@pytest.mark.parametrize("verb", ["get", "read", "size", "list"])
+def test_what_the_system_says_to_a_read_is_told(
+    store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/b", b"1")
+
+    def fails(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    asks = {"get": lambda: store.get("a/b"), "read": lambda: store.read("a/b", [(0, 1)])}
+    asks |= {"size": lambda: store.size("a/b"), "list": lambda: store.list("a")}  # type: ignore[dict-item]
+    monkeypatch.setattr("builtins.open", fails)
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    monkeypatch.setattr(os, "stat", fails)
+    monkeypatch.setattr(os, "scandir", fails)
+    with pytest.raises(AccessError, match="Permission denied"):
+        asks[verb]()
+
+
+def test_root_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    store = Store(tmp_path / "file")
+    assert store.get("a/b") is None
+    for write in WRITES.values():
+        with pytest.raises(UsageError, match="there can be no such file: path='a/b'"):
+            write(store)
+
+
+def test_name_that_is_too_long_is_told(store: Store) -> None:
+    for ask in (store.size, store.get, lambda path: store.put(path, b"")):
+        with pytest.raises(UsageError, match="there can be no such file"):
+            ask("x" * 5000)
+
+
+def test_unknown_option_of_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"option='durabel' expected=\['durable'\]"):
+        Store(tmp_path, {"durabel": "false"})
+    with pytest.raises(UsageError, match="option='durable' expected='true or false' found='no'"):
+        Store(tmp_path, {"durable": "no"})
+
+
+def test_home_is_where_the_shell_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Store("~/x").uri == str(tmp_path / "x")
+
+
+@pytest.mark.parametrize("uri", ["", "  ", "a\0b", "memory://", "file://host/x", b"x", None, 5])
+def test_what_is_no_address_is_refused(uri: object) -> None:
+    with pytest.raises(UsageError, match="not an address: found="):
+        Store(uri)  # type: ignore[arg-type]
