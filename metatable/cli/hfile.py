@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from metatable.cli.no_verb import show_help_of
 from metatable.cli.storage_options import add_storage_option, storage_options
-from metatable.storage.errors import MetatableError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.hfile import inspect
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
@@ -30,7 +31,8 @@ __all__ = ["register"]
 def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `hfile` and what it can do."""
     parser = verbs.add_parser("hfile", help="look into an HFile")
-    kinds = parser.add_subparsers(metavar="WHAT", required=True)
+    show_help_of(parser)
+    kinds = parser.add_subparsers(metavar="WHAT")
     for name, run, told in (
         ("meta", _meta, "trailer, file info, counts, codec, comparator, first and last key"),
         ("keys", _keys, "all keys, in file order"),
@@ -127,13 +129,7 @@ def _place(args: argparse.Namespace) -> tuple[Store, str]:
     folder, _, name = file.rpartition("/")
     if not name or folder.endswith(":/") or os.path.isdir(file):
         raise UsageError("not a file", found=file, expected="a path that ends with a file's name")
-    try:
-        return Store(folder or ("/" if file.startswith("/") else "."), options), name
-    except MetatableError:
-        raise
-    except Exception as error:  # whatever the library behind object stores says of an address
-        told = str(error).splitlines()[0]
-        raise UsageError("not an address", found=file, expected=told) from error
+    return Store(folder or ("/" if file.startswith("/") else "."), options), name
 
 
 def _print_entries(keys: list[bytes], values: list[bytes | None], as_json: bool) -> None:

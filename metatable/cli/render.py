@@ -31,8 +31,11 @@ def size(bytes_: int | None) -> str:
 
 
 def when(time_ms: int) -> str:
-    """Epoch milliseconds as `2026-11-21 13:02:38Z`."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    """Epoch milliseconds as `2026-11-21 13:02:38Z`; a time of no calendar is "-"."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return "-"
 
 
 def pairs(facts: Iterable[tuple[str, str]]) -> str:

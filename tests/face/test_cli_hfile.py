@@ -13,8 +13,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import metatable
 from metatable.cli import main as cli
-from metatable.storage.errors import ConflictError, StaleError, UpgradeError
+from metatable.storage.errors import (
+    AccessError,
+    ConflictError,
+    CorruptError,
+    NotFoundError,
+    StaleError,
+    StoreError,
+    UpgradeError,
+    UsageError,
+)
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
@@ -211,9 +221,7 @@ def test_damaged_file_ends_with_3(
 @pytest.mark.parametrize(
     "words",
     [
-        (),
         ("nonsense",),
-        ("hfile",),
         ("hfile", "meta"),
         ("hfile", "get", "a.hfile"),
         ("hfile", "meta", "folder/"),
@@ -241,7 +249,17 @@ def test_keys_that_are_no_base64_end_with_2(capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(ConflictError, 4), (StaleError, 4), (UpgradeError, 3), (OSError, 3)]
+    ("error", "code"),
+    [
+        (ConflictError, 4),
+        (StaleError, 4),
+        (StoreError, 4),
+        (UpgradeError, 3),
+        (CorruptError, 3),
+        (NotFoundError, 3),
+        (AccessError, 3),
+        (UsageError, 2),
+    ],
 )
 def test_every_error_has_an_exit_code(
     capsys: pytest.CaptureFixture[str],
@@ -255,6 +273,70 @@ def test_every_error_has_an_exit_code(
 
     monkeypatch.setattr("metatable.cli.hfile.inspect.meta", fails)
     assert run(capsys, "hfile", "meta", file) == (code, "", "metatable: it happened\n")
+
+
+class Panic(BaseException):
+    """As a library in Rust ends: no Exception."""
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, RecursionError, MemoryError, Panic])
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_what_nobody_expected_ends_with_5_and_a_line(
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    debug: str,
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("it happened\nsomewhere\n\nDebug source {")
+
+    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", fails)
+    monkeypatch.setenv("METATABLE_DEBUG", debug)
+    code, out, err = run(capsys, "hfile", "meta", file)
+    assert (code, out) == (5, "")
+    *before, last = err.splitlines()
+    assert last.startswith(
+        f"metatable: unexpected {error.__name__}: it happened somewhere: a fault"
+    )
+    assert "open an issue" in last
+    assert "METATABLE_DEBUG=1" in last
+    assert any("Traceback" in line for line in before) == bool(debug)
+
+
+def test_interrupt_ends_in_a_line_and_130(
+    capsys: pytest.CaptureFixture[str], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", interrupted)
+    assert run(capsys, "hfile", "meta", file) == (130, "", "metatable: interrupted\n")
+
+
+@pytest.mark.parametrize("words", [(), ("hfile",)], ids=["metatable", "metatable hfile"])
+def test_command_without_a_verb_shows_help(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(" ".join(["usage: metatable", *words]))
+    assert ("describe" in err) == (words == ())
+    assert "verify" in err
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"metatable {metatable.__version__}\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full here")
+def test_output_that_finds_no_room_ends_with_5_and_a_line(file: str) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "metatable", "hfile", "scan", file]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 5
+    assert done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
 
 
 def test_python_m_metatable_is_the_same_program(file: str) -> None:

@@ -136,6 +136,11 @@ def test_columns_stand_below_each_other() -> None:
     assert render.pairs([("a", "1"), ("bc", "")]) == "a   1\nbc"
 
 
+@pytest.mark.parametrize("time_ms", [10**30, -(10**30), 10**15])
+def test_time_of_no_calendar_is_a_dash(time_ms: int) -> None:
+    assert render.when(time_ms) == "-"
+
+
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000, "2.5 MB")]
 )
