@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -44,6 +44,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
+    NotFoundError,
     StaleError,
     UpgradeError,
     UsageError,
@@ -62,6 +63,9 @@ class Table:
     """A table at a place. Writers always work on the newest version; a reader pins one a call."""
 
     def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            expected = "metatable.open(uri), or metatable.create(uri, schema, key=…)"
+            raise UsageError("a table is opened, not made", found=store, expected=expected)
         self._store = store
         self._newest()
 
@@ -138,7 +142,12 @@ class Table:
         return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of these keys; reads only the files that hold them."""
+        """The rows of these keys; reads only the files that hold them. In this process alone."""
+        if _is_spark(keys):
+            expected = "Arrow rows, such as keys.toArrow()"
+            raise UsageError(
+                "read_keys answers in this process", found=type(keys).__name__, expected=expected
+            )
         with self._counted(LocalEngine()) as engine:
             snapshot = self._snapshot(None).counting(engine.counters)
             return read_keys(engine, snapshot, keys, columns)
@@ -163,15 +172,16 @@ class Table:
         self,
         *,
         major: bool = False,
-        partitions: Sequence[str] | None = None,
-        buckets: Sequence[int] | None = None,
+        partitions: str | Sequence[str] | None = None,
+        buckets: int | Sequence[int] | None = None,
         engine: Any = None,
     ) -> ServiceResult:
         """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer.
 
         `engine`: a Spark session, to run a task a bucket range on its cluster.
         """
-        return self._execute(Compact(major, partitions, buckets), engine)
+        chosen = _some("partitions", partitions, str), _some("buckets", buckets, int)
+        return self._execute(Compact(major, *chosen), engine)
 
     def rollback(self, instant: str | None = None) -> ServiceResult:
         """Undo the last data commit, and the services that came after it.
@@ -236,12 +246,16 @@ class Table:
 
     def _snapshot(self, version: int | None) -> Snapshot:
         newest = self._newest()
-        if version is None or version == newest.version:
+        if version is None:
             return Snapshot(self._store, newest)
-        if not 0 < version < newest.version:
-            raise UsageError(
+        if type(version) is not int:
+            raise UsageError("a version is a number", found=version, expected="an int, or None")
+        if not 0 < version <= newest.version:
+            raise NotFoundError(
                 "no such version", found=version, expected=f"1 to {newest.version}", path=self.uri
             )
+        if version == newest.version:
+            return Snapshot(self._store, newest)
         return Snapshot(self._store, load_version(self._store, version))
 
     def __repr__(self) -> str:
@@ -264,14 +278,17 @@ def create(
 
     `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
     """
+    if not isinstance(schema, pa.Schema):
+        found, expected = type(schema).__name__, "a pyarrow.Schema, such as that of its rows"
+        raise UsageError("a table is created from a schema", found=found, expected=expected)
+    store = Store(uri, storage_options)
     schema = normal(schema)
     given = {"key": key, "partition_by": partition_by, "ordering": ordering, "index": index}
-    name = os.fspath(uri).rstrip("/").rpartition("/")[2] or "table"
+    name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
     create_index(made)
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
-    store = Store(uri, storage_options)
     if store.size(PROPERTIES) is not None:
         raise UsageError("there is a table here already: open it", path=store.uri)
     manifest = Manifest(1, "create", encode_schema(schema), made, time_ms=clock.now_ms())
@@ -285,13 +302,15 @@ def create(
 
 
 def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:
-    """Open a table. Raises CorruptError where there is none, UpgradeError for one of others."""
+    """Open a table. Raises NotFoundError where there is none, UpgradeError for one of others."""
     store = Store(uri, storage_options)
-    check_properties(store)
-    if load_newest(store) is None:
+    properties = check_properties(store)
+    newest = load_newest(store)
+    if newest is None:
         raise UpgradeError(
             "a Hudi table that metatable did not create: create one from its rows", path=store.uri
         )
+    properties.check(newest.options)
     return Table(store)
 
 
@@ -328,12 +347,34 @@ def _engine(data: Any, counting: bool = False) -> Engine[Any]:
 
     `counting`: on Spark too, lazy steps tell their counters.
     """
-    if not type(data).__module__.startswith("pyspark."):
+    if not _is_spark(data):
         return LocalEngine()
     from metatable.spark.counting import CountingEngine  # noqa: PLC0415  (first use of Spark)
     from metatable.spark.engine import SparkEngine  # noqa: PLC0415
 
     return CountingEngine(data) if counting else SparkEngine(data)
+
+
+def _is_spark(data: Any) -> bool:
+    """Whether it is Spark's; asked without loading Spark."""
+    return type(data).__module__.startswith("pyspark.")
+
+
+def _some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
+    """What was named, one or several; None for all. Raises UsageError."""
+    named = (found,) if isinstance(found, kind) else found
+    if named is None:
+        return None
+    right = isinstance(named, Iterable) and not isinstance(named, str | bytes)
+    named = tuple(named) if right else ()
+    if not right or not all(type(one) is kind for one in named):
+        raise UsageError(
+            "not what can be named",
+            option=word,
+            expected=f"{kind.__name__}, or several",
+            found=found,
+        )
+    return named
 
 
 _LEVELS = {

@@ -103,9 +103,30 @@ class TableProperties:
             raise CorruptError(what, path=path, expected=expected, found=found)
         return cls(values)
 
+    @property
+    def table_type(self) -> str:
+        """`hoodie.table.type`; COPY_ON_WRITE where it is missing, as Hudi takes it."""
+        return self.values.get("hoodie.table.type", "COPY_ON_WRITE")
+
+    def check(self, options: Options, path: str = PROPERTIES_PATH) -> None:
+        """Refuse properties that name another table, key or partitioning than our options.
+
+        Raises CorruptError: Hudi's readers would go by these, our writers by those.
+        """
+        ours = {
+            "hoodie.table.name": options.name,
+            "hoodie.table.recordkey.fields": ",".join(options.key),
+            "hoodie.table.partition.fields": ",".join(options.partition_by),
+        }
+        for key, expected in ours.items():
+            found = self.values.get(key, "")
+            if found != expected:
+                what = f"{key} is not what the table was created with: restore the file"
+                raise CorruptError(what, path=path, expected=expected, found=found)
+
     def _number(self, key: str) -> int:
         value = self.values.get(key, "0")
-        return int(value) if value.isascii() and value.isdigit() else 0
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 def _word(flag: bool) -> str:

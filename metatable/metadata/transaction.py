@@ -33,6 +33,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
+    NotFoundError,
     StaleError,
     UpgradeError,
     UsageError,
@@ -62,11 +63,12 @@ class Transaction:
 
     @classmethod
     def begin(cls, store: Store) -> Transaction:
-        """Refuse, recover, pin. Raises UpgradeError, CorruptError, NotFoundError."""
-        check_properties(store)
+        """Refuse, recover, pin. Raises NotFoundError, UpgradeError, CorruptError."""
+        properties = check_properties(store)
         base = load_newest(store)
         if base is None:
             raise _no_table(store)
+        properties.check(base.options)
         base.check_writable()
         settle(store, base)
         leases = store.list(LEASES)
@@ -179,7 +181,10 @@ that lands later must find it taken, or another writer would publish it as its o
 
 
 def check_properties(store: Store) -> TableProperties:
-    """The table's properties, if it is one that we may read and write."""
+    """The table's properties, if it is one that we may read and write.
+
+    Raises NotFoundError where there is no table, UpgradeError for one that is not for us.
+    """
     raw = store.get(PROPERTIES)
     if raw is None:
         raise _no_table(store)
@@ -191,6 +196,14 @@ def check_properties(store: Store) -> TableProperties:
             path=PROPERTIES,
             expected="version 6, timeline layout 1",
             found=f"version {properties.version}, timeline layout {properties.layout}",
+        )
+    if properties.table_type != "COPY_ON_WRITE":
+        raise UpgradeError(
+            "Hudi keeps another type of table here: metatable writes copy-on-write tables. Create"
+            " one from its rows",
+            path=PROPERTIES,
+            expected="COPY_ON_WRITE",
+            found=properties.table_type,
         )
     if properties.metadata_partitions:
         raise UpgradeError(
@@ -226,5 +239,5 @@ def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
         )
 
 
-def _no_table(store: Store) -> CorruptError:
-    return CorruptError("there is no table here", path=store.uri, expected=f"{PROPERTIES}")
+def _no_table(store: Store) -> NotFoundError:
+    return NotFoundError("there is no table here", path=store.uri, expected=f"{PROPERTIES}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -157,3 +158,56 @@ def test_properties_of_real_tables_have_our_checksum_and_survive(interop: Path) 
                     assert "hoodie.table.checksum" in read.values
                     seen.add(read.version)
     assert seen == {6, 8, 9}
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "-6", "6.0", "", " ", "٦", "6e0", "0x6"], ids=lambda value: value[:5]
+)
+def test_number_that_is_none_is_read_as_none(value: str) -> None:
+    raw = f"hoodie.table.version={value}\n".encode()
+    assert TableProperties.decode(raw).version == 0
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"=",
+        b"\\",
+        b"a\\",
+        b"=\\u",
+        b"\\ud800=\\udfff\\u12",
+        b"\\\\" * 5000,
+        b"a" * 100_000,
+        b"\0\0\n\r\r\n\t=\f",
+        b"hoodie.table.name=\\ud800\nhoodie.database.name=x\n",
+        b"\xef\xbb\xbfhoodie.table.version=6",
+    ],
+    ids=range(10),
+)
+def test_crafted_text_is_read_or_damage(raw: bytes) -> None:
+    with suppress(CorruptError):
+        found = TableProperties.decode(raw)
+        assert TableProperties.decode(found.encode()).version == found.version
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("hoodie.table.name", "other"),
+        ("hoodie.table.recordkey.fields", "id"),
+        ("hoodie.table.recordkey.fields", None),
+        ("hoodie.table.partition.fields", ""),
+        ("hoodie.table.partition.fields", "id"),
+    ],
+)
+def test_properties_of_another_key_than_ours_are_damage(key: str, found: str | None) -> None:
+    options = Options("t", ("id", "day"), ("city",))
+    properties = TableProperties.of(options, SCHEMA)
+    properties.check(options)
+    values = dict(properties.values)
+    if found is None:
+        del values[key]
+    else:
+        values[key] = found
+    with pytest.raises(CorruptError, match=f"{key} is not what the table was created with"):
+        TableProperties(values).check(options)

@@ -196,7 +196,7 @@ def test_unknown_columns_and_versions_are_refused(one: metatable.Table) -> None:
     with refused(one.uri, metatable.UsageError, "no such column", "'nope'"):
         one.read_keys(rows(0, 3), ["nope"])
     for version in (0, -1, 4, 99):
-        with refused(one.uri, metatable.UsageError, "no such version", found=version):
+        with refused(one.uri, metatable.NotFoundError, "no such version", found=version):
             one.scan(version=version)
 
 
@@ -300,7 +300,7 @@ def test_a_path_that_is_no_table_is_refused(tmp_path: Path, made: str) -> None:
         (place / "notes.txt").write_text("mine")
     if made == "file":
         place.write_text("mine")
-    with refused(tmp_path, metatable.CorruptError, "there is no table here", path=str(place)):
+    with refused(tmp_path, metatable.NotFoundError, "there is no table here", path=str(place)):
         metatable.open(place)
     assert place.exists() == (made != "nothing")
 
@@ -400,8 +400,9 @@ def test_a_newer_writer_format_is_read_and_not_written(one: metatable.Table) -> 
         ({"hoodie.table.version": "9", "hoodie.timeline.layout.version": "2"}, "version 9"),
         ({"hoodie.table.version": "5"}, "version 5"),
         ({"hoodie.table.metadata.partitions": "files,column_stats"}, "files,column_stats"),
+        ({"hoodie.table.type": "MERGE_ON_READ"}, "COPY_ON_WRITE"),
     ],
-    ids=["version 8", "version 9", "version 5", "metadata table"],
+    ids=["version 8", "version 9", "version 5", "metadata table", "merge on read"],
 )
 def test_a_table_that_hudi_has_changed_is_refused(
     one: metatable.Table, lines: dict[str, str], told: str
