@@ -33,7 +33,8 @@ def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
         wanted += [name for name in options.partition_by if name not in wanted]
     for name in wanted:
         if name not in columns:
-            raise UsageError("a key column is missing", column=name, found=list(columns))
+            part = "key" if name in options.key else "partition"
+            raise UsageError(f"the {part} column is missing", column=name, found=list(columns))
     return wanted
 
 

@@ -35,14 +35,33 @@ NAMED_KEYS = 5
 def prepared(
     engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
 ) -> Any:
-    """Rows with their key texts first; a delete keeps nothing else."""
+    """Rows with their key texts first; a delete keeps nothing else.
+
+    Raises UsageError where a column is missing that says which row this is, or which is newer.
+    """
     texts = [pa.field(KEY, pa.string()), pa.field(PATH, pa.string())]
     names = engine.schema(rows).names
     if operation == DELETE:
         inputs = identity_columns(options, [name for name in names if name not in (KEY, PATH)])
         return engine.map(rows, inputs, partial(_key_rows, options, schema), pa.schema(texts))
+    _refuse_nameless(options, names)
     prepared = pa.schema([*texts, *schema])
     return engine.map(rows, names, partial(_whole_rows, options, schema), prepared)
+
+
+def _refuse_nameless(options: Options, names: Sequence[str]) -> None:
+    """Other columns may be left out and become null; these never, for null is a value of theirs:
+    a row without its partition would be another row."""
+    parts = (
+        ("key", options.key),
+        ("partition", options.partition_by),
+        ("ordering", (options.ordering,) if options.ordering else ()),
+    )
+    for part, columns in parts:
+        for name in columns:
+            if name not in names:
+                what = f"the {part} column is missing"
+                raise UsageError(what, column=name, found=list(names))
 
 
 def _key_rows(

@@ -140,6 +140,37 @@ def test_a_missing_key_column_is_named(table: metatable.Table) -> None:
             getattr(table, verb)(rows(100, 103).drop_columns(["id"]))
 
 
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("scope", ["partition", "global"])
+def test_rows_without_a_key_partition_or_ordering_column_are_refused_not_filled_in(
+    tmp_path: Path, index: str, scope: str
+) -> None:
+    table = metatable.create(
+        tmp_path / "t",
+        SCHEMA,
+        key=["id", "value"],
+        partition_by="city",
+        ordering="note",
+        index=index,
+        options={"key_scope": scope},
+        storage_options=FAST,
+    )
+    table.insert(rows(0, 9))
+    parts = {"id": "key", "value": "key", "city": "partition", "note": "ordering"}
+    for verb in ("insert", "upsert"):
+        for given in (rows(0, 3), rows(100, 103), rows(0, 0)):
+            for name, part in parts.items():
+                message = f"the {part} column is missing"
+                with refused(table.uri, metatable.UsageError, message, column=name):
+                    getattr(table, verb)(given.drop_columns([name]))
+    named = ["id", "value"] if scope == "global" else ["id", "value", "city"]
+    for verb in ("delete", "tag_locations", "filter_exists", "read_keys", "explain"):
+        for name in named:
+            message = f"the {parts[name]} column is missing"
+            with refused(table.uri, metatable.UsageError, message, column=name):
+                getattr(table, verb)(rows(0, 3).drop_columns([name]))
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [
