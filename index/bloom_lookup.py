@@ -33,7 +33,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.filters import Filter
 from metatable.storage.hashing import xxh64
-from metatable.storage.ordering import PrefixIndex, sort_order
+from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 
 __all__ = ["LookupSource", "candidate_schema", "candidates", "match_schema", "validate"]
 
@@ -91,7 +91,7 @@ def candidates(
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
         counters.add("tag.keys", len(keys))
         for path, rows in _by_partition(snapshot, paths):
-            probe = _Probe.of(keys, rows)
+            probe = _Probe.of(keys, rows, batch)
             where = None if path is None else [path]
             yield from _candidates_in(source, snapshot, tasks, batch, probe, where)
 
@@ -112,23 +112,43 @@ def validate(
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """Distinct keys in byte order, the row each came from, and their hashes."""
+    """Keys in byte order, the row each came from, and their hashes.
+
+    Rows that agree in all identity columns are asked for once. Rows that only agree in the text
+    of their key (a null and an empty text name one partition) are all asked for, because answers
+    find their rows by value.
+    """
 
     keys: pa.Array
     rows: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, keys: pa.Array, rows: npt.NDArray[np.int64] | None) -> _Probe:
+    def of(
+        cls, keys: pa.Array, rows: npt.NDArray[np.int64] | None, batch: pa.RecordBatch
+    ) -> _Probe:
         if rows is not None:
             keys = keys.take(pa.array(rows))
         order = sort_order(keys)
         keys = keys.take(pa.array(order))
-        first = np.ones(len(keys), dtype=bool)
-        first[1:] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-        if not first.all():
-            keys, order = keys.filter(pa.array(first)), order[first]
-        return cls(keys, order if rows is None else rows[order], xxh64(keys, 42))
+        rows = order if rows is None else rows[order]
+        again = same_as_previous(keys)
+        if again.any():
+            again &= _same_as_before(batch, rows)
+            keys, rows = keys.filter(pa.array(~again)), rows[~again]
+        return cls(keys, rows, xxh64(keys, 42))
+
+
+def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Of the rows in this order: True where one equals the one before it in every column."""
+    same = np.arange(len(rows)) > 0
+    for column in batch.columns:
+        values = column.take(pa.array(rows))
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        codes = values.dictionary_encode("encode").indices.to_numpy()
+        same[1:] &= codes[1:] == codes[:-1]
+    return same
 
 
 def _by_partition(
@@ -194,17 +214,21 @@ def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.R
     ends = pc.min_max(keys).as_py()
     snapshot.store.counters.add("tag.files_opened")
     held, positions = read_record_keys(snapshot.store, file, ends["min"], ends["max"])
-    places = pc.index_in(held, value_set=keys)  # the asked keys are the smaller side
-    here = places.is_valid()
-    rows = places.filter(here)
+    distinct = keys.dictionary_encode()
+    places = pc.index_in(held, value_set=distinct.dictionary)  # the asked are the smaller side
+    here = places.is_valid().to_numpy(zero_copy_only=False)
+    position = np.full(len(distinct.dictionary), -1, dtype=np.int64)
+    position[places.drop_null().to_numpy()] = positions[here]
+    found = position[distinct.indices.to_numpy()]
+    rows = np.flatnonzero(found >= 0)
     located = locations(
         np.zeros(len(rows), dtype=np.int64),
         [file.partition_path],
         [file.file_id],
         [file.instant],
-        pa.array(positions).filter(here),
+        pa.array(found[rows]),
     )
-    matched = asked.take(rows)
+    matched = asked.take(pa.array(rows))
     return pa.RecordBatch.from_arrays(
         [*matched.columns, located], schema=match_schema(matched.schema)
     )

@@ -133,6 +133,49 @@ def test_read_keys_gives_the_rows_of_present_keys(table: metatable.Table) -> Non
     assert found.to_pylist() == [{"id": "k000048", "value": 48}, {"id": "k000049", "value": 49}]
 
 
+def test_a_null_and_an_empty_partition_value_name_the_same_key(
+    table_uri: str, kind: tuple[str, str]
+) -> None:
+    table = make(table_uri, *kind)
+    table.insert(rows(0, 9))
+    cities: list[str | None] = [None, "", None, "", "cairo", "nowhere"]
+    asked = pa.table({"id": ["k000099"] * 6, "city": pa.array(cities, pa.string())})
+    stored = asked.slice(0, 1).append_column("value", pa.array([1])).append_column("note", [["n"]])
+    table.insert(stored)
+    there = [True] * 4 + [kind[1] == "global"] * 2
+    assert [one is not None for one in told_tags(table.tag_locations(asked))] == there
+    assert table.filter_exists(asked).num_rows == sum(there)
+    assert table.explain(asked).found == sum(there)
+    assert table.read_keys(asked).num_rows == 1
+    assert table.upsert(changed_city(stored, "")).updated == 1
+    assert table.delete(asked.slice(0, 4)).deleted == 1
+    assert table.scan().count() == 9
+
+
+def test_a_repeated_key_is_asked_for_once(table_uri: str, kind: tuple[str, str]) -> None:
+    table = make(table_uri, *kind)
+    table.insert(rows(0, 30))
+    asked = pa.concat_tables([rows(0, 30).select(["id", "city"])] * 3)
+    coded = asked.set_column(1, "city", asked["city"].dictionary_encode())
+    for given in (asked, coded):
+        assert table.explain(given).found == 90
+        if kind[0] == "metadata_bloom":
+            assert table.explain(given).counters["tag.candidates"] == 30
+    assert table.explain(coded.set_column(1, "city", nulled(coded))).found == (
+        90 if kind[1] == "global" else 60
+    )
+
+
+def nulled(given: pa.Table) -> pa.Array:
+    """The cities, the first of them null, as a dictionary whose codes are null."""
+    cities = [None if city == "amsterdam" else city for city in given["city"].to_pylist()]
+    return pa.array(cities).dictionary_encode()
+
+
+def changed_city(given: pa.Table, city: str) -> pa.Table:
+    return given.set_column(1, "city", pa.array([city] * given.num_rows))
+
+
 KEYS: list[tuple[pa.DataType, list[object]]] = [
     (pa.int64(), [-5, 0, 7, 1 << 60]),
     (pa.int8(), [-5, 0, 7, 100]),

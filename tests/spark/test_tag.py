@@ -39,6 +39,22 @@ def test_tags_on_spark_equal_tags_in_process(
     assert sum(found) == sum(place is not None for place in told_tags(tagged)) == 270
 
 
+@pytest.mark.parametrize("kind", [KINDS[1], KINDS[2]], ids="-".join)
+def test_a_null_and_an_empty_partition_value_name_the_same_key_on_spark(
+    spark: Any, table_uri: str, kind: tuple[str, str]
+) -> None:
+    table = make(table_uri, *kind)
+    stored = pa.table({"id": ["a"], "city": pa.array([None], pa.string()), "value": [1]})
+    table.insert(stored)
+    asked = pa.table({"id": ["a"] * 3, "city": pa.array([None, "", "x"], pa.string())})
+    frame = spark.createDataFrame(asked).coalesce(1)
+    assert table.filter_exists(frame).count() == 2
+    assert table.upsert(spark.createDataFrame(stored)).updated == 1
+    with pytest.raises(metatable.UsageError, match="partition column is missing"):
+        table.upsert(spark.createDataFrame(stored.drop_columns(["city"])))
+    assert table.delete(frame).deleted == 1
+
+
 def test_a_tagged_frame_stays_on_the_version_it_was_made_on(spark: Any, table_uri: str) -> None:
     table = make(table_uri, "record", "global")
     table.insert(rows(0, 30))
