@@ -237,26 +237,13 @@ def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.R
 def key_slices(
     keys: pa.Array, minimum: pa.Array, maximum: pa.Array
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each file the half-open range of the sorted `keys` that its bounds admit.
+    """For each file the half-open range of the sorted `keys` that lie within its bounds.
 
-    A file without bounds admits all keys. The bounds are found among the keys by their first
-    eight bytes after the keys' common prefix; where that leaves few keys, whole keys decide.
+    A file without bounds admits all keys.
     """
     index = PrefixIndex(keys)
     first = index.place(minimum, "left")
     last = index.place(maximum, "right")
     unknown = pc.or_(minimum.is_null(), maximum.is_null()).to_numpy(zero_copy_only=False)
     first[unknown], last[unknown] = 0, len(keys)
-    for place in np.flatnonzero((last - first <= _EXACT_KEYS) & (first < last) & ~unknown):
-        lo, hi = int(first[place]), int(last[place])
-        texts = keys[lo:hi]
-        inside = pc.and_(
-            pc.greater_equal(texts, minimum[place]), pc.less_equal(texts, maximum[place])
-        ).to_numpy(zero_copy_only=False)
-        hits = np.flatnonzero(inside)
-        first[place], last[place] = (lo + hits[0], lo + hits[-1] + 1) if len(hits) else (lo, lo)
     return first, last
-
-
-_EXACT_KEYS = 1024
-"""A longer slice is not worth comparing whole keys for: filters follow."""

@@ -61,34 +61,60 @@ def _settle_ties(keys: pa.Array, order: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 
 class PrefixIndex:
-    """Sorted texts as big-endian integers of the eight bytes after their common prefix.
+    """Sorted texts, found by big-endian integers of the eight bytes after their common prefix.
 
-    Finds places of other texts among them, in batches. Texts that agree in those bytes count
-    as equal, so a place is exact only up to such ties; `side` says on which side of them.
+    Finds places of other texts among them, in batches. Texts that agree in those bytes are
+    compared whole, so every place is exact.
     """
 
     def __init__(self, keys: pa.Array) -> None:
-        self._count = len(keys)
-        ends = [keys[0].as_py().encode(), keys[-1].as_py().encode()] if len(keys) else [b"", b""]
+        self._keys = keys.cast(pa.binary())
+        ends = [self._keys[0].as_py(), self._keys[-1].as_py()] if len(keys) else [b"", b""]
         shared = 0
         while shared < min(map(len, ends)) and ends[0][shared] == ends[1][shared]:
             shared += 1
         self._shared = ends[0][:shared]
-        self._numbers = _eight_bytes(keys, shared)
+        self._numbers = _eight_bytes(self._keys, shared)
 
     def place(self, bounds: pa.Array, side: Literal["left", "right"]) -> npt.NDArray[np.int64]:
-        """Where each bound belongs among the keys: never too narrow for its side."""
+        """How many of the keys are less than each bound (left), or not greater (right).
+
+        Of a null bound nothing is said.
+        """
         shared = len(self._shared)
         raw = bounds.cast(pa.binary())
+        numbers = _eight_bytes(raw, shared)
+        first = np.searchsorted(self._numbers, numbers, side="left").astype(np.int64)
+        last = np.searchsorted(self._numbers, numbers, side="right").astype(np.int64)
         head = pc.binary_slice(raw, 0, shared)
         common = pa.scalar(self._shared, pa.binary())
-        numbers = _eight_bytes(bounds, shared)
-        found = np.searchsorted(self._numbers, numbers, side=side)
-        places: npt.NDArray[np.int64] = found.astype(np.int64)
-        below = pc.fill_null(pc.less(head, common), False).to_numpy(zero_copy_only=False)
-        above = pc.fill_null(pc.greater(head, common), False).to_numpy(zero_copy_only=False)
-        places[below], places[above] = 0, self._count
-        return places
+        first[_true(pc.greater(head, common))] = len(self._keys)
+        below = _true(pc.less(head, common))
+        first[below], last[below] = 0, 0
+        self._settle(raw, side, first, last)
+        return first
+
+    def _settle(
+        self,
+        bounds: pa.Array,
+        side: Literal["left", "right"],
+        first: npt.NDArray[np.int64],
+        last: npt.NDArray[np.int64],
+    ) -> None:
+        """Halve [first, last) of every bound that has ties, until `first` is its place."""
+        passes = pc.less if side == "left" else pc.less_equal
+        open_ = np.flatnonzero(first < last)
+        while len(open_):
+            middle = (first[open_] + last[open_]) // 2
+            keys, asked = self._keys.take(pa.array(middle)), bounds.take(pa.array(open_))
+            passed = _true(passes(keys, asked))
+            first[open_] = np.where(passed, middle + 1, first[open_])
+            last[open_] = np.where(passed, last[open_], middle)
+            open_ = open_[first[open_] < last[open_]]
+
+
+def _true(mask: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.fill_null(mask, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _eight_bytes(texts: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
