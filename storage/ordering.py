@@ -27,8 +27,14 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     """Positions that put `keys` in unsigned byte order; stable, so equal keys keep theirs."""
     if pa.types.is_fixed_size_binary(keys.type) and keys.type.byte_width == 16:
         return _order_of_16_bytes(keys)
-    indices = pc.sort_indices(pa.table({"key": as_binary(keys)}), [("key", "ascending")])
-    return _settle_ties(keys, indices.to_numpy().astype(np.int64))
+    keys = as_binary(keys)
+    numbers = _eight_bytes(keys, _shared_bytes(pc.min_max(keys)) if len(keys) else 0)
+    order = np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
+    same = np.zeros(len(keys) + 1, dtype=bool)
+    same[1:-1] = np.diff(numbers[order]) == 0
+    tied = np.flatnonzero(same[1:] | same[:-1])
+    order[tied] = _sorted_whole(keys, order[tied])
+    return order
 
 
 def same_as_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
@@ -50,6 +56,21 @@ def _order_of_16_bytes(keys: pa.Array) -> npt.NDArray[np.int64]:
     return order.astype(np.int64, copy=False)
 
 
+def _sorted_whole(keys: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    taken = keys.take(pa.array(rows))
+    indices = pc.sort_indices(pa.table({"key": taken}), [("key", "ascending")]).to_numpy()
+    return _settle_ties(keys, rows[indices])
+
+
+def _shared_bytes(ends: pa.StructScalar) -> int:
+    """Bytes that the least and the greatest text, and so all, begin with alike."""
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    shared = 0
+    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
+        shared += 1
+    return shared
+
+
 def _settle_ties(keys: pa.Array, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Arrow's sort is not promised to be stable: put runs of equal keys in position order."""
     if len(order) < 2:
@@ -69,11 +90,8 @@ class PrefixIndex:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys.cast(pa.binary())
-        ends = [self._keys[0].as_py(), self._keys[-1].as_py()] if len(keys) else [b"", b""]
-        shared = 0
-        while shared < min(map(len, ends)) and ends[0][shared] == ends[1][shared]:
-            shared += 1
-        self._shared = ends[0][:shared]
+        shared = _shared_bytes(pc.min_max(self._keys)) if len(keys) else 0
+        self._shared = self._keys[0].as_py()[:shared] if shared else b""
         self._numbers = _eight_bytes(self._keys, shared)
 
     def place(self, bounds: pa.Array, side: Literal["left", "right"]) -> npt.NDArray[np.int64]:

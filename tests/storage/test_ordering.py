@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.storage.ordering import PrefixIndex
+from metatable.storage.ordering import PrefixIndex, sort_order
 
 TEXTS = st.text(alphabet="ab\0\u00fc", max_size=5)
 PREFIXES = st.sampled_from(["", "a", "eightbytes", "a\0", "\u00fc" * 4])
@@ -35,3 +35,14 @@ def test_keys_that_differ_behind_their_first_eight_bytes_are_told_apart() -> Non
     assert index.place(pa.array(["", "0", "0-eight", "1-eightbytes-1", "2"]), "left").tolist() == [
         *(0, 0, 0, 2000, 2000)
     ]
+
+
+@given(st.lists(st.tuples(PREFIXES, TEXTS), max_size=40), PREFIXES)
+def test_keys_are_put_in_byte_order_and_equal_ones_keep_theirs(
+    texts: list[tuple[str, str]], prefix: str
+) -> None:
+    keys = [(prefix + head + text).encode() for head, text in texts]
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    column = pa.array([b"z", *keys, b"z"], pa.binary()).slice(1, len(keys))
+    for given_ in (column, column.cast(pa.string()), column.cast(pa.large_string())):
+        assert sort_order(given_).tolist() == expected
