@@ -14,7 +14,7 @@ one's file and adopts it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.options import Options
 from metatable.data.slices import DataFile, new_file_id
 from metatable.index.key_texts import KEY, PATH
 from metatable.index.protocol import LOCATION_COLUMN
@@ -31,7 +32,7 @@ from metatable.metadata.files import current_slices, slices_of_partition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
-from metatable.storage.ordering import PrefixIndex
+from metatable.storage.ordering import PrefixIndex, sort_order
 
 __all__ = [
     "DELETE",
@@ -50,6 +51,9 @@ DELETE = "delete"
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample: all of a small batch, enough of a large one."""
 
+FILE_KEYS = 64
+"""Keys at least that stand for the rows of one file: so much finer are samples than files."""
+
 SMALL_FILES = 64
 """At most so many small files of a partition are filled up in one commit."""
 
@@ -65,8 +69,13 @@ PROFILE = pa.schema(
 )
 
 
-def count_groups(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
-    """Task: rows of each (partition path, location), with sampled keys; in `PROFILE`."""
+def count_groups(
+    options: Options, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: rows of each (partition path, location), with keys in order; in `PROFILE`.
+
+    The keys are all of them, or every n-th, beginning with the least.
+    """
     table = pa.Table.from_batches(list(batches))
     location = table[LOCATION_COLUMN].combine_chunks()
     columns = {
@@ -80,7 +89,8 @@ def count_groups(batches: Iterator[pa.RecordBatch], counters: Counters) -> Itera
     keys = table[KEY].combine_chunks()
     rows = groups["row_list"].combine_chunks()
     counts = pc.list_value_length(rows).to_numpy()
-    samples = [_sample(keys, rows[number].values) for number in range(len(rows))]
+    finest = max(1, _most_rows(options, width) // FILE_KEYS)
+    samples = [_sample(keys, rows[number].values, finest) for number in range(len(rows))]
     yield pa.RecordBatch.from_arrays(
         [
             *(groups[name].combine_chunks() for name in columns),
@@ -123,7 +133,7 @@ class WritePlan:
         held: list[DataFile | None] = list(bases)
         places = {name: place for place, name in enumerate(names)}
         for path, inserts in _inserts(profile, operation).items():
-            sizes = _bins_for(snapshot, path, inserts)
+            cuts, sizes = _cut_keys(inserts, _bins_for(snapshot, path, inserts))
             ordinals = []
             for base, rows in sizes:
                 name = (path, base.file_id if base else new_file_id())
@@ -134,7 +144,7 @@ class WritePlan:
                     weights.append(base.size_bytes if base else 0)
                 ordinals.append(places[name])
                 weights[places[name]] += rows * 64
-            bins[path] = _cut_keys(inserts, [rows for _, rows in sizes]), tuple(ordinals)
+            bins[path] = cuts, tuple(ordinals)
         tasks, spread = _spread(weights, slots)
         groups = tuple(
             GroupPlan(_target(name, place, instant), base, task)
@@ -190,20 +200,39 @@ def route(
         yield pa.RecordBatch.from_arrays([lists], names=[TASK_COLUMN])
 
 
-def _sample(keys: pa.Array, rows: pa.Array) -> list[str]:
-    step = max(1, -(-len(rows) // SAMPLE_KEYS))
-    picked: list[str] = keys.take(rows.take(pa.array(np.arange(0, len(rows), step)))).to_pylist()
+def _sample(keys: pa.Array, rows: pa.Array, finest: int) -> list[str]:
+    step = min(finest, -(-len(rows) // SAMPLE_KEYS))
+    keys = keys.take(rows)
+    picked: list[str] = keys.take(pa.array(sort_order(keys)[::step])).to_pylist()
     return picked
+
+
+def _most_rows(options: Options, width: float) -> int:
+    """Rows of this many bytes that one commit puts into one file group."""
+    return max(1, min(options.file_rows, int(options.file_bytes / max(width, 1.0))))
 
 
 @dataclass(slots=True)
 class _Inserts:
-    """Rows to be put into one partition: how many, how large, sampled keys with weights."""
+    """Rows to be put into one partition: how many, how large, sampled keys with weights.
 
-    rows: int
-    bytes: int
-    keys: list[str]
-    weights: list[float]
+    Between two sampled keys there are at most `slack` rows more than their weights say.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    slack: int = 0
+    keys: list[str] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+
+    def add(self, rows: int, size_bytes: int, keys: Sequence[str]) -> None:
+        """Rows of one task: each key stands for itself and those before the next one."""
+        step = -(-rows // len(keys))
+        self.rows += rows
+        self.bytes += size_bytes
+        self.slack += 2 * (step - 1)
+        self.keys += keys
+        self.weights += [step] * (len(keys) - 1) + [rows - step * (len(keys) - 1)]
 
 
 def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
@@ -211,11 +240,8 @@ def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
     for one in profile.to_pylist() if operation != DELETE else []:
         if one["located_path"] == one["partition_path"]:
             continue
-        inserts = found.setdefault(one["partition_path"], _Inserts(0, 0, [], []))
-        inserts.rows += one["rows"]
-        inserts.bytes += one["bytes"]
-        inserts.keys += one["keys"]
-        inserts.weights += [one["rows"] / len(one["keys"])] * len(one["keys"])
+        inserts = found.setdefault(one["partition_path"], _Inserts())
+        inserts.add(one["rows"], one["bytes"], one["keys"])
     return dict(sorted(found.items()))
 
 
@@ -232,22 +258,27 @@ def _touched(snapshot: Snapshot, profile: pa.Table) -> tuple[list[DataFile], lis
     return bases, [base.size_bytes for base in bases]
 
 
-def _bins_for(
-    snapshot: Snapshot, path: str, inserts: _Inserts
-) -> list[tuple[DataFile | None, int]]:
-    """(small file to fill or None for a new one, rows for it): all inserts of a partition."""
+_Bin = tuple[DataFile | None, int]
+
+
+def _bins_for(snapshot: Snapshot, path: str, inserts: _Inserts) -> list[_Bin]:
+    """(small file to fill or None for a new one, rows for it): all inserts of a partition.
+
+    A small file is left alone where its room is less than what samples may be wrong by.
+    """
     options = snapshot.options
     left = inserts.rows
-    bins: list[tuple[DataFile | None, int]] = []
+    bins: list[_Bin] = []
     width = max(inserts.bytes / max(inserts.rows, 1), 1.0)
     for small, held in _small_files(snapshot, path):
         width = small.size_bytes / max(held, 1)
         room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
-        rows = min(left, room)
+        rows = min(left, room - inserts.slack)
         if rows > 0:
             bins.append((small, rows))
             left -= rows
-    most = max(1, min(options.file_rows, int(options.file_bytes / width)))
+    most = _most_rows(options, width)
+    most -= min(inserts.slack, most // 8)  # more slack than that is chance, and evens out
     count = -(-left // most)
     borders = [left * number // count for number in range(count + 1)] if count else []
     bins += [(None, hi - lo) for lo, hi in pairwise(borders)]
@@ -265,15 +296,16 @@ def _small_files(snapshot: Snapshot, path: str) -> list[tuple[DataFile, int]]:
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
 
 
-def _cut_keys(inserts: _Inserts, sizes: Sequence[int]) -> tuple[str, ...]:
-    """Keys between neighbouring bins, so that each gets about its number of rows."""
+def _cut_keys(inserts: _Inserts, bins: Sequence[_Bin]) -> tuple[tuple[str, ...], list[_Bin]]:
+    """Keys between neighbouring bins, so that each gets about its number of rows; and the bins,
+    without those for which the sample is too coarse: every one has its first key."""
     order = sorted(range(len(inserts.keys)), key=inserts.keys.__getitem__)
-    before = np.cumsum([0.0] + [inserts.weights[place] for place in order])[:-1]
-    cuts = []
-    for border in np.cumsum(sizes)[:-1]:
-        place = min(int(np.searchsorted(before, border)), len(order) - 1)
-        cuts.append(inserts.keys[order[place]])
-    return tuple(cuts)
+    before = np.cumsum([0] + [inserts.weights[place] for place in order])[:-1]
+    borders = np.cumsum([0, *(rows for _, rows in bins)])[:-1]
+    first = np.searchsorted(before, borders)
+    firsts, kept = np.unique(first[first < len(order)], return_index=True)
+    cuts = tuple(inserts.keys[order[place]] for place in firsts[1:].tolist())
+    return cuts, [bins[place] for place in kept.tolist()]
 
 
 def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:

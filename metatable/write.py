@@ -114,7 +114,8 @@ class _Attempt:
 
     def _profile(self, located: Any, snapshot: Snapshot) -> tuple[Any, pa.Table, int]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
-        profile = self.engine.run(located, count_groups, PROFILE)
+        count = partial(count_groups, snapshot.options)
+        profile = self.engine.run(located, count, PROFILE)
         if self.operation == INSERT:
             _refuse_existing(profile)
         options = snapshot.options
@@ -124,7 +125,7 @@ class _Attempt:
         if not pc.any(moving).as_py():
             return located, profile, 0
         current = without_stale_moves(self.engine, located, snapshot)
-        again = self.engine.run(current, count_groups, PROFILE)
+        again = self.engine.run(current, count, PROFILE)
         return current, again, _rows(profile) - _rows(again)
 
     def _write(

@@ -1,0 +1,88 @@
+"""How rows are cut into files: never more than was asked for, never none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import metatable
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
+INDEXES = ("record", "metadata_bloom")
+
+
+@pytest.fixture(params=INDEXES)
+def index(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _create(path: Path, index: str, **options: object) -> metatable.Table:
+    return metatable.create(
+        path / "table",
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        options={"small_file_bytes": 0, "stats_columns": 0, **options},
+        storage_options={"durable": "false"},
+    )
+
+
+def _rows(keys: list[str]) -> pa.Table:
+    columns = [pa.array(keys, pa.string()), pa.repeat("Ulm", len(keys)), range(len(keys))]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _sizes(table: metatable.Table) -> list[int]:
+    """Rows of each file, counted."""
+    ids = table.scan(["_hoodie_file_name"]).to_arrow()["_hoodie_file_name"]
+    counts = {one["values"]: one["counts"] for one in ids.value_counts().to_pylist()}
+    assert len(counts) == len(table.scan().files())
+    return sorted(counts.values())
+
+
+def test_keys_of_one_prefix_are_cut_into_files_as_any_others(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, file_rows=100)
+    keys = [f"{'ab'[place % 2]}-customer-number-{place // 2:06d}" for place in range(3000)]
+    random.Random(1).shuffle(keys)
+    table.insert(_rows(keys))
+    assert _sizes(table) == [100] * 30
+    assert table.verify().findings == ()
+
+
+def test_files_hold_no_more_rows_than_asked_for_where_keys_are_sampled(tmp_path: Path) -> None:
+    table = _create(tmp_path, "record", file_rows=1280)
+    keys = [f"{place:032d}" for place in range(70_000)]
+    random.Random(2).shuffle(keys)
+    table.insert(_rows(keys))
+    sizes = _sizes(table)
+    assert sum(sizes) == 70_000
+    assert max(sizes) <= 1280
+    assert min(sizes) > 1000
+
+
+def test_small_files_are_not_filled_beyond_file_rows(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, file_rows=100, small_file_bytes=1 << 20)
+    keys = [f"customer-number-{place:06d}" for place in range(400)]
+    random.Random(3).shuffle(keys)
+    table.insert(_rows(keys[:60]))
+    table.insert(_rows(keys[60:90]))
+    assert _sizes(table) == [90]
+    table.insert(_rows(keys[90:120]))
+    assert _sizes(table) == [20, 100]
+    table.insert(_rows(keys[120:350]))
+    assert _sizes(table) == [75, 75, 100, 100]
+    assert table.verify().findings == ()
+
+
+def test_small_files_are_not_filled_beyond_file_bytes(tmp_path: Path) -> None:
+    table = _create(tmp_path, "record", file_bytes=64 << 10, small_file_bytes=63 << 10)
+    rng = random.Random(4)
+    keys = [rng.randbytes(64).hex() for _ in range(2000)]
+    for first in range(0, 2000, 250):
+        table.insert(_rows(keys[first : first + 250]))
+    assert max(file.size_bytes for file in table.scan().files()) <= 64 << 10
+    assert sum(_sizes(table)) == 2000
