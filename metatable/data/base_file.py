@@ -14,6 +14,8 @@ it, because two files of one slice would make every read of the table fail.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -32,6 +34,7 @@ __all__ = [
     "add_meta_columns",
     "read_base_file",
     "read_record_keys",
+    "stream_base_file",
     "with_file_name",
     "write_base_file",
 ]
@@ -39,6 +42,9 @@ __all__ = [
 _FILE_NAME = "_hoodie_file_name"
 _SAMPLE = 8192
 """Rows looked at to decide whether a column is worth a dictionary."""
+
+STEP_BYTES = 64 << 20
+"""What a stream holds of a file at once; below it, another request costs more than the memory."""
 
 
 def add_meta_columns(
@@ -90,12 +96,58 @@ def read_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> pa.T
     A nullable column that the file lacks is null; a narrower type is widened.
     """
     with open_parquet(store, data_file) as parquet:
-        held = set(parquet.schema_arrow.names)
-        table = parquet.read([field.name for field in schema if field.name in held])
-        store.counters.add("data.row_groups", parquet.num_row_groups)
-        columns = [_column(table, field, data_file.path) for field in schema]
+        groups = range(parquet.num_row_groups)
+        table = _read(store, data_file, parquet, groups, schema)
         _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
-        return pa.table(columns, schema=schema)
+        return table
+
+
+def stream_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """As `read_base_file`, but row groups of some STEP_BYTES at a time, at least one."""
+    with open_parquet(store, data_file) as parquet:
+        given = 0
+        for groups in _steps(parquet.metadata, schema.names):
+            table = _read(store, data_file, parquet, groups, schema)
+            given += table.num_rows
+            yield table
+            del table  # not held while the next ones are read
+        _check_rows(data_file, parquet.metadata.num_rows, given)
+
+
+def _read(
+    store: Store,
+    data_file: DataFile,
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    schema: pa.Schema,
+) -> pa.Table:
+    """Exactly these columns of some row groups."""
+    held = set(parquet.schema_arrow.names)
+    table = parquet.read_row_groups(list(groups), [name for name in schema.names if name in held])
+    store.counters.add("data.row_groups", len(groups))
+    expected = sum(parquet.metadata.row_group(group).num_rows for group in groups)
+    _check_rows(data_file, expected, table.num_rows)
+    columns = [_column(table, field, data_file.path) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _steps(footer: pq.FileMetaData, names: Iterable[str]) -> Iterator[list[int]]:
+    """All row groups, in order, joined up while these columns of them stay below STEP_BYTES."""
+    paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
+    starts = tuple(f"{name}." for name in names)
+    leaves = [leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(starts)]
+    step: list[int] = []
+    held = 0
+    for group in range(footer.num_row_groups):
+        chunks = map(footer.row_group(group).column, leaves)
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if step and held + size > STEP_BYTES:
+            yield step
+            step, held = [], 0
+        step.append(group)
+        held += size
+    if step:
+        yield step
 
 
 def read_record_keys(

@@ -1,19 +1,21 @@
-"""The one way rows of a file slice are read: the base file, with its logs merged in.
+"""The one way rows of a file slice are read, whole or as a stream.
 
-Log files come with merge-on-read tables; a slice that has some is refused, because without
-them its rows would be stale.
+They are those of the base file, with its logs merged in. Log files come with merge-on-read
+tables; a slice that has some is refused, because without them its rows would be stale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
-from metatable.data.base_file import read_base_file
+from metatable.data.base_file import read_base_file, stream_base_file
 from metatable.data.slices import FileSlice
 from metatable.storage.errors import UpgradeError
 from metatable.storage.store import Store
 
-__all__ = ["read_slice"]
+__all__ = ["read_slice", "stream_slice"]
 
 
 def read_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> pa.Table:
@@ -21,7 +23,17 @@ def read_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> pa.Tab
 
     Raises CorruptError, and UpgradeError for a slice with log files.
     """
+    _refuse_logs(file_slice)
+    return read_base_file(store, file_slice.base, schema)
+
+
+def stream_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows, in the same order, a few row groups at a time."""
+    _refuse_logs(file_slice)
+    return stream_base_file(store, file_slice.base, schema)
+
+
+def _refuse_logs(file_slice: FileSlice) -> None:
     if file_slice.logs:
         what = "log files are not read by this version"
         raise UpgradeError(what, path=file_slice.base.path, found=list(file_slice.logs))
-    return read_base_file(store, file_slice.base, schema)
