@@ -126,18 +126,23 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
 def row_counts(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
     """Rows of each file, from the statistics of its record keys; -1 where they are missing."""
     counts = np.full(len(files), -1, dtype=np.int64)
-    if not files:
+    if not len(files):
         return counts
-    keys = stats_keys(
-        pa.array([RECORD_KEY] * len(files)),
-        pa.array([one.partition_path for one in files]),
-        pa.array([one.name for one in files]),
-    )
+    folders, names = _places(files)
+    keys = stats_keys(pa.repeat(RECORD_KEY, len(files)), folders, names)
     found = snapshot.lookup(ColumnStatsPartition(snapshot.options), keys)
     known = found.values.is_valid().to_numpy(zero_copy_only=False)
     rows = decode_stats(found.values.drop_null(), pa.string())
     counts[known] = rows["value_count"].to_numpy()
     return counts
+
+
+def _places(files: Sequence[DataFile]) -> tuple[pa.Array, pa.Array]:
+    """(partition paths, file names); of files in columns, without an object a file."""
+    if isinstance(files, FileSystemView):
+        return files.folders.take(pa.array(files.folder_of)), files.names()
+    folders = pa.array([one.partition_path for one in files], pa.string())
+    return folders, pa.array([one.name for one in files], pa.string())
 
 
 def _load(
