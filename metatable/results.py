@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, overload
 
-__all__ = ["CommitInfo", "Description", "Explain", "ServiceResult", "WriteResult"]
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.slices import DataFile
+
+__all__ = ["CommitInfo", "DataFiles", "Description", "Explain", "ServiceResult", "WriteResult"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -126,6 +133,84 @@ class Explain:
         width, digits = (max(len(row[place]) for row in cells) for place in (0, 1))
         lines = [f"  {name:<{width}}  {count:>{digits}}  {note}" for name, count, note in cells]
         return "\n".join([self.operation, *(line.rstrip() for line in lines)])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DataFiles(Sequence[DataFile]):
+    """Data files of a table, by partition path and file name; equal to a list of the same ones.
+
+    They are held in columns, and become objects one by one. `root` is the table's address,
+    `paths` (strings) are relative to it, `row_counts` are -1 where nobody knows.
+    """
+
+    root: str
+    paths: pa.Array
+    sizes: npt.NDArray[np.int64]
+    row_counts: npt.NDArray[np.int64]
+
+    @property
+    def uris(self) -> list[str]:
+        """Where each file is, for any reader: a local path, or a URL of the table's scheme.
+
+        The paths may spell partition values (`city=Ulm`), which the files hold as well: tell
+        a reader that takes such folders for columns not to.
+        """
+        joined: list[str] = pc.binary_join_element_wise(self.root, self.paths, "/").to_pylist()
+        return joined
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return int(self.sizes.sum())
+
+    @property
+    def row_count(self) -> int | None:
+        """Rows of all of them; None where that is not known."""
+        return None if (self.row_counts < 0).any() else int(self.row_counts.sum())
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, place: int) -> DataFile: ...
+    @overload
+    def __getitem__(self, place: slice) -> DataFiles: ...
+    def __getitem__(self, place: int | slice) -> DataFile | DataFiles:
+        if isinstance(place, slice):
+            paths = self.paths.take(pa.array(np.arange(len(self))[place]))
+            return DataFiles(self.root, paths, self.sizes[place], self.row_counts[place])
+        at = range(len(self))[place]
+        return _file(self.paths[at].as_py(), int(self.sizes[at]), int(self.row_counts[at]))
+
+    def __iter__(self) -> Iterator[DataFile]:
+        columns = self.paths.to_pylist(), self.sizes.tolist(), self.row_counts.tolist()
+        return map(_file, *columns)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DataFiles) and self.root != other.root:
+            return False
+        return isinstance(other, DataFiles | list) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it is equal to lists
+
+    def __repr__(self) -> str:
+        total = [f"{len(self):,} data files", _size(self.size_bytes)]
+        if self.row_count is not None:
+            total.insert(1, f"{self.row_count:,} rows")
+        lines = [f"  {one.path}" for one in self[:_SHOWN]]
+        if len(self) > _SHOWN:
+            lines.append(f"  and {len(self) - _SHOWN:,} more")
+        return "\n".join([", ".join(total), *lines])
+
+
+_SHOWN = 10
+"""Files that a repr names."""
+
+
+def _file(path: str, size_bytes: int, row_count: int) -> DataFile:
+    return replace(
+        DataFile.decode(path, size_bytes), row_count=None if row_count < 0 else row_count
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,39 @@
 """Scan: rows of one version, column by column, of the files that may hold rows asked for.
 
 A scan reads current slices of its version and nothing else. `where` leaves files out first
-(`skipping`), then rows, exactly. It holds one file at a time; `to_batches` streams,
-`to_arrow` gathers, `to_spark` hands the files to Spark's own reader.
+(`skipping`), then rows, exactly; `limit` ends it. It holds some row groups of one file at a
+time (`base_file.STEP_BYTES`), and nothing of a file between two batches that were not asked for:
+
+    to_batches, to_reader    stream, in this process
+    __arrow_c_stream__       the same for whoever speaks Arrow's C interface: DuckDB, Polars, …
+    to_arrow, to_pandas, to_polars       gather
+    to_duckdb                a lazy relation, which scans when it is asked
+    to_spark                 hands the files to Spark's own reader
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from importlib import import_module
+from itertools import chain
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.schema import META_FIELDS
-from metatable.data.slice_reader import read_slice
+from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.expressions import parse_where
+from metatable.expressions import Expression, parse_where
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.predicates import bind, columns_of, evaluate, matches
-from metatable.results import Explain
+from metatable.results import DataFiles, Explain
 from metatable.skipping import Selection, keep_files
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
@@ -31,61 +42,126 @@ __all__ = ["Scan"]
 
 
 class Scan:
-    """Rows of a version; runs when it is asked for them.
+    """Rows of a version; runs when it is asked for them, and again when it is asked again.
 
-    `where` is an expression or DNF tuples (`expressions.parse_where`). Raises UsageError for
-    columns that are not there and literals that do not fit them.
+    `where` is an expression or DNF tuples (`expressions.parse_where`). `limit`: so many rows at
+    most, the first by partition path and file name. Raises UsageError for columns that are not
+    there, literals that do not fit them, and a limit that is no number of rows.
+
+        for batch in table.scan(["id"], where=[("fare", ">", 5)]).to_batches(): ...
+        polars.DataFrame(table.scan(limit=1000))
     """
 
     def __init__(
-        self, snapshot: Snapshot, columns: Sequence[str] | None = None, where: Any = None
+        self,
+        snapshot: Snapshot,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        limit: int | None = None,
     ) -> None:
         self._snapshot = snapshot
-        self.schema = _chosen(snapshot.schema, columns)
-        parsed = parse_where(where)
-        self._where = None if parsed is None else bind(parsed, snapshot.schema)
+        self._schema = _chosen(snapshot.schema, columns)
+        self._asked = parse_where(where)
+        self._where = None if self._asked is None else bind(self._asked, snapshot.schema)
+        self._limit = _rows_or_none(limit)
 
-    def files(self) -> list[DataFile]:
-        """The data files that may hold the rows, by partition path and file name."""
-        return self._selection().files()
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, in order."""
+        return self._schema
+
+    def files(self) -> DataFiles:
+        """The data files that may hold the rows, by partition path and file name.
+
+        How many rows they have comes from the metadata, too.
+        """
+        return self._within_limit(self._counted(self._selection, self._snapshot))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a file at a time. Raises StaleError where the version's files are gone."""
-        for file in self.files():
-            yield from self._rows(file, self.schema)
+        """The rows, some row groups at a time. Raises StaleError where the version's files are
+        gone, CorruptError where they are damaged.
+        """
+        return _first(self._limit, self._rows(self._selection.files(), self.schema))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream, which is read once; as `to_batches`."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for any library with Arrow's C interface; each call scans anew.
+
+        What fails while such a stream is read, that library tells as an error of its own.
+        """
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        """The rows as one table. Raises StaleError where the version's files are gone."""
+        """The rows as one table. Raises as `to_batches`."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame. Raises as `to_batches`, UsageError without pandas."""
+        _package("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The rows as a Polars DataFrame. Raises as `to_batches`, UsageError without Polars."""
+        return _package("polars").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A lazy DuckDB relation of the rows, on this connection or DuckDB's default one.
+
+        Raises UsageError without DuckDB. Each query of it scans anew.
+        """
+        duckdb = _package("duckdb")
+        return (duckdb if connection is None else connection).from_arrow(self)
+
     def to_spark(self, session: Any) -> Any:
-        """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader."""
+        """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
+
+        Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
+        not know the table's store.
+        """
+        if not type(session).__module__.startswith("pyspark."):
+            found = type(session).__qualname__
+            raise UsageError("not a Spark session", expected="a SparkSession", found=found)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
         read = self._with_condition(self.schema)
         rows = parquet.read(session, self._snapshot.store.uri, self._paths(), read)
         if self._where is not None:
             rows = rows.where(evaluate(self._where, parquet.Conditions(read)))
+        if self._limit is not None:
+            rows = rows.limit(self._limit)
         return parquet.select(rows, self.schema.names)
 
     def count(self) -> int:
-        """How many rows there are.
+        """How many rows there are, no more than the limit. Raises as `to_batches`.
 
         Without a `where` from the metadata, no data file is opened; else only the columns
         that it names are read.
         """
         if self._where is not None:
-            wanted = self._with_condition(pa.schema([]))
-            return sum(one.num_rows for file in self.files() for one in self._rows(file, wanted))
-        counts = row_counts(self._snapshot, self.files())
-        if (counts < 0).any():
+            batches = self._rows(self._selection.files(), pa.schema([]))
+            return sum(batch.num_rows for batch in _first(self._limit, batches))
+        rows = self.files().row_count
+        if rows is None:
             raise CorruptError("a live slice has no statistics", path=self._snapshot.store.uri)
-        return int(counts.sum())
+        return rows if self._limit is None else min(rows, self._limit)
 
     def explain(self) -> Explain:
         """Which files would be read, and what it cost to find out; reads no data file."""
         began, counters = time.perf_counter(), Counters()
-        selection = keep_files(self._where, self._snapshot.counting(counters))
+        snapshot = self._snapshot.counting(counters)
+        selection = keep_files(self._where, snapshot)
+        left = {
+            "all": len(selection.view),
+            "after partitions": len(selection.after_partitions),
+            "after statistics": len(selection.after_statistics),
+        }
+        size_bytes = int(selection.files().sizes.sum())
+        if self._limit is not None and self._where is None:
+            files = self._within_limit(self._counted(selection, snapshot))
+            left["within the limit"], size_bytes = len(files), files.size_bytes
         self._snapshot.store.counters.merge(counters)
         return Explain(
             keys=None,
@@ -93,20 +169,31 @@ class Scan:
             seconds=time.perf_counter() - began,
             counters=dict(counters),
             operation="scan",
-            files={
-                "all": len(selection.view),
-                "after partitions": len(selection.after_partitions),
-                "after statistics": len(selection.after_statistics),
-            },
-            file_bytes=selection.size_bytes,
+            files=left,
+            file_bytes=size_bytes,
         )
 
+    @cached_property
     def _selection(self) -> Selection:
         return keep_files(self._where, self._snapshot)
 
+    def _counted(self, selection: Selection, snapshot: Snapshot) -> DataFiles:
+        """The files with their rows: what was read of statistics may tell; if not, they are."""
+        view, counts = selection.files(), selection.row_counts.copy()
+        unknown = np.flatnonzero(counts < 0)
+        counts[unknown] = row_counts(snapshot, view.take(unknown))
+        return DataFiles(snapshot.store.uri, view.paths, view.sizes, counts)
+
+    def _within_limit(self, files: DataFiles) -> DataFiles:
+        """So many of the files, from the first, as are sure to hold all rows asked for."""
+        if self._limit is None or self._where is not None:
+            return files
+        before = np.cumsum([0, *files.row_counts.clip(0)])
+        return files[: int(np.searchsorted(before, self._limit))]
+
     def _paths(self) -> list[str]:
-        selection = self._selection()
-        paths: list[str] = selection.view.take(selection.after_statistics).paths.to_pylist()
+        few = self._limit is not None and self._where is None
+        paths: list[str] = (self.files() if few else self._selection.files()).paths.to_pylist()
         return paths
 
     def _with_condition(self, schema: pa.Schema) -> pa.Schema:
@@ -117,20 +204,17 @@ class Scan:
         needed = dict.fromkeys([*schema.names, *columns_of(self._where)])
         return pa.schema([every[name] for name in needed] or [META_FIELDS[0]])
 
-    def _rows(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a file for which the condition is true."""
-        if self._where is None:
-            yield from self._read(file, schema).to_batches()
-            return
-        for batch in self._read(file, self._with_condition(schema)).to_batches():
-            wanted = matches(self._where, batch)
-            if pc.any(wanted).as_py():
-                yield batch.select(schema.names).filter(wanted)
+    def _rows(self, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of the files for which the condition is true."""
+        read = self._with_condition(schema)
+        batches = chain.from_iterable(self._read(file, read) for file in files)
+        return batches if self._where is None else _matching(self._where, batches, schema)
 
-    def _read(self, file: DataFile, schema: pa.Schema) -> pa.Table:
+    def _read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = self._snapshot.store
         try:
-            return read_slice(store, FileSlice(file), schema)
+            for table in stream_slice(store, FileSlice(file), schema):
+                yield from table.to_batches()
         except CorruptError as error:
             newest = load_newest(store)
             if newest is not None and newest.version > self._snapshot.version:
@@ -141,6 +225,15 @@ class Scan:
                     newest=newest.version,
                 ) from error
             raise
+
+    def __repr__(self) -> str:
+        told = [repr(self._snapshot.store.uri), f"version={self._snapshot.version}"]
+        told.append(f"columns={self.schema.names}")
+        if self._asked is not None:
+            told.append(f"where={self._asked}")
+        if self._limit is not None:
+            told.append(f"limit={self._limit}")
+        return f"Scan({', '.join(told)})"
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -153,3 +246,38 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         if name not in every:
             raise UsageError("no such column", column=name, expected=list(every))
     return pa.schema([every[name] for name in columns])
+
+
+def _rows_or_none(limit: Any) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:
+        raise UsageError("limit is no number of rows", expected="0 or more, or None", found=limit)
+    return int(limit)
+
+
+def _matching(
+    where: Expression, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        wanted = matches(where, batch)
+        if pc.any(wanted).as_py():
+            yield batch.select(schema.names).filter(wanted)
+
+
+def _first(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first `limit` rows; what is behind them is not asked for."""
+    return batches if limit is None else _cut(batches, limit)
+
+
+def _cut(batches: Iterator[pa.RecordBatch], left: int) -> Iterator[pa.RecordBatch]:
+    while left and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} is not installed", expected=f"pip install {name}") from error

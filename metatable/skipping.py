@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from metatable.data.keygen import DEFAULT_PARTITION
 from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
-from metatable.data.slices import DataFile
 from metatable.expressions import Expression
 from metatable.metadata.column_stats import FEW_PARTITIONS, stats_column
 from metatable.metadata.files import FileSystemView, view_of_table
@@ -48,39 +47,46 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The files of a version, and the ordinals of those left after each level, ascending."""
+    """The files of a version, and the ordinals of those left after each level, ascending.
+
+    `row_counts`: of those left at the end, as far as the statistics that were read tell; else -1.
+    """
 
     view: FileSystemView
     after_partitions: Rows
     after_statistics: Rows
+    row_counts: Rows
 
-    def files(self) -> list[DataFile]:
+    def files(self) -> FileSystemView:
         """The files to read, by partition path and file name."""
-        return list(self.view.take(self.after_statistics))
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the files to read."""
-        return int(self.view.sizes[self.after_statistics].sum())
+        return self.view.take(self.after_statistics)
 
 
 def keep_files(bound: Expression | None, snapshot: Snapshot) -> Selection:
     """The files that may hold a row for which the (bound) expression is true; None: all."""
     view = view_of_table(snapshot)
     every = np.arange(len(view))
+    unknown = np.full(len(view), -1)
     if bound is None or not len(view):
-        return Selection(view, every, every)
+        return Selection(view, every, every, unknown)
     folders = partition_bounds(snapshot.options, snapshot.schema, view.folders)
     folders = {name: folders[name] for name in columns_of(bound) if name in folders}
     wanted = may_hold(bound, len(view.folders), folders.get)
     left = np.flatnonzero(wanted[view.folder_of])
     others = [name for name in columns_of(bound) if name not in folders]
     if not len(left) or not others:
-        return Selection(view, left, left)
+        return Selection(view, left, left, unknown[left])
     known = {name: one.take(view.folder_of[left]) for name, one in folders.items()}
     for name in others:
         known[name] = _statistics(snapshot, view, name, left, np.flatnonzero(wanted))
-    return Selection(view, left, left[may_hold(bound, len(left), known.get)])
+    kept = may_hold(bound, len(left), known.get)
+    return Selection(view, left, left[kept], _row_counts(known[others[0]])[kept])
+
+
+def _row_counts(bounds: Bounds) -> Rows:
+    """Rows of each file, -1 where they are not known."""
+    counts: Rows = bounds.value_count.cast(pa.int64()).fill_null(-1).to_numpy()
+    return counts
 
 
 def _statistics(

@@ -25,7 +25,6 @@ from metatable.data.merge import check_ordering
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
-from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -37,7 +36,14 @@ from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.point_reads import read_keys
-from metatable.results import CommitInfo, Description, Explain, ServiceResult, WriteResult
+from metatable.results import (
+    CommitInfo,
+    DataFiles,
+    Description,
+    Explain,
+    ServiceResult,
+    WriteResult,
+)
 from metatable.scan import Scan
 from metatable.storage import clock
 from metatable.storage.counters import Counters
@@ -157,15 +163,23 @@ class Table:
         columns: Sequence[str] | None = None,
         where: Any = None,
         version: int | None = None,
+        limit: int | None = None,
     ) -> Scan:
         """The rows of a version (the newest by default) for which `where` is true.
 
         `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
+        `limit`: so many rows at most. Nothing is read yet; the `Scan` goes wherever Arrow goes:
+        `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
+        Raises UsageError for what the table does not have.
         """
-        return Scan(self._snapshot(version), columns, where)
+        return Scan(self._snapshot(version), columns, where, limit)
 
-    def files(self, where: Any = None, version: int | None = None) -> list[DataFile]:
-        """The data files that may hold a row for which `where` is true."""
+    def files(self, where: Any = None, version: int | None = None) -> DataFiles:
+        """The data files that may hold a row for which `where` is true, with their rows.
+
+        A sequence; its `uris` go to any Parquet reader:
+        `duckdb.read_parquet(files.uris, hive_partitioning=False)`. Raises as `scan`.
+        """
         return self.scan(where=where, version=version).files()
 
     def compact(
