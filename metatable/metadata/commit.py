@@ -21,6 +21,7 @@ from metatable.data.slices import DataFile, markers_folder
 from metatable.data.timeline import Timeline, completed_path, requested_path
 from metatable.metadata.files import current_slices
 from metatable.metadata.known_commits import with_sum
+from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
     COMMITS,
     READER_FORMAT,
@@ -126,7 +127,7 @@ def settle(store: Store, manifest: Manifest) -> None:
     """Make Hudi's timeline equal to this (newest) version. Harmless to repeat."""
     for step in manifest.steps:
         if step.kind == "complete":
-            _complete(store, step)
+            _complete(store, manifest, step)
         else:
             _withdraw(store, step)
 
@@ -249,21 +250,16 @@ def _covers(ref: HFileRef, swap: Swap) -> bool:
     return ref.lo < swap.hi and swap.lo < ref.hi
 
 
-def _complete(store: Store, step: TimelineStep) -> None:
+def _complete(store: Store, manifest: Manifest, step: TimelineStep) -> None:
     timeline = Timeline(store)
     if timeline.is_complete(step.instant):
         return
-    body = store.fetch(step.staged)
-    if checksum(body) != step.checksum:
-        raise CorruptError(
-            "staged commit is not the one that the manifest names",
-            path=step.staged,
-            expected=step.checksum,
-            found=checksum(body),
-        )
+    body = commit_body(store, step.instant, step.checksum)
+    if body is None:
+        body = rebuilt_commit(store, manifest)
     if not timeline.complete(step.instant, body):
         raise CorruptError(
-            "timeline holds another commit of this instant", path=f".hoodie/{step.instant}.commit"
+            "timeline holds another commit of this instant", path=completed_path(step.instant)
         )
 
 
@@ -299,7 +295,7 @@ def commit_body(store: Store, instant: str, expected: str) -> bytes | None:
 
 def _files_of(store: Store, step: TimelineStep) -> list[str]:
     """The data files of the instant to undo: what its commit lists, else what a listing finds."""
-    body = commit_body(store, step.instant, step.checksum)
+    body = commit_body(store, step.instant, step.checksum) if step.staged else None
     if body is None:
         paths: Iterable[str] = (one.path for one in store.list("", recursive=True))
     else:

@@ -1,0 +1,46 @@
+"""A published commit whose staged file was lost before it came onto Hudi's timeline.
+
+Without it nobody could write to the table again. What Hudi's readers need of it stands in the index
+entries of the version that published it: the files, their sizes and rows, and from the version
+before which slices they replaced. What nobody reads is left at zero: how many rows came new.
+"""
+
+from __future__ import annotations
+
+import json
+
+from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.schema import to_avro
+from metatable.metadata.column_stats import row_counts
+from metatable.metadata.files import current_slices, slices_of_table
+from metatable.metadata.manifest import Manifest, load_version
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.store import Store
+
+__all__ = ["rebuilt_commit"]
+
+
+def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
+    """The Hudi commit of the version `manifest`, which is the newest one. Raises CorruptError."""
+    late = Snapshot(store, manifest).since(manifest.parent)
+    files = [one for one in slices_of_table(late) if one.instant == manifest.instant]
+    base = Snapshot(store, load_version(store, manifest.parent))
+    paths, ids = [one.partition_path for one in files], [one.file_id for one in files]
+    replaced = current_slices(base, paths, ids)
+    stats = tuple(
+        WriteStat(
+            one.partition_path,
+            one.file_id,
+            one.path,
+            None if before is None else before.instant,
+            max(int(rows), 0),
+            0,
+            0,
+            0,
+            one.size_bytes,
+        )
+        for one, before, rows in zip(files, replaced, row_counts(late, files), strict=True)
+    )
+    avro = to_avro(late.schema, late.options.name)
+    extra = {"schema": json.dumps(avro, separators=(",", ":"))}
+    return CommitMetadata(manifest.operation.upper(), stats, extra).encode()
