@@ -44,8 +44,10 @@ _SPOOL_BYTES = 64 << 20
 _MEMORY: dict[str, MemoryStore] = {}
 """`memory://name` means the same store throughout the process."""
 
+_NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound")
+"""What services call an object that is missing; a 404 of another name tells of something else."""
+
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
-"""How services say that an object is missing because all that is around it is."""
 
 _MISPLACED = ("169.254.", "incorrectly configured region")
 """What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
@@ -67,7 +69,7 @@ class Objects:
             try:
                 return int(obstore.head(self._store, path)["size"])
             except FileNotFoundError as error:
-                _check_bucket(error)
+                _check_absence(error)
                 return None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
@@ -88,7 +90,7 @@ class Objects:
                 self._store, path, starts=starts, lengths=lengths, coalesce=0
             )
         except FileNotFoundError as error:
-            _check_bucket(error)
+            _check_absence(error)
             return None
         return [bytes(part) for part in found]
 
@@ -115,7 +117,7 @@ class Objects:
             try:
                 return bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError as error:
-                _check_bucket(error)
+                _check_absence(error)
                 return None
 
     def map(self, path: str, size_bytes: int) -> None:
@@ -155,7 +157,7 @@ class Objects:
             try:
                 obstore.delete(self._store, path)
             except FileNotFoundError as error:
-                _check_bucket(error)
+                _check_absence(error)
 
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:
@@ -203,9 +205,10 @@ def _connected(uri: str, told: ClientOptions) -> Any:
         raise _panicked(error, uri=uri) from None
 
 
-def _check_bucket(error: FileNotFoundError) -> None:
-    """An object that is not there is no error, but a bucket that is not there is one."""
-    if any(word in str(error) for word in _NO_BUCKET):
+def _check_absence(error: FileNotFoundError) -> None:
+    """An object that is not there is no error; its bucket, or our key of access, is one."""
+    code = re.search("<Code>([^<]*)<", str(error))
+    if code is not None and code[1] not in _NO_OBJECT:
         raise error
 
 
@@ -213,7 +216,7 @@ def _ours(error: Exception, **where: str) -> MetatableError:
     """The error of our family that tells of this one."""
     told, found = str(error), _sentence(str(error))
     status = re.search(r"status code: (\d{3})", told)
-    if isinstance(error, FileNotFoundError) or any(word in told for word in _NO_BUCKET):
+    if any(word in told for word in _NO_BUCKET):
         expected = "a bucket or container that is there"
         return AccessError("no such bucket", **where, expected=expected, found=found)
     if "builder error" in told and "http://" in told:
@@ -229,7 +232,7 @@ def _ours(error: Exception, **where: str) -> MetatableError:
 
 def _is_refusal(error: Exception, status: int, told: str) -> bool:
     """Whether asking again as we are can never help."""
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
         return True
     if any(word in told for word in _MISPLACED):
         return True

@@ -100,6 +100,13 @@ def test_missing_bucket_is_no_missing_file(s3: S3, verb: str) -> None:
         VERBS[verb](store)
 
 
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"size"}))
+def test_unknown_user_is_no_missing_file_either(s3: S3, verb: str) -> None:
+    s3.always = 404, "XAdminUserNotFound"
+    with pytest.raises(AccessError, match=r"the store refuses us: .* XAdminUserNotFound"):
+        VERBS[verb](store_of(s3))
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_nobody_listens(s3: S3, verb: str) -> None:
     store = store_of(s3, endpoint="http://127.0.0.1:1")
