@@ -45,7 +45,7 @@ __all__ = [
     "route",
 ]
 
-TASK_COLUMN = "_task"
+TASK_COLUMN = "_metatable_task"
 DELETE = "delete"
 
 SAMPLE_KEYS = 2048

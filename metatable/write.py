@@ -4,6 +4,7 @@
     deduplicate one row a key                                      only where keys repeat
     tag        where is each key now                               the index
     profile    rows by partition and file group                    engine.run
+    stale      rows older than stored ones left out                only with an ordering
     plan       groups to write, bins for inserts                   WritePlan
     write      rows to their groups, new slices, runs of entries   engine.run
     build      runs to few HFiles                                  engine.run
@@ -18,7 +19,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,9 +41,9 @@ from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
-from metatable.moves import without_stale_moves
 from metatable.prepare import NAMED_KEYS, distinct, prepared
 from metatable.results import WriteResult
+from metatable.stale_rows import without_stale_rows
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
@@ -90,8 +92,10 @@ class _Attempt:
             snapshot = transaction.snapshot
             index = create_index(snapshot.options)
             located = index.tag(self.engine, self.rows, snapshot)
-            with self.engine.keep(located) as located:
-                located, profile, stale = self._profile(located, snapshot)
+            with (
+                self.engine.keep(located) as located,
+                self._profiled(located, snapshot) as (located, profile, stale),
+            ):
                 done = self._write(transaction, index, located, profile)
         facts = _Facts.of(self.operation, profile, done.receipts)
         return WriteResult(
@@ -112,21 +116,20 @@ class _Attempt:
             counters=dict(self.engine.counters),
         )
 
-    def _profile(self, located: Any, snapshot: Snapshot) -> tuple[Any, pa.Table, int]:
+    @contextmanager
+    def _profiled(self, located: Any, snapshot: Snapshot) -> Iterator[tuple[Any, pa.Table, int]]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
         count = partial(count_groups, snapshot.options)
         profile = self.engine.run(located, count, PROFILE)
         if self.operation == INSERT:
             _refuse_existing(profile)
-        options = snapshot.options
-        moving = pc.not_equal(profile["partition_path"], profile["located_path"])
-        if options.ordering is None or not options.is_global or self.operation == DELETE:
-            return located, profile, 0
-        if not pc.any(moving).as_py():
-            return located, profile, 0
-        current = without_stale_moves(self.engine, located, snapshot)
-        again = self.engine.run(current, count, PROFILE)
-        return current, again, _rows(profile) - _rows(again)
+        ordering = snapshot.options.ordering
+        known = profile["file_id"].null_count < profile.num_rows
+        if ordering is None or self.operation == DELETE or not known:
+            yield located, profile, 0
+            return
+        with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):
+            yield fresh, self.engine.run(fresh, count, PROFILE) if stale else profile, stale
 
     def _write(
         self, transaction: Transaction, index: Index, located: Any, profile: pa.Table

@@ -138,6 +138,46 @@ def test_an_older_row_does_not_move_its_key(tmp_path: Path, index: str) -> None:
     assert _held(table) == [("a", "x", 5, "stored"), ("b", "y", 6, "newer"), ("n", "y", 1, "new")]
 
 
+def _files(table: metatable.Table) -> set[str]:
+    return {str(one) for one in Path(table.uri).rglob("*") if one.is_file()}
+
+
+@pytest.mark.parametrize("scope", ["partition", "global"])
+def test_stale_rows_alone_write_no_file_and_make_no_version(
+    tmp_path: Path, index: str, scope: str
+) -> None:
+    table = _create(tmp_path, index, scope, ordering="at")
+    table.insert(_rows(("a", "x", 5, "stored"), ("b", "y", 5, "stored")))
+    before, version, held = _files(table), table.version, _held(table)
+    result = table.upsert(_rows(("a", "x", 4, "older"), ("b", "y", None, "null is older")))
+    assert (result.stale, result.updated, result.inserted, result.files) == (2, 0, 0, 0)
+    assert (result.version, result.instant) == (version, None)
+    if scope == "global":
+        assert table.upsert(_rows(("a", "y", 4, "older"))).stale == 1
+    assert _files(table) == before
+    assert table.version == version
+    assert _held(table) == held
+
+
+@pytest.mark.parametrize("scope", ["partition", "global"])
+def test_a_group_that_only_stale_rows_name_is_not_rewritten(
+    tmp_path: Path, index: str, scope: str
+) -> None:
+    table = _create(tmp_path, index, scope, ordering="at")
+    table.insert(_rows(("a", "x", 5, "stored"), ("b", "y", 5, "stored"), ("a1", "x", 5, "")))
+    kept = {file.path for file in table.scan().files() if "city=x" in file.path}
+    result = table.upsert(
+        _rows(("a", "x", 4, "older"), ("b", "y", 6, "newer"), ("c", "z", 1, "new"))
+    )
+    assert (result.stale, result.updated, result.inserted, result.files) == (1, 1, 1, 2)
+    assert kept <= {file.path for file in table.scan().files()}
+    assert ("a", "x", 5, "stored") in _held(table)
+    if scope == "partition":  # the same key elsewhere is another row
+        table.upsert(_rows(("a", "y", 9, "other")))
+        result = table.upsert(_rows(("a", "y", 8, "older"), ("a", "x", 8, "newer")))
+        assert (result.stale, result.updated, result.files) == (1, 1, 1)
+
+
 def test_duplicates_in_a_batch_without_an_ordering_are_named(tmp_path: Path, index: str) -> None:
     table = _create(tmp_path, index, "global")
     twice = [(f"k{n}", "x", 1, "") for n in range(8)] * 2

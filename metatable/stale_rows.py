@@ -1,0 +1,111 @@
+"""Stale rows: rows that come in and are older, by the ordering column, than what is stored.
+
+They change nothing, so they are left out before anything is planned: a file group that only
+stale rows name is not rewritten, and rows that are all stale make no version. A row that moves
+its key must be judged here in any case, for in the group that it goes to it would look new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.merge import newer
+from metatable.data.slice_reader import read_slice
+from metatable.data.slices import FileSlice
+from metatable.engine.protocol import Engine
+from metatable.index.key_texts import KEY, PATH
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.files import current_slices
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError
+from metatable.storage.hashing import xxh64
+from metatable.workload import TASK_COLUMN
+
+__all__ = ["without_stale_rows"]
+
+STALE = "_metatable_stale"
+
+_TASK_FIELD = [pa.field(TASK_COLUMN, pa.int32())]
+_COUNT = pa.schema([pa.field("rows", pa.int64())])
+
+
+@contextmanager
+def without_stale_rows(
+    engine: Engine[Any], located: Any, snapshot: Snapshot, ordering: str
+) -> Iterator[tuple[Any, int]]:
+    """(`located` without its stale rows, how many these were); reads two columns of the files."""
+    schema = engine.schema(located)
+    identity = [KEY] if snapshot.options.is_global else [KEY, PATH]
+    inputs = [KEY, PATH, ordering, LOCATION_COLUMN]
+    asked = pa.schema([*(schema.field(name) for name in inputs), *_TASK_FIELD])
+    known = engine.map(located, inputs, partial(_located, engine.slots), asked)
+    spread = engine.exchange(known, TASK_COLUMN, engine.slots)
+    judged = pa.schema([*(schema.field(name) for name in identity), pa.field(STALE, pa.bool_())])
+    judge = partial(_stale, snapshot, ordering, identity)
+    with engine.keep(engine.map(spread, inputs, judge, judged)) as stale:
+        counted = engine.run(stale, _count, _COUNT)
+        count = int(pc.sum(counted["rows"]).as_py() or 0)
+        if not count:
+            yield located, 0
+            return
+        marked = engine.attach(located, stale, identity)
+        yield engine.map(marked, engine.schema(marked).names, _fresh, schema), count
+
+
+def _located(
+    count: int, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Rows whose key is stored, and the task that looks at its file."""
+    for batch in batches:
+        known = batch.filter(batch[LOCATION_COLUMN].is_valid())
+        if known.num_rows:
+            file_ids = pc.struct_field(known[LOCATION_COLUMN], "file_id")
+            places = (xxh64(file_ids, 0) % np.uint64(count)).astype(np.int32)
+            yield known.append_column(TASK_COLUMN, pa.array(places))
+
+
+def _stale(
+    snapshot: Snapshot,
+    ordering: str,
+    identity: Sequence[str],
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: the identity of every row that is older than the stored one, file by file."""
+    snapshot = snapshot.counting(counters)
+    table = pa.Table.from_batches(list(batches)).flatten()
+    wanted = pa.schema([pa.field(KEY, pa.string()), snapshot.schema.field(ordering)])
+    path, file_id = f"{LOCATION_COLUMN}.partition_path", f"{LOCATION_COLUMN}.file_id"
+    groups = table.group_by([path, file_id]).aggregate([]).to_pylist()
+    paths, ids = [one[path] for one in groups], [one[file_id] for one in groups]
+    for current, one in zip(current_slices(snapshot, paths, ids), groups, strict=True):
+        if current is None:
+            found = (one[path], one[file_id])
+            raise CorruptError("index names a file group that is not there", found=found)
+        ours = table.filter(pc.equal(table[file_id], one[file_id]))
+        held = read_slice(snapshot.store, FileSlice(current), wanted)
+        places = pc.index_in(ours[KEY].combine_chunks(), value_set=held[KEY].combine_chunks())
+        known = places.is_valid()
+        ours, places = ours.filter(known), places.filter(known)
+        stored = held[ordering].combine_chunks().take(places)
+        older = ours.filter(pa.array(~newer(stored, ours[ordering].combine_chunks())))
+        for batch in older.select(list(identity)).to_batches():
+            yield batch.append_column(STALE, pa.repeat(True, batch.num_rows))
+
+
+def _count(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_pylist([{"rows": rows}], schema=_COUNT)
+
+
+def _fresh(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.filter(batch[STALE].is_null()).drop_columns([STALE])
