@@ -13,6 +13,7 @@ one's file and adopts it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -53,6 +54,12 @@ SAMPLE_KEYS = 2048
 
 FILE_KEYS = 64
 """Keys at least that stand for the rows of one file: so much finer are samples than files."""
+
+TASK_BYTES = 256 << 20
+"""Rows and stored files that one task is given; only a single file group may be more."""
+
+GROUP_BYTES = 1 << 30
+"""Rows in memory that one commit puts into one file group, however well they compress."""
 
 SMALL_FILES = 64
 """At most so many small files of a partition are filled up in one commit."""
@@ -143,7 +150,7 @@ class WritePlan:
                     held.append(base)
                     weights.append(base.size_bytes if base else 0)
                 ordinals.append(places[name])
-                weights[places[name]] += rows * 64
+                weights[places[name]] += int(rows * inserts.width)
             bins[path] = cuts, tuple(ordinals)
         tasks, spread = _spread(weights, slots)
         groups = tuple(
@@ -225,6 +232,11 @@ class _Inserts:
     keys: list[str] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
 
+    @property
+    def width(self) -> float:
+        """Bytes of a row in memory."""
+        return max(self.bytes / max(self.rows, 1), 1.0)
+
     def add(self, rows: int, size_bytes: int, keys: Sequence[str]) -> None:
         """Rows of one task: each key stands for itself and those before the next one."""
         step = -(-rows // len(keys))
@@ -247,15 +259,17 @@ def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
 
 def _touched(snapshot: Snapshot, profile: pa.Table) -> tuple[list[DataFile], list[int]]:
     """Current slices of the groups that hold some of the rows' keys, and how heavy each is."""
-    located = profile.filter(profile["file_id"].is_valid()).select(["located_path", "file_id"])
-    rows = located.group_by(["located_path", "file_id"]).aggregate([]).sort_by("file_id")
+    located = profile.filter(profile["file_id"].is_valid())
+    grouped = located.group_by(["located_path", "file_id"]).aggregate([("bytes", "sum")])
+    rows = grouped.sort_by("file_id")
     paths, ids = rows["located_path"].to_pylist(), rows["file_id"].to_pylist()
     bases: list[DataFile] = []
     for path, file_id, base in zip(paths, ids, current_slices(snapshot, paths, ids), strict=True):
         if base is None:
             raise CorruptError("index names a file group that is not there", found=(path, file_id))
         bases.append(base)
-    return bases, [base.size_bytes for base in bases]
+    sizes = rows["bytes_sum"].to_pylist()
+    return bases, [base.size_bytes + size for base, size in zip(bases, sizes, strict=True)]
 
 
 _Bin = tuple[DataFile | None, int]
@@ -269,15 +283,16 @@ def _bins_for(snapshot: Snapshot, path: str, inserts: _Inserts) -> list[_Bin]:
     options = snapshot.options
     left = inserts.rows
     bins: list[_Bin] = []
-    width = max(inserts.bytes / max(inserts.rows, 1), 1.0)
+    width = inserts.width
+    memory = max(1, int(GROUP_BYTES / width))
     for small, held in _small_files(snapshot, path):
         width = small.size_bytes / max(held, 1)
         room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
-        rows = min(left, room - inserts.slack)
+        rows = min(left, room - inserts.slack, memory)
         if rows > 0:
             bins.append((small, rows))
             left -= rows
-    most = _most_rows(options, width)
+    most = min(_most_rows(options, width), memory)
     most -= min(inserts.slack, most // 8)  # more slack than that is chance, and evens out
     count = -(-left // most)
     borders = [left * number // count for number in range(count + 1)] if count else []
@@ -310,13 +325,14 @@ def _cut_keys(inserts: _Inserts, bins: Sequence[_Bin]) -> tuple[tuple[str, ...],
 
 def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
     """Tasks for groups of these weights: the heaviest first, each to the least loaded task."""
-    tasks = max(1, min(len(weights), slots * 3))
-    loads = [0] * tasks
+    wanted = max(slots * 3, -(-sum(weights) // TASK_BYTES))
+    tasks = max(1, min(len(weights), wanted))
+    loads = [(0, task) for task in range(tasks)]
     spread = [0] * len(weights)
     for place in sorted(range(len(weights)), key=lambda one: -weights[one]):
-        task = loads.index(min(loads))
+        load, task = loads[0]
         spread[place] = task
-        loads[task] += weights[place] + 1
+        heapq.heapreplace(loads, (load + weights[place] + 1, task))
     return tasks, spread
 
 

@@ -35,6 +35,7 @@ from metatable.data.slices import (
     partition_metadata,
     partition_metadata_path,
 )
+from metatable.data.taking import joined, taken
 from metatable.index.key_texts import KEY, PATH
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition, WrittenFile
@@ -93,9 +94,14 @@ class _Rows:
 
     table: pa.Table
     to: Destinations
+    all_keys: pa.Array
+
+    @classmethod
+    def of(cls, plan: WritePlan, table: pa.Table) -> _Rows:
+        return cls(table, Destinations.of(plan, table), _whole(table[KEY]))
 
     def keys(self, mask: npt.NDArray[np.bool_]) -> pa.Array:
-        return _whole(self.table[KEY]).take(pa.array(np.flatnonzero(mask)))
+        return self.all_keys.take(pa.array(np.flatnonzero(mask)))
 
 
 def write_groups(
@@ -106,15 +112,17 @@ def write_groups(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out."""
+    """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out.
+
+    One group after the other: beside the task's rows it holds those of one group.
+    """
     snapshot = snapshot.counting(counters)
-    table = pa.Table.from_batches(list(batches)).combine_chunks()
-    task = table[TASK_COLUMN][0].as_py()
-    rows = _Rows(table, Destinations.of(plan, table))
+    rows = _Rows.of(plan, joined(pa.Table.from_batches(list(batches))))
+    task = rows.table[TASK_COLUMN][0].as_py()
     runs = _Runs(partitions)
     receipts = []
     for place, group in enumerate(plan.groups):
-        if group.task == task:
+        if group.task == task and (group.base or (rows.to.target == place).any()):
             receipt, written = _write_group(snapshot, plan, place, group, rows)
             receipts.append(receipt)
             inserted = rows.keys((rows.to.target == place) & (rows.to.source < 0))
@@ -177,7 +185,7 @@ def _merge(
     deletes = rows.keys((rows.to.source == place) & (rows.to.target != place))
     if plan.operation == DELETE:
         return merge_rows(base, schema.empty_table(), deletes, None)
-    offered = rows.table.take(pa.array(np.flatnonzero(rows.to.target == place)))
+    offered = taken(rows.table, pa.array(np.flatnonzero(rows.to.target == place)))
     columns = offered.select(snapshot.schema.names)
     upserts = add_meta_columns(columns, _whole(offered[KEY]), group.target, place)
     return merge_rows(base, upserts, deletes, snapshot.options.ordering)
@@ -186,8 +194,8 @@ def _merge(
 def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> Merged:
     """The rows of a new file, by key: its row groups hold narrow ranges of keys."""
     here = np.flatnonzero(rows.to.target == place)
-    order = here[sort_order(rows.table[KEY].combine_chunks().take(pa.array(here)))]
-    offered = rows.table.take(pa.array(order))
+    order = here[sort_order(rows.all_keys.take(pa.array(here)))]
+    offered = taken(rows.table, pa.array(order))
     keys, columns = _whole(offered[KEY]), offered.select(snapshot.schema.names)
     return Merged(
         table=add_meta_columns(columns, keys, group.target, place),

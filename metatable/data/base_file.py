@@ -26,6 +26,7 @@ from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_FIELDS
 from metatable.data.slices import DataFile
+from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
 from metatable.storage.store import Store
@@ -222,7 +223,7 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
             worth += _leaves(field)
         elif pa.types.is_boolean(field.type):
             continue
-        elif pc.count_distinct(table.column(field.name).take(rows)).as_py() * 2 <= len(rows):
+        elif pc.count_distinct(taken(table.select([field.name]), rows)[0]).as_py() * 2 <= len(rows):
             worth.append(field.name)
     return worth
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
@@ -148,7 +149,7 @@ def _winners(
 
 def _take_from(base: pa.Table, upserts: pa.Table, source: Positions) -> pa.Table:
     both = pa.concat_tables([base, upserts.select(base.column_names).cast(base.schema)])
-    return both.combine_chunks().take(pa.array(source))
+    return taken(both, pa.array(source))
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import metatable
+from metatable import workload, write, write_groups
+from metatable.data import taking
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
@@ -86,3 +90,44 @@ def test_small_files_are_not_filled_beyond_file_bytes(tmp_path: Path) -> None:
         table.insert(_rows(keys[first : first + 250]))
     assert max(file.size_bytes for file in table.scan().files()) <= 64 << 10
     assert sum(_sizes(table)) == 2000
+
+
+def test_a_task_is_given_no_more_bytes_than_its_budget(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def spied(*given: Any) -> Iterator[pa.RecordBatch]:
+        *rest, batches, counters = given
+        batches = list(batches)
+        held.append(sum(batch.num_rows for batch in batches))
+        return write_groups.write_groups(*rest, iter(batches), counters)
+
+    monkeypatch.setattr(write, "write_groups", spied)
+    table = _create(tmp_path, index, file_rows=50)
+    keys = [f"customer-number-{place:06d}" for place in range(3000)]
+    table.insert(_rows(keys))
+    few = len(held)
+    assert max(held) > 100
+    held.clear()
+    monkeypatch.setattr(workload, "TASK_BYTES", 10_000)
+    assert table.upsert(_rows(keys)).updated == 3000
+    assert len(held) > 30 > few
+    assert max(held) <= 100
+    assert table.verify().findings == ()
+
+
+def test_text_that_does_not_fit_into_one_column_is_written_in_chunks(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "WHOLE_BYTES", 1000)
+    table = _create(tmp_path, index, file_rows=100)
+    keys = [f"customer-number-{place:06d}" for place in range(300)]
+    random.Random(5).shuffle(keys)
+    table.insert(_rows(keys))
+    assert table.upsert(_rows(keys[100:])).updated == 200
+    assert table.delete(_rows(keys[:50])).deleted == 50
+    assert table.verify().findings == ()
+    held = {row["id"]: row["value"] for row in table.scan().to_arrow().to_pylist()}
+    expected = {key: place for place, key in enumerate(keys[100:])}
+    assert held == expected | {key: place for place, key in enumerate(keys[:100]) if place >= 50}

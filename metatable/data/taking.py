@@ -1,0 +1,44 @@
+"""Taking rows of tables of which a column may pass 2 GiB.
+
+Offsets of Arrow's strings are 32 bits wide, and its `take` joins the chunks of a column before
+it looks at one row: more than 2 GiB of text is an error there, however few rows are asked for.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["joined", "taken"]
+
+WHOLE_BYTES = 1 << 30
+"""Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
+
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def joined(table: pa.Table) -> pa.Table:
+    """The table in one chunk, where it is small enough for that."""
+    return table.combine_chunks() if table.nbytes <= WHOLE_BYTES else table
+
+
+def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
+    """These rows, in this order; in chunks where they do not fit into one."""
+    if table.nbytes <= WHOLE_BYTES:
+        return table.combine_chunks().take(rows)
+    fields = [field.with_type(_LARGE.get(field.type, field.type)) for field in table.schema]
+    wide = table.cast(pa.schema(fields))
+    step = max(1, int(WHOLE_BYTES * table.num_rows / table.nbytes))
+    parts = [table.slice(0, 0)]
+    for start in range(0, len(rows), step):
+        parts += _narrow(wide, rows.slice(start, step), table.schema)
+    return pa.concat_tables(parts)
+
+
+def _narrow(wide: pa.Table, rows: pa.Array, schema: pa.Schema) -> list[pa.Table]:
+    try:
+        return [wide.take(rows).cast(schema)]
+    except pa.ArrowInvalid:  # the widest rows came together
+        if len(rows) < 2:
+            raise
+    half = len(rows) // 2
+    return _narrow(wide, rows.slice(0, half), schema) + _narrow(wide, rows.slice(half), schema)
