@@ -121,13 +121,13 @@ class Scan:
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
         not know the table's store.
         """
-        if not type(session).__module__.startswith("pyspark."):
+        if not hasattr(type(session), "createDataFrame"):
             found = type(session).__qualname__
             raise UsageError("not a Spark session", expected="a SparkSession", found=found)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
         read = self._with_condition(self.schema)
-        rows = parquet.read(session, self._snapshot.store.uri, self._paths(), read)
+        rows = parquet.read(session, self._snapshot.store, self._paths(), read)
         if self._where is not None:
             rows = rows.where(evaluate(self._where, parquet.Conditions(read)))
         if self._limit is not None:

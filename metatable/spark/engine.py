@@ -15,7 +15,8 @@ Counters travel as the last receipt of each task of `run`, so a task that was tr
 counts once. Those of lazy steps (`map`, `extend`) are not reported: they would have to be rows
 or columns of the user's plan. `counting.CountingEngine` reports them, for plans of our own.
 
-An error of ours that ends a task comes back as itself, with Spark's as its cause.
+An error of ours that ends a task comes back as itself, with Spark's as its cause; a failure
+of Spark's that the user can mend comes back as a sentence (`demands`), all others as they are.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pyspark.sql.types import ArrayType, StructType
 from metatable.engine.batches import conform, filled, gathered
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
+from metatable.spark.demands import check_session, is_session, mendable, planning
 from metatable.spark.types import arrow_schema, spark_schema
 from metatable.storage import errors
 from metatable.storage.counters import Counters
@@ -56,6 +58,9 @@ class SparkEngine:
 
     def __init__(self, source: DataFrame | SparkSession, counters: Counters | None = None) -> None:
         self.session = source.sparkSession if isinstance(source, DataFrame) else source
+        if not is_session(self.session):
+            raise _no_rows(source)
+        check_session(self.session)
         self.counters = Counters() if counters is None else counters
         self._folder = f".hoodie/metatable/tmp/{uuid.uuid4().hex}"
 
@@ -75,8 +80,7 @@ class SparkEngine:
             schema = spark_schema(data.schema)
             return self.session.createDataFrame(data if data.num_rows else [], schema)
         if not isinstance(data, DataFrame):
-            what = "these are no rows for Spark"
-            raise UsageError(what, expected="a Spark DataFrame", found=type(data).__qualname__)
+            raise _no_rows(data)
         if data.isStreaming:
             what = "a streaming DataFrame has no end"
             raise UsageError(what, expected="a batch, as in foreachBatch", found="a stream")
@@ -96,7 +100,8 @@ class SparkEngine:
         asked = self.select(rows, inputs)
         given, made = self.schema(asked), spark_schema(schema)
         call = partial(_mapped, task=task, given=given, made=arrow_schema(made))
-        return asked.mapInArrow(call, made)
+        with planning(self.session):
+            return asked.mapInArrow(call, made)
 
     def extend(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
@@ -111,9 +116,9 @@ class SparkEngine:
         answer = _answering(task, self.schema(asked), arrow_schema(made), single)
         # not to be worked out twice where a filter on the answer is pushed down
         kind = made.fields[0].dataType if single else made
-        answered = F.arrow_udf(  # type: ignore[attr-defined]
-            answer, kind
-        ).asNondeterministic()(*map(_column, inputs))
+        answering = F.arrow_udf(answer, kind).asNondeterministic()  # type: ignore[attr-defined]
+        with planning(self.session):
+            answered = answering(*map(_column, inputs))
         if single:
             return rows.select("*", answered.alias(made.names[0]))
         beside = rows.select("*", answered.alias(COUNTED))
@@ -175,6 +180,11 @@ class SparkEngine:
         """All rows, on the driver: for tests and for results known to be small."""
         with _own_errors():
             return rows.toArrow()
+
+
+def _no_rows(data: Any) -> UsageError:
+    what = "these are no rows for Spark"
+    return UsageError(what, expected="a Spark DataFrame", found=type(data).__qualname__)
 
 
 def counters_last(task: Task, schema: pa.Schema) -> tuple[Task, pa.Schema]:
@@ -294,12 +304,15 @@ _OWN = re.compile(
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Raise what a task raised, where that is an error of ours."""
+    """Raise what a task raised, where that is an error of ours, and say what can be mended."""
     try:
         yield
     except Exception as error:
         told = _OWN.findall(str(error))
         kind = getattr(errors, told[-1][0], None) if told else None
-        if kind is None or not issubclass(kind, MetatableError):
-            raise
-        raise kind(told[-1][1]) from error
+        if kind is not None and issubclass(kind, MetatableError):
+            raise kind(told[-1][1]) from error
+        mend = mendable(error)
+        if mend is not None:
+            raise mend from None  # of pages of Java, the sentence is all that helps
+        raise

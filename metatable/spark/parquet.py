@@ -17,20 +17,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark
 
+from metatable.spark.addresses import root_for
+from metatable.spark.demands import check_session
 from metatable.spark.types import spark_schema
+from metatable.storage.store import Store
 
 __all__ = ["Conditions", "read", "select"]
 
 
-def read(session: SparkSession, uri: str, paths: Sequence[str], schema: pa.Schema) -> DataFrame:
-    """These columns of these Parquet files under `uri`; no files, no rows.
+def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.Schema) -> DataFrame:
+    """These columns of these Parquet files of the store; no files, no rows.
 
-    A column that a file lacks is null there. Raises UsageError for a type that Spark lacks.
+    A column that a file lacks is null there. Raises UsageError for a type that Spark lacks, and
+    where it cannot reach the store.
     """
+    check_session(session)
     wanted = spark_schema(_readable(schema), nullable=True)
     if not paths:
         return session.createDataFrame([], wanted)
-    root = uri if "://" in uri else f"file://{uri}"
+    root = root_for(session, store)
     return session.read.schema(wanted).parquet(*[_literally(f"{root}/{path}") for path in paths])
 
 
