@@ -148,11 +148,16 @@ class Table:
         return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of these keys; reads only the files that hold them. In this process alone."""
+        """The rows of these keys; reads only the files that hold them.
+
+        Raises UsageError for keys without their columns, unknown columns, and for a Spark
+        DataFrame: the rows come back to this process, and so do not grow with a cluster.
+        """
         if _is_spark(keys):
-            expected = "Arrow rows, such as keys.toArrow()"
             raise UsageError(
-                "read_keys answers in this process", found=type(keys).__name__, expected=expected
+                "read_keys reads in this process",
+                expected="keys.toArrow() for a few of them; for many, scan().to_spark(session)",
+                found="a Spark DataFrame",
             )
         with self._counted(LocalEngine()) as engine:
             snapshot = self._snapshot(None).counting(engine.counters)
