@@ -100,7 +100,7 @@ class SparkEngine:
         asked = self.select(rows, inputs)
         given, made = self.schema(asked), spark_schema(schema)
         call = partial(_mapped, task=task, given=given, made=arrow_schema(made))
-        with planning(self.session):
+        with planning(self.session), _own_errors():
             return asked.mapInArrow(call, made)
 
     def extend(
@@ -117,7 +117,7 @@ class SparkEngine:
         # not to be worked out twice where a filter on the answer is pushed down
         kind = made.fields[0].dataType if single else made
         answering = F.arrow_udf(answer, kind).asNondeterministic()  # type: ignore[attr-defined]
-        with planning(self.session):
+        with planning(self.session), _own_errors():
             answered = answering(*map(_column, inputs))
         if single:
             return rows.select("*", answered.alias(made.names[0]))

@@ -239,6 +239,15 @@ def test_a_session_of_an_older_spark_is_refused(
         table.scan().to_spark(spark)
 
 
+def test_a_package_that_pyspark_asks_for_is_told(
+    spark: Any, table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    frame = spark.createDataFrame(rows(5, 15))
+    with pytest.raises(UsageError, match="Spark lacks a package: expected='Pandas >= "):
+        table.upsert(frame)
+
+
 # What is no session, no rows
 
 
