@@ -3,6 +3,9 @@
 They change nothing, so they are left out before anything is planned: a file group that only
 stale rows name is not rewritten, and rows that are all stale make no version. A row that moves
 its key must be judged here in any case, for in the group that it goes to it would look new.
+
+Where the column's statistics show that nothing in a file is newer than what comes, as in every
+table whose rows come in the order of time, the file is not opened for it.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ import pyarrow.compute as pc
 
 from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
-from metatable.data.slices import FileSlice
+from metatable.data.slices import DataFile, FileSlice
 from metatable.engine.protocol import Engine
 from metatable.index.key_texts import KEY, PATH
 from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.column_stats import maxima
 from metatable.metadata.files import current_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
@@ -86,11 +90,12 @@ def _stale(
     path, file_id = f"{LOCATION_COLUMN}.partition_path", f"{LOCATION_COLUMN}.file_id"
     groups = table.group_by([path, file_id]).aggregate([]).to_pylist()
     paths, ids = [one[path] for one in groups], [one[file_id] for one in groups]
-    for current, one in zip(current_slices(snapshot, paths, ids), groups, strict=True):
-        if current is None:
-            found = (one[path], one[file_id])
-            raise CorruptError("index names a file group that is not there", found=found)
+    slices = list(_there(current_slices(snapshot, paths, ids), groups))
+    greatest = maxima(snapshot, ordering, wanted.field(ordering).type, slices)
+    for current, bound, one in zip(slices, greatest, groups, strict=True):
         ours = table.filter(pc.equal(table[file_id], one[file_id]))
+        if _is_newer(ours[ordering], bound):
+            continue
         held = read_slice(snapshot.store, FileSlice(current), wanted)
         places = pc.index_in(ours[KEY].combine_chunks(), value_set=held[KEY].combine_chunks())
         known = places.is_valid()
@@ -99,6 +104,20 @@ def _stale(
         older = ours.filter(pa.array(~newer(stored, ours[ordering].combine_chunks())))
         for batch in older.select(list(identity)).to_batches():
             yield batch.append_column(STALE, pa.repeat(True, batch.num_rows))
+
+
+def _there(slices: Sequence[DataFile | None], groups: Sequence[Any]) -> Iterator[DataFile]:
+    for current, group in zip(slices, groups, strict=True):
+        if current is None:
+            raise CorruptError("index names a file group that is not there", found=group)
+        yield current
+
+
+def _is_newer(offered: pa.ChunkedArray, bound: pa.Scalar) -> bool:
+    """Whether no stored row can be newer than any of these; False where it is not known."""
+    if not bound.is_valid or offered.null_count:
+        return False
+    return bool(pc.all(pc.greater_equal(offered, bound)).as_py())
 
 
 def _count(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:

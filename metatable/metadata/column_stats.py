@@ -33,7 +33,14 @@ from metatable.metadata.payload import (
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.cache import cached
 
-__all__ = ["RECORD_KEY", "ColumnStatsPartition", "StatsColumn", "row_counts", "stats_column"]
+__all__ = [
+    "RECORD_KEY",
+    "ColumnStatsPartition",
+    "StatsColumn",
+    "maxima",
+    "row_counts",
+    "stats_column",
+]
 
 RECORD_KEY = META_COLUMNS[2]
 
@@ -121,6 +128,21 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
     paths = pa.concat_arrays([pa.array([], pa.string()), *(part.files.paths for part in parts)])
     sizes = np.concatenate([np.zeros(0, np.int64), *(part.files.sizes for part in parts)])
     return StatsColumn(FileSystemView.of(paths, sizes), *map(pa.concat_arrays, arrays))
+
+
+def maxima(
+    snapshot: Snapshot, column: str, type: pa.DataType, files: Sequence[DataFile]
+) -> pa.Array:
+    """The column's maximum in each file, of its type: one lookup. Null: nothing is known."""
+    if not len(files):
+        return pa.array([], type)
+    folders, names = _places(files)
+    keys = stats_keys(pa.repeat(column, len(files)), folders, names)
+    found = snapshot.lookup(ColumnStatsPartition(snapshot.options), keys)
+    known = found.values.is_valid()
+    held = decode_stats(found.values.drop_null(), type)["maximum"].combine_chunks()
+    places = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
+    return held.take(pa.array(places, mask=pc.invert(known).to_numpy(zero_copy_only=False)))
 
 
 def row_counts(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:

@@ -178,6 +178,25 @@ def test_a_group_that_only_stale_rows_name_is_not_rewritten(
         assert (result.stale, result.updated, result.files) == (1, 1, 1)
 
 
+def test_rows_newer_than_all_of_a_file_are_not_held_against_it(tmp_path: Path, index: str) -> None:
+    table = _create(tmp_path, index, "global", ordering="at")
+    table.insert(
+        _rows(("a", "x", 5, ""), ("b", "x", 7, ""), ("c", "y", None, ""), ("d", "y", 2, ""))
+    )
+
+    def opened(*rows: tuple[Any, ...]) -> int:
+        result = table.upsert(_rows(*rows))
+        assert (result.updated, result.stale) == (len(rows), 0)
+        return result.counters["data.files_opened"]
+
+    judged = opened(("a", "x", 6, ""))
+    plain = opened(("a", "x", 7, ""))
+    assert judged == plain + 1, "a row of the file may be newer"
+    assert opened(("c", "y", 2, ""), ("d", "y", 9, "")) == plain
+    assert opened(("c", "y", 9, "")) == plain
+    assert table.upsert(_rows(("c", "y", None, ""))).stale == 1
+
+
 def test_duplicates_in_a_batch_without_an_ordering_are_named(tmp_path: Path, index: str) -> None:
     table = _create(tmp_path, index, "global")
     twice = [(f"k{n}", "x", 1, "") for n in range(8)] * 2
