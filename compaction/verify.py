@@ -31,7 +31,7 @@ from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, ha
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
 from metatable.metadata.files import slices_of_table
 from metatable.metadata.known_commits import known_commits
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.manifest import load_newest, undone_since
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition, locate
 from metatable.metadata.snapshot import Snapshot
@@ -73,6 +73,8 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     findings += _check_unique(checked)
     findings += _check_entries(snapshot, files, rows)
     findings += _check_commits(snapshot)
+    if findings and undone_since(snapshot.store, snapshot.version):
+        raise CorruptError("files went while they were verified", path=snapshot.store.uri)
     reason = f"{len(files)} files, {rows} rows"
     return ServiceResult(
         service="verify",

@@ -93,6 +93,12 @@ class Table:
         return self._newest().version
 
     @property
+    def instant(self) -> str | None:
+        """Of the last data commit, the one that a rollback undoes; None: there is none."""
+        last = self._newest().last_commit
+        return None if last is None else last[1]
+
+    @property
     def schema(self) -> pa.Schema:
         """The table's columns, without Hudi's meta columns."""
         return self._snapshot(None).schema
@@ -119,8 +125,9 @@ class Table:
         An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
         on the version it was made on.
         """
-        with self._counted(_engine(rows)) as engine:
-            tagged = self._tagged(engine, rows, version)
+        snapshot = self._snapshot(version)
+        with self._counted(_engine(rows)) as engine, snapshot.reading():
+            tagged = self._tagged(engine, rows, snapshot)
             return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
 
     def explain(self, rows: Any, version: int | None = None) -> Explain:
@@ -132,8 +139,9 @@ class Table:
         counters are read from it (`spark/counting.py`).
         """
         began = time.perf_counter()
-        with self._counted(_engine(rows, counting=True)) as engine:
-            tagged = self._tagged(engine, rows, version, keys_only=True)
+        snapshot = self._snapshot(version)
+        with self._counted(_engine(rows, counting=True)) as engine, snapshot.reading():
+            tagged = self._tagged(engine, rows, snapshot, keys_only=True)
             found = engine.select(tagged, [LOCATION_COLUMN])
             counts = engine.run(found, count_found, FOUND)
         keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
@@ -159,9 +167,9 @@ class Table:
                 expected="keys.toArrow() for a few of them; for many, scan().to_spark(session)",
                 found="a Spark DataFrame",
             )
-        with self._counted(LocalEngine()) as engine:
-            snapshot = self._snapshot(None).counting(engine.counters)
-            return read_keys(engine, snapshot, keys, columns)
+        snapshot = self._snapshot(None)
+        with self._counted(LocalEngine()) as engine, snapshot.reading():
+            return read_keys(engine, snapshot.counting(engine.counters), keys, columns)
 
     def scan(
         self,
@@ -211,9 +219,13 @@ class Table:
         return self._execute(Rollback(instant))
 
     def verify(self) -> ServiceResult:
-        """Read the data and hold the index against it, both ways. Findings are data."""
-        with self._counted(LocalEngine()) as engine:
-            return verify(engine, self._snapshot(None).counting(engine.counters))
+        """Read the data and hold the index against it, both ways. Findings are data.
+
+        Raises StaleError where a commit of this version was undone meanwhile.
+        """
+        snapshot = self._snapshot(None)
+        with self._counted(LocalEngine()) as engine, snapshot.reading():
+            return verify(engine, snapshot.counting(engine.counters))
 
     def history(self) -> list[CommitInfo]:
         """Every version, newest first."""
@@ -240,9 +252,9 @@ class Table:
             return execute(self._store, engine, service)
 
     def _tagged(
-        self, engine: Engine[Any], rows: Any, version: int | None, keys_only: bool = False
+        self, engine: Engine[Any], rows: Any, snapshot: Snapshot, keys_only: bool = False
     ) -> Any:
-        snapshot = self._snapshot(version).counting(engine.counters)
+        snapshot = snapshot.counting(engine.counters)
         adopted = engine.rows(rows)
         needed = identity_columns(snapshot.options, engine.schema(adopted).names)
         if keys_only:

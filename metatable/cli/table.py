@@ -15,7 +15,7 @@ import metatable
 from metatable.cli.render import columns, count, pairs, size, when
 from metatable.cli.storage_options import add_storage_option, storage_options
 from metatable.results import CommitInfo, Description, ServiceResult
-from metatable.storage.errors import UsageError
+from metatable.storage.errors import ConflictError, StoreError, UsageError
 from metatable.table import Table
 
 __all__ = ["register"]
@@ -41,7 +41,12 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         default="local",
         help="where to merge: in this process, or a task a bucket range on Spark",
     )
-    _add(verbs, "rollback", _rollback, "undo the last data commit")
+    rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
+    rollback.add_argument(
+        "--instant",
+        metavar="INSTANT",
+        help="only if this is the last one; may be repeated where an answer was lost",
+    )
 
 
 def _add(
@@ -148,7 +153,14 @@ def _compact(args: argparse.Namespace) -> int:
 
 
 def _rollback(args: argparse.Namespace) -> int:
-    _print_result(_open(args).rollback(), args)
+    table = _open(args)
+    instant = args.instant or table.instant
+    try:
+        _print_result(table.rollback(instant), args)
+    except (ConflictError, StoreError) as error:  # whoever repeats it must not undo another one
+        if instant is not None:
+            error.facts["to_repeat"] = f"metatable rollback {args.table} --instant {instant}"
+        raise
     return 0
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "load_version",
     "put_hint",
     "read_page",
+    "undone_since",
     "write_pages",
 ]
 
@@ -222,6 +223,12 @@ def load_version(store: Store, version: int) -> Manifest:
     if raw is None:
         raise StaleError("no such version", path=version_path(version), version=version)
     return Manifest.decode(raw, version_path(version))
+
+
+def undone_since(store: Store, version: int) -> Manifest | None:
+    """The newest version, if a rollback after `version` may have deleted files that it names."""
+    newest = load_newest(store)
+    return newest if newest is not None and newest.restored_at > version else None
 
 
 def put_hint(store: Store, version: int) -> None:

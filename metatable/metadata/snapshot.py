@@ -12,6 +12,7 @@ cache, so a task that sees many batches reads the manifest once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,17 @@ import pyarrow as pa
 
 from metatable.data.options import Options
 from metatable.data.schema import decode_schema
-from metatable.metadata.manifest import HFileRef, Manifest, all_refs, load_version
+from metatable.metadata.manifest import (
+    HFileRef,
+    Manifest,
+    all_refs,
+    load_version,
+    undone_since,
+)
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
-from metatable.storage.errors import StaleError
+from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hfile.merge import merge_newest_first
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
@@ -76,6 +83,25 @@ class Snapshot:
     def since(self, version: int) -> Snapshot:
         """Only what was published after `version`."""
         return Snapshot(self.store, self.manifest, max(version, self._after))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Files may go while they are read, because their commit is undone: that is no damage.
+
+        Raises StaleError then.
+        """
+        try:
+            yield
+        except CorruptError as error:
+            newest = undone_since(self.store, self.version)
+            if newest is None:
+                raise
+            raise StaleError(
+                "a commit of this version was undone meanwhile: try again",
+                path=self.store.uri,
+                version=self.version,
+                newest=newest.version,
+            ) from error
 
     def refs(self, partition: str) -> list[HFileRef]:
         """The HFiles of a partition, newest first."""

@@ -26,7 +26,7 @@ from metatable.metadata.commit import (
 )
 from metatable.metadata.known_commits import foreign_commits, known_commits
 from metatable.metadata.leases import LEASES, Lease
-from metatable.metadata.manifest import Manifest, TimelineStep, load_newest
+from metatable.metadata.manifest import Manifest, TimelineStep, load_newest, undone_since
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_hfiles
 from metatable.metadata.snapshot import Snapshot
@@ -142,8 +142,8 @@ class Transaction:
 
     def _look_for_rollback(self, error: CorruptError) -> None:
         """A file of the base may be gone because its commit was undone: that is no damage."""
-        newest = load_newest(self.store)
-        if newest is not None and newest.restored_at > self.base.version:
+        newest = undone_since(self.store, self.base.version)
+        if newest is not None:
             raise ConflictError(
                 "table was rolled back meanwhile: retry",
                 base=self.base.version,

@@ -249,6 +249,29 @@ def test_an_old_file_does_not_answer_for_buckets_that_were_taken_from_it(table_u
     assert table.verify().findings == ()
 
 
+def test_a_deleted_key_stays_deleted_when_an_old_file_is_merged_for_what_it_still_stands_for(
+    table_uri: str,
+) -> None:
+    """The old file holds the key in a bucket that was taken from it, with its tombstone."""
+    table = make(table_uri, "record")
+    table.insert(rows(0, 1500))
+    table.delete(rows(30, 40))
+    [tombstones, large] = refs(table, "record_index")
+    partition = partition_of(table, "record_index")
+    gone = snapshot(table).reader(tombstones).scan()
+    taken = int(partition.buckets(next(iter(gone))["key"])[0])
+    table.compact(major=True, partitions=["record_index"], buckets=[taken])
+    table.upsert(rows(100, 110, 5))
+    table.delete(rows(40, 50))
+    assert large.path in {ref.path for ref in refs(table, "record_index")}
+    table.compact(major=True, partitions=["record_index"])
+    found = table.tag_locations(rows(30, 50))["_location"]
+    assert found.null_count == 20
+    [whole] = refs(table, "record_index")
+    assert whole.entry_count == 1480
+    assert table.verify().findings == ()
+
+
 def test_large_partitions_are_cut_into_ranges_that_are_worth_a_file(table_uri: str) -> None:
     table = make(table_uri, "record", hfile_target_bytes=16 << 10)
     table.insert(rows(0, 3000))

@@ -11,6 +11,8 @@ import pytest
 import metatable
 from metatable.cli import render
 from metatable.cli.main import main
+from metatable.storage.errors import StoreError
+from metatable.storage.local_files import LocalFiles
 from tests.index.rows import make, rows
 
 FAST = ["--storage-option", "durable=false"]
@@ -83,7 +85,41 @@ def test_compact_takes_only_what_is_named(
 def test_rollback_undoes_the_last_data_commit(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "of version 4 undone" in run(capsys, "rollback", table.uri)[0]
+    instant = table.instant
+    told = f"commit {instant} of version 4 (delete) undone"
+    assert told in run(capsys, "rollback", table.uri)[0]
+    assert table.scan().count() == 90
+    assert instant is not None
+    assert "is undone already" in run(capsys, "rollback", table.uri, "--instant", instant)[0]
+    assert table.scan().count() == 90
+
+
+def test_a_rollback_without_an_answer_tells_how_to_repeat_it(
+    table: metatable.Table,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = LocalFiles.create
+
+    def unanswered(files: LocalFiles, path: str, body: bytes) -> bool:
+        made = create(files, path, body)
+        if "/manifest/" in path:
+            monkeypatch.setattr(LocalFiles, "read_whole", failing)
+            raise StoreError("no answer", path=path)
+        return made
+
+    def failing(files: LocalFiles, path: str) -> bytes:
+        raise StoreError("no answer", path=path)
+
+    instant = table.instant
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "create", unanswered)
+        told = run(capsys, "rollback", table.uri, code=4)[1]
+    monkeypatch.undo()
+    assert len(told.splitlines()) == 1
+    assert f"metatable rollback {table.uri} --instant {instant}" in told
+    assert table.instant != instant, "it was carried out"
+    assert "is undone already" in run(capsys, "rollback", table.uri, "--instant", str(instant))[0]
     assert table.scan().count() == 90
 
 

@@ -563,6 +563,24 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
     check(table, model)
 
 
+def test_readers_of_a_version_that_is_undone_meanwhile_are_told_to_try_again(
+    table: Table,
+) -> None:
+    table.upsert(arrow(rows(0, 6, 2)))
+    old = metatable.open(table.uri, FAST)
+    held = old._snapshot(None)
+    table.rollback()
+    old._snapshot = lambda version: held  # type: ignore[method-assign]
+    keys = arrow(rows(0, 6, 0))
+    acts: list[Callable[[], Any]] = [old.verify, lambda: old.read_keys(keys)]
+    acts += [lambda: old.scan().to_arrow()]
+    if table.options.index == "metadata_bloom":
+        acts += [lambda: old.tag_locations(keys), lambda: old.explain(keys)]
+    for act in acts:
+        with pytest.raises(StaleError):
+            act()
+
+
 def test_a_sleeping_writer_inserts_no_key_that_a_rollback_and_a_commit_brought_back(
     table: Table, between: Any
 ) -> None:
