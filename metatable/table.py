@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -279,8 +280,9 @@ class Table:
         newest = self._newest()
         if version is None:
             return Snapshot(self._store, newest)
-        if type(version) is not int:
+        if isinstance(version, bool) or not isinstance(version, Integral):
             raise UsageError("a version is a number", found=version, expected="an int, or None")
+        version = int(version)
         if not 0 < version <= newest.version:
             raise NotFoundError(
                 "no such version", found=version, expected=f"1 to {newest.version}", path=self.uri
@@ -314,7 +316,15 @@ def create(
         raise UsageError("a table is created from a schema", found=found, expected=expected)
     store = Store(uri, storage_options)
     schema = normal(schema)
-    given = {"key": key, "partition_by": partition_by, "ordering": ordering, "index": index}
+    if not isinstance(options, Mapping | None):
+        found, expected = type(options).__name__, "names and values"
+        raise UsageError("options are no mapping", found=found, expected=expected)
+    given = {
+        "key": _some("key", key, str) or (),
+        "partition_by": _some("partition_by", partition_by, str) or (),
+        "ordering": ordering,
+        "index": index,
+    }
     name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
     create_index(made)
@@ -399,6 +409,7 @@ def _some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
     right = isinstance(named, Iterable) and not isinstance(named, str | bytes)
     named = tuple(named) if right else ()
     if not right or not all(type(one) is kind for one in named):
+        found = list(named) or type(found).__name__
         raise UsageError(
             "not what can be named",
             option=word,

@@ -252,7 +252,7 @@ def _normal(uri: str | os.PathLike[str]) -> str:
     if not isinstance(uri, str | os.PathLike) or not isinstance(os.fspath(uri), str):
         raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
     text = os.fspath(uri)
-    if not text.strip() or "\0" in text:
+    if not text.strip() or "\0" in text or not _is_unicode(text):
         raise UsageError("not an address", found=text, expected=_ADDRESS)
     try:
         parts = urlsplit(text)
@@ -270,6 +270,14 @@ def _normal(uri: str | os.PathLike[str]) -> str:
 
 
 _ADDRESS = "a folder, or an address such as s3://bucket/folder"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(options: Mapping[str, str] | None) -> dict[str, str]:

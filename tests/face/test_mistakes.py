@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -335,6 +336,47 @@ MISTAKES = [
         UsageError,
         "no such column",
         "'ID'",
+    ),
+    of(
+        "create: a number for a key",
+        lambda place: create(place, key=5),
+        UsageError,
+        "option='key'",
+        "str",
+    ),
+    of(
+        "create: numbers for a key",
+        lambda place: create(place, key=[0]),
+        UsageError,
+        "option='key'",
+        "[0]",
+    ),
+    of(
+        "create: None for a key",
+        lambda place: create(place, key=None),
+        UsageError,
+        "a table needs a key",
+    ),
+    of(
+        "create: a number for a partition",
+        lambda place: create(place, partition_by=5),
+        UsageError,
+        "partition_by",
+        "str",
+    ),
+    of(
+        "create: a list for options",
+        lambda place: create(place, options=[1]),
+        UsageError,
+        "options are no mapping",
+        "list",
+    ),
+    of(
+        "create: a text for options",
+        lambda place: create(place, options="x"),
+        UsageError,
+        "options are no mapping",
+        "str",
     ),
     of("create: no key", lambda place: create(place, key=[]), UsageError, "a table needs a key"),
     of(
@@ -720,6 +762,10 @@ def test_mistake_at_the_command_line_is_one_line_and_a_code(
 def test_home_is_opened(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(place))
     assert metatable.open("~/t", FAST).uri == os.path.join(place, "t")
+
+
+def test_version_may_be_any_whole_number(place: Path) -> None:
+    assert opened(place).scan(version=np.int64(2)).count() == 60
 
 
 def test_one_name_and_one_number_may_be_compacted(place: Path) -> None:
