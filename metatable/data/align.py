@@ -33,15 +33,15 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with exactly the columns of `schema`.
 
     A missing nullable column becomes null. Raises UsageError, naming the column, for a missing
-    required one, an extra one, one given twice, nulls where they are not allowed, and a type
-    that is not safely widened to the table's.
+    required one, an extra one, one given twice, nulls where they are not allowed, a type that is
+    not safely widened to the table's, and text that is not UTF-8, which no reader would take.
     """
     for name in data.schema.names:
         if name not in schema.names:
             raise UsageError("column is not in the table", column=name, expected=schema.names)
         if len(data.schema.get_all_field_indices(name)) > 1:
             raise UsageError("column is given twice", column=name)
-    columns = [_column(data, field) for field in schema]
+    columns = [_readable(_column(data, field), field.name) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -59,6 +59,44 @@ def _column(data: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if field.nullable:
         return pa.nulls(data.num_rows, field.type)
     raise UsageError("column is missing", column=field.name, expected=str(field.type))
+
+
+def _readable(array: pa.Array, column: str) -> pa.Array:
+    if not _holds_text(array.type) or _is_valid(array):
+        return array
+    if not _rows_are_valid(array, 0, len(array)):
+        raise _not_text(array, column)
+    return array
+
+
+def _not_text(array: pa.Array, column: str) -> UsageError:
+    first, behind = 0, len(array)
+    while behind - first > 1:  # the first row that is not valid lies in [first, behind)
+        middle = (first + behind) // 2
+        if _rows_are_valid(array, first, middle):
+            first = middle
+        else:
+            behind = middle
+    return UsageError("text is not UTF-8", column=column, row=first, expected="UTF-8, or binary")
+
+
+def _rows_are_valid(array: pa.Array, first: int, behind: int) -> bool:
+    """Of these rows alone: a slice of a list is validated with all that lies below the list."""
+    return _is_valid(array.take(pa.array(range(first, behind), pa.int64())))
+
+
+def _is_valid(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(place).type) for place in range(kind.num_fields))
+    return cast(bool, pa.types.is_string(kind))
 
 
 def _aligned(array: pa.Array, field: pa.Field, column: str) -> pa.Array:

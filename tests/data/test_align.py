@@ -187,3 +187,22 @@ def test_lists_of_lists_are_kept(values: list[Any]) -> None:
     given_type = pa.large_list(pa.list_(pa.int16()))
     kind = normal(pa.schema([("a", given_type)])).field("a").type
     assert one(values, given_type, kind).to_pylist() == values
+
+
+def _not_utf8(values: list[bytes | None]) -> pa.Array:
+    """A string column as a careless program makes one."""
+    raw = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(raw), raw.buffers()[1], raw.buffers()[2])
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_column_and_row() -> None:
+    bad = _not_utf8([b"fine", b"\xc3\xbc", b"", b"\xff\xfe", b"\xc3"])
+    rows = pa.RecordBatch.from_arrays([bad], ["a"])
+    for given_rows, row in ((rows, 3), (rows.slice(2), 1), (rows.slice(4), 0)):
+        with pytest.raises(UsageError, match=f"not UTF-8: column='a' row={row}"):
+            align(given_rows, pa.schema([("a", pa.string())]))
+    assert align(rows.slice(0, 3), pa.schema([("a", pa.string())])).num_rows == 3
+    nested = pa.ListArray.from_arrays(pa.array([0, 3, 5], pa.int32()), bad)
+    field = pa.field("a", pa.list_(pa.field("element", pa.string())))
+    with pytest.raises(UsageError, match="not UTF-8: column='a' row=1"):
+        align(pa.RecordBatch.from_arrays([nested], ["a"]), pa.schema([field]))
