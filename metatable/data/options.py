@@ -163,9 +163,9 @@ class Options:
                 raise UsageError("a column is named twice", option=word, found=list(names))
 
     def _check_numbers(self) -> None:
-        for word, least in _LEAST.items():
-            if getattr(self, word) < least:
-                expected = f"at least {least}"
+        for word, (least, most) in _RANGES.items():
+            if not least <= getattr(self, word) <= most:  # nan is nowhere
+                expected = f"{least} to {most}"
                 raise UsageError(
                     "option out of range", option=word, expected=expected, found=getattr(self, word)
                 )
@@ -191,17 +191,20 @@ class Options:
                 )
 
 
-_LEAST = {
-    "file_rows": 1,
-    "small_file_bytes": 0,
-    "file_bytes": 1,
-    "row_group_rows": 1,
-    "stats_columns": 0,
-    "hfile_block_bytes": 64,
-    "hfile_target_bytes": 1,
-    "lease_seconds": 0,
-    "commit_retries": 0,
+_BYTES = 1 << 40
+_RANGES: dict[str, tuple[float, float]] = {
+    "file_rows": (1, 1 << 31),
+    "small_file_bytes": (0, _BYTES),
+    "file_bytes": (1, _BYTES),
+    "row_group_rows": (1, 1 << 31),
+    "stats_columns": (0, 1 << 20),
+    "hfile_block_bytes": (64, 1 << 28),
+    "hfile_target_bytes": (1, _BYTES),
+    "lease_seconds": (0, 86_400),
+    "commit_retries": (0, 1 << 20),
 }
+"""Least and most of each number. A lease of more than a day keeps a dead writer's traces so long;
+beyond 256 MiB a block is taken for damage."""
 
 
 def _check_types(given: Mapping[str, Any]) -> None:

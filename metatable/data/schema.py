@@ -106,6 +106,8 @@ def normal(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name.startswith("_hoodie_"):
             raise UsageError("column name is taken by Hudi", column=name)
+        if name.lower() == "_location" or name.lower().startswith("_metatable_"):
+            raise UsageError("column name is taken by metatable", column=name)
     return pa.schema([_normal_field(field, "") for field in schema])
 
 
@@ -173,10 +175,15 @@ def _unreadable(kind: pa.DataType, column: str) -> UsageError:
     return UsageError(
         "Hudi's readers cannot read a column of this type",
         column=column,
-        expected=_WAY_OUT.get(str(kind), "a type of the table in metatable/data/schema.py"),
+        expected=_WAY_OUT.get(str(kind), _TAKEN),
         found=str(kind),
     )
 
+
+_TAKEN = (
+    "bool, integer, float, string, binary, decimal128, date, time, timestamp, or a list, map with"
+    " string keys or struct of these"
+)
 
 _WAY_OUT = {
     "uint64": "int64, or decimal128(20, 0)",

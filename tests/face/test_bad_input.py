@@ -171,6 +171,73 @@ def test_rows_without_a_key_partition_or_ordering_column_are_refused_not_filled_
                 getattr(table, verb)(rows(0, 3).drop_columns([name]))
 
 
+@pytest.mark.parametrize("column", ["id", "note"])
+def test_text_that_is_not_utf8_is_refused_before_anything_is_written(
+    table: metatable.Table, column: str
+) -> None:
+    raw = pa.array([b"k1", b"\xff", b"k3"], pa.binary())
+    bad = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
+    given = changed(rows(100, 103), column, bad)
+    for verb in ("insert", "upsert", *(["delete", "tag_locations"] if column == "id" else [])):
+        with refused(table.uri, metatable.UsageError, "not UTF-8", column=column, row=1):
+            getattr(table, verb)(given)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string_view()), pa.large_list(pa.binary_view())])
+def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.string()), ("words", kind)])
+    table = metatable.create(tmp_path / "t", schema, key="id", storage_options=FAST)
+    value: Any = "word" if kind.value_type == pa.string_view() else b"word"
+    words = pa.array([[value, None], None, [value * 9]], kind)
+    table.upsert(pa.table({"id": ["a", "b", "c"], "words": words}))
+    table.upsert(pa.table({"id": ["c"], "words": words.slice(1, 1)}))
+    held = {row["id"]: row["words"] for row in table.scan().to_arrow().to_pylist()}
+    assert held == {"a": [value, None], "b": None, "c": None}
+
+
+@pytest.mark.parametrize("name", ["_location", "_metatable_task", "_METATABLE_x"])
+def test_columns_of_our_own_names_are_refused_and_others_work(tmp_path: Path, name: str) -> None:
+    schema = pa.schema([("id", pa.string()), (name, pa.int64())])
+    with pytest.raises(metatable.UsageError, match="taken by metatable") as raised:
+        metatable.create(tmp_path / "t", schema, key="id")
+    assert raised.value.facts["column"] == name
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_columns_may_have_the_names_that_tasks_once_used(tmp_path: Path, index: str) -> None:
+    names = ["_task", "_stale", "_path", "_size", "_keys", "bucket"]
+    schema = pa.schema([("id", pa.string()), *((name, pa.int64()) for name in names)])
+    table = metatable.create(
+        tmp_path / "t", schema, key="id", ordering="_stale", index=index, storage_options=FAST
+    )
+    given = pa.table({"id": ["a", "b", "a"], **{name: [1, 2, 3] for name in names}})
+    assert table.upsert(given).inserted == 2
+    assert table.upsert(given.slice(0, 1)).stale == 1
+    assert table.delete(given.slice(1, 1)).deleted == 1
+    assert table.tag_locations(given)["_location"].null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("lease_seconds", value) for value in (float("nan"), float("inf"), 1e300, -1.0)),
+        *((name, 0) for name in ("file_rows", "file_bytes", "row_group_rows")),
+        *((name, 10**30) for name in ("file_rows", "file_bytes", "small_file_bytes")),
+        *((name, 10**12) for name in ("row_group_rows", "hfile_block_bytes", "commit_retries")),
+        ("hfile_target_bytes", 10**30),
+        ("stats_columns", 10**30),
+        ("filter_fpp", float("nan")),
+        ("footer_bloom_fpp", float("inf")),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, option: str, value: float) -> None:
+    with pytest.raises(metatable.UsageError, match="option out of range") as raised:
+        metatable.create(tmp_path / "t", SCHEMA, key="id", options={option: value})
+    assert raised.value.facts["option"] == option
+    assert not (tmp_path / "t").exists()
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [
