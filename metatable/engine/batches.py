@@ -73,9 +73,18 @@ def _one_batch(data: Any) -> pa.Table:
 
 def viewless(schema: pa.Schema) -> pa.Schema:
     """`schema` without metadata and without view types, for which Arrow lacks most kernels."""
+    return pa.schema([_viewless(field) for field in schema])
+
+
+def _viewless(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_list(kind) or t.is_large_list(kind):
+        made = pa.list_ if t.is_list(kind) else pa.large_list
+        return field.with_type(made(_viewless(kind.value_field)))
+    if t.is_struct(kind):
+        return field.with_type(pa.struct([_viewless(inner) for inner in kind]))
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in schema]
-    return pa.schema(fields)
+    return field.with_type(plain.get(kind, kind))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
