@@ -31,6 +31,9 @@ __all__ = ["NAMED_KEYS", "distinct", "prepared"]
 NAMED_KEYS = 5
 """So many keys does an error name."""
 
+LONGEST_KEY = 32_767
+"""Bytes of an HFile's key."""
+
 
 def prepared(
     engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
@@ -78,7 +81,26 @@ def _whole_rows(
     for batch in batches:
         batch = align(batch, schema)
         texts = [generator.record_keys(batch), generator.partition_paths(batch)]
+        _refuse_long(options, *texts)
         yield pa.RecordBatch.from_arrays([*texts, *batch.columns], names=[KEY, PATH, *schema.names])
+
+
+def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
+    """Keys that a record index stores as they are, behind their partition's path and a zero."""
+    if options.index != "record" or options.record_key_form != "plain":
+        return
+    sizes = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not options.is_global:
+        sizes += pc.binary_length(paths).to_numpy(zero_copy_only=False) + 1
+    long = np.flatnonzero(sizes > LONGEST_KEY)
+    if len(long):
+        row = int(long[0])
+        raise UsageError(
+            "key is too long for the record index",
+            row=row,
+            expected=f"{LONGEST_KEY} bytes, partition path included, or record_key_form='hash'",
+            found=len(keys[row].as_py().encode()),
+        )
 
 
 def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Any:

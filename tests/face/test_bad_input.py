@@ -183,6 +183,19 @@ def test_text_that_is_not_utf8_is_refused_before_anything_is_written(
             getattr(table, verb)(given)
 
 
+@pytest.mark.parametrize("scope", ["partition", "global"])
+def test_keys_too_long_for_the_index_are_refused_before_a_file_is_written(
+    table_uri: str, scope: str
+) -> None:
+    table = make(table_uri, "record", scope, record_key_form="plain")
+    room = 32_767 - (0 if scope == "global" else len("city=cairo") + 1)
+    given = changed(changed(rows(0, 2), "id", ["a", "b" * room]), "city", ["cairo", "cairo"])
+    assert table.insert(given).inserted == 2
+    given = changed(given, "id", ["c", "b" * (room + 1)])
+    with refused(table.uri, metatable.UsageError, "too long", row=1, found=room + 1):
+        table.upsert(given)
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.string_view()), pa.large_list(pa.binary_view())])
 def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) -> None:
     schema = pa.schema([("id", pa.string()), ("words", kind)])
@@ -190,7 +203,9 @@ def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) 
     value: Any = "word" if kind.value_type == pa.string_view() else b"word"
     words = pa.array([[value, None], None, [value * 9]], kind)
     table.upsert(pa.table({"id": ["a", "b", "c"], "words": words}))
-    table.upsert(pa.table({"id": ["c"], "words": words.slice(1, 1)}))
+    given = pa.table({"id": ["c", "x"], "words": words.slice(1, 2)})
+    assert table.filter_exists(given)["words"].to_pylist() == [None]
+    table.upsert(given.slice(0, 1))
     held = {row["id"]: row["words"] for row in table.scan().to_arrow().to_pylist()}
     assert held == {"a": [value, None], "b": None, "c": None}
 
