@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 
 import metatable
+from metatable.index import record
+from metatable.index.bloom_lookup import key_slices
 from metatable.index.protocol import LOCATION
-from metatable.storage.errors import UsageError
+from metatable.metadata import record_index
+from metatable.storage.errors import CorruptError, UsageError
 from tests.index.rows import SCHEMA, expected_tags, make, rows, told_tags
 
 INDEXES = ("record", "metadata_bloom")
@@ -229,3 +232,31 @@ def test_a_pandas_frame_keeps_working_as_rows(table_uri: str) -> None:
     )
     assert table.insert(frame).inserted == 2
     assert table.scan().to_arrow().sort_by("id")["note"].to_pylist() == ["x", None]
+
+
+def test_a_file_without_key_bounds_may_hold_every_key() -> None:
+    keys = pa.array(["a", "b", "c", "d"])
+    minimum, maximum = pa.array([None, "b", None, "e"]), pa.array([None, "c", "z", None])
+    first, last = key_slices(keys, minimum, maximum)
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == [(0, 4), (1, 3), (0, 4), (0, 4)]
+
+
+def test_a_group_that_the_record_index_names_and_that_is_not_there_is_told(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 9))
+    monkeypatch.setattr(record, "current_slices", lambda *given: [None] * len(given[1]))
+    with pytest.raises(CorruptError, match="index names a file group that is not there"):
+        table.tag_locations(rows(0, 9))
+
+
+def test_an_entry_that_names_no_location_is_told(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri, "record", "global", buckets={"record_index": 1})
+    table.insert(rows(0, 9))
+    all_but_last = record_index._locations
+    monkeypatch.setattr(record_index, "_locations", lambda reader: all_but_last(reader)[:-1])
+    with pytest.raises(CorruptError, match="entry names no location"):
+        table.tag_locations(rows(0, 9))
