@@ -191,6 +191,10 @@ class Manifest:
                 expected=int(path[-25:-5]),
                 found=made.version,
             )
+        if not 0 <= made.parent < made.version:
+            raise CorruptError(
+                "manifest has no version before it", path=path, expected="less", found=made.parent
+            )
         return made
 
 

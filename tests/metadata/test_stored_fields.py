@@ -219,6 +219,9 @@ def test_a_commit_by_us_raises_the_number_of_writers_and_never_lowers_any(table:
     [
         lambda body: body.update(version="2"),
         lambda body: body.update(version=10**30),
+        lambda body: body.update(parent=2),
+        lambda body: body.update(parent=-1),
+        lambda body: body.update(summary=[1]),
         lambda body: body.update(pages={"files": [{"path": 5}]}),
         lambda body: body.update(pages=[]),
         lambda body: body.update(options=None),
