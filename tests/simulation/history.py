@@ -33,6 +33,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
+from metatable.storage.store import Store
 from metatable.write import write
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
 from tests.simulation.world import LEASE_SECONDS, Actor, Lost, World, world_of
@@ -363,8 +364,14 @@ class Game:
         assert _rows(table, table.version) == listed(after.values())
 
     def _create(self) -> None:
+        world = self.world
+
+        class Here(Store):
+            def __init__(self, *_: Any) -> None:
+                self.__dict__.update(world.store().__dict__)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(metatable.table, "Store", lambda *_: self.world.store())
+            patch.setattr(metatable.table, "Store", Here)
             metatable.create(
                 self.world.uri,
                 SCHEMA,
