@@ -87,7 +87,7 @@ def _whole_rows(
 
 def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
     """Keys that a record index stores as they are, behind their partition's path and a zero."""
-    if options.index != "record" or options.record_key_form != "plain":
+    if options.record_key_form != "plain":
         return
     sizes = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
     if not options.is_global:
