@@ -6,6 +6,7 @@
 #   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
+#   make services    the servers that tests are held against; Go builds them, once
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
@@ -25,7 +26,7 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long fuzz bench peers peers-rust check clean
+.PHONY: venv demo test test-long fuzz bench peers peers-rust services check clean
 
 demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
@@ -50,6 +51,10 @@ peers: venv
 # hudi-rs, which cargo builds from its crate in half an hour.
 peers-rust: venv
 	JOBS=$(JOBS) $(BIN)/python -m benchmarks.peers.rust
+
+# An S3 server, which tests skip where it is not there.
+services: venv
+	$(BIN)/python -m tests.services.programs
 
 check: venv
 	$(BIN)/ruff format --check

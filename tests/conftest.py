@@ -1,14 +1,19 @@
-"""What a test may ask for: real files of other writers, a place for a table, a Spark session."""
+"""What a test may ask for: real files of other writers, a place for a table on a disk or on a
+real S3 server, a Spark session."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.services.programs import MissingError
+from tests.services.servers import Bucket, Versitygw
 
 settings.register_profile("metatable", deadline=None)  # machines differ; speed is for benchmarks
 settings.load_profile("metatable")
@@ -55,6 +60,26 @@ def interop() -> Path:
 def table_uri(tmp_path: Path) -> str:
     """Where a table may be created; nothing is there yet."""
     return str(tmp_path / "table")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versitygw]:
+    """One server a process; a test that stops servers starts its own."""
+    server = Versitygw(tmp_path_factory.mktemp("versitygw"))
+    try:
+        server.start()
+    except MissingError as error:
+        if os.environ.get("METATABLE_SERVICES") == "required":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: Versitygw) -> Bucket:
+    """An empty bucket on a real S3 server."""
+    return s3_server.bucket(f"test-{uuid.uuid4().hex}")
 
 
 @pytest.fixture(scope="session")
