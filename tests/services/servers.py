@@ -41,11 +41,12 @@ class Versitygw:
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Return when it answers. Raises MissingError where it was not built."""
+    def start(self, again: bool = False) -> None:
+        """Return when it answers; `again` at the address that it had. Raises MissingError where
+        it was not built."""
         program = VERSITYGW.path()
         for _ in range(TRIES):
-            self._port = _free_port()
+            self._port = self._port if again else _free_port()
             self._process = self._launch(program)
             if self._answers():
                 return
