@@ -7,6 +7,7 @@
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
 #   make services    the servers that tests are held against; Go builds them, once
+#   make mutants     small faults put into the code: which do tests miss? MUTANTS=150 of them
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
@@ -19,6 +20,7 @@ TESTS ?= tests
 JOBS ?= 2
 SIZE ?= small
 FUZZ ?= 1000000
+MUTANTS ?= 150
 ENGINE ?= auto
 BENCH ?= hfile tag upsert skip commit
 
@@ -26,7 +28,7 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long fuzz bench peers peers-rust services check clean
+.PHONY: venv demo test test-long fuzz bench peers peers-rust services mutants check clean
 
 demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
@@ -55,6 +57,9 @@ peers-rust: venv
 # An S3 server, which tests skip where it is not there.
 services: venv
 	$(BIN)/python -m tests.services.programs
+
+mutants: venv
+	$(BIN)/python -m tests.mutants --count $(MUTANTS) --jobs $(JOBS)
 
 check: venv
 	$(BIN)/ruff format --check
