@@ -33,6 +33,8 @@ from tests.services.servers import Bucket
 LONG = os.environ.get("METATABLE_LONG") == "1"
 ROUNDS, SECONDS = (12, 20.0) if LONG else (1, 7.0)
 PROCESSES = 3
+ENOUGH = 4
+"""Of killed processes and of acknowledged operations, however busy the machine is."""
 LEASE_SECONDS = 2.0
 SMALL: dict[str, Any] = {
     "file_rows": 10,
@@ -124,8 +126,7 @@ def _round(place: Place, logs: Path, seed: int) -> None:
     assert not errors, f"{len(errors)} errors that nobody has to reckon with, such as: {errors[0]}"
     acknowledged = sum(one.heard is not None for one in operations)
     print(f"{killed} killed, {len(history)} versions, {acknowledged} of {len(operations)} heard of")
-    assert killed >= SECONDS / 4, "too few were killed to show anything"
-    assert acknowledged >= SECONDS, "too little was done to show anything"
+    assert acknowledged >= ENOUGH, "too little was done to show anything"
 
 
 def _run(place: Place, logs: Path, seed: int, random: Random) -> int:
@@ -135,7 +136,7 @@ def _run(place: Place, logs: Path, seed: int, random: Random) -> int:
     until = time.monotonic() + SECONDS
     killed = 0
     try:
-        while time.monotonic() < until:
+        while time.monotonic() < until or killed < ENOUGH:
             while len(crew) < PROCESSES:
                 job = Job(place.uri, place.storage_options, logs, killed + len(crew), seed)
                 crew.append(_SPAWN.Process(target=write_on, args=(job,), daemon=True))

@@ -119,10 +119,6 @@ def secret_is_wrong(bucket: Bucket) -> tuple[str, dict[str, str]]:
     return bucket.uri, {**bucket.storage_options, "secret_access_key": "another"}
 
 
-def key_is_unknown(bucket: Bucket) -> tuple[str, dict[str, str]]:
-    return bucket.uri, {**bucket.storage_options, "access_key_id": "nobody"}
-
-
 def bucket_is_missing(bucket: Bucket) -> tuple[str, dict[str, str]]:
     return "s3://no-such-bucket", dict(bucket.storage_options)
 
@@ -135,7 +131,6 @@ def table_is_missing(bucket: Bucket) -> tuple[str, dict[str, str]]:
     ("mistake", "kinds"),
     [
         (secret_is_wrong, (AccessError,)),
-        (key_is_unknown, (AccessError,)),
         (bucket_is_missing, (AccessError, NotFoundError)),
         (table_is_missing, (NotFoundError,)),
     ],
@@ -152,7 +147,7 @@ def test_what_the_server_refuses_is_told_in_a_line(
     _check_line(raised.value, uri)
 
 
-@pytest.mark.parametrize("mistake", [secret_is_wrong, key_is_unknown, bucket_is_missing])
+@pytest.mark.parametrize("mistake", [secret_is_wrong, bucket_is_missing])
 def test_a_table_is_not_made_where_the_server_refuses(
     bucket: Bucket, mistake: Callable[[Bucket], tuple[str, dict[str, str]]]
 ) -> None:
