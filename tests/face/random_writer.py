@@ -2,9 +2,9 @@
 
 A line of JSON each, on the disk's side of a SIGKILL before anything happens that it tells of:
 
-    begin    number of the operation, what it is, its rows
+    begin    what it sets out to do, and with which rows
     instant  taken by an attempt of it, before anything can be published under it
-    done     acknowledged: version, instant, counts
+    done     acknowledged: version, and instant and counts, or the rows that were read
     refused  an error that a caller has to reckon with: another writer was first, nothing to undo
     failed   any other error: nobody has to reckon with that
 
@@ -29,12 +29,12 @@ import pyarrow.parquet  # noqa: F401
 import metatable
 from metatable import ConflictError, StaleError, UsageError
 from metatable.metadata.transaction import Transaction
-from tests.model import Row, arrow
+from tests.model import Row, arrow, scanned
 
 KEYS, CITIES, BATCH = 60, ("ny", "sf", "la"), 8
 
-SHARES = {"upsert": 10, "move": 4, "delete": 4, "minor": 3, "major": 2, "rollback": 2}
-"""How often each is done."""
+SHARES = {"upsert": 10, "move": 4, "delete": 4, "minor": 3, "major": 2, "rollback": 2, "read": 3}
+"""How often each is done; in a run a third of it, so often, or three times as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ def write_on(job: Job) -> None:
     """Until somebody kills it."""
     tempfile.tempdir = str(job.folder)  # what a killed one leaves there goes with the test
     random = Random(f"{job.seed}/{job.number}")
+    shares = shares_of(job.seed)
     with open(job.log, "a") as log:
 
         def tell(kind: str, **facts: Any) -> None:
@@ -67,7 +68,7 @@ def write_on(job: Job) -> None:
         step = 0
         while True:
             step += 1
-            verb = random.choices(list(SHARES), list(SHARES.values()))[0]
+            verb = random.choices(list(shares), list(shares.values()))[0]
             given = _rows(random, verb, job.number * 10_000 + step)
             tell("begin", verb=verb, rows=given)
             try:
@@ -76,6 +77,12 @@ def write_on(job: Job) -> None:
                 tell("refused", error=f"{type(error).__name__}: {error}")
             except BaseException:
                 tell("failed", error=traceback.format_exc())
+
+
+def shares_of(seed: int) -> dict[str, float]:
+    """The same for all processes of a run."""
+    random = Random(seed)
+    return {verb: share * random.choice((1 / 3, 1, 3)) for verb, share in SHARES.items()}
 
 
 def _tell_instants(tell: Callable[..., None]) -> None:
@@ -110,6 +117,9 @@ def _done(table: metatable.Table, verb: str, given: list[Row]) -> dict[str, Any]
         return _facts(table.upsert(arrow(given)))
     if verb == "delete":
         return _facts(table.delete(arrow(given)))
+    if verb == "read":
+        version = table.version
+        return {"version": version, "found": scanned(table, version)}
     if verb == "rollback":
         return {"version": table.rollback().version}
     return {"version": table.compact(major=verb == "major").version}

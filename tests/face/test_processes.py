@@ -121,6 +121,7 @@ def _round(place: Place, logs: Path, seed: int) -> None:
     history = place.open().history()
     states = _replay(history, operations, model)
     _check_heard(history, operations)
+    _check_reads(operations, states)
     _check_versions(place, history, states)
     _check_newest(place, model, random)
     _check_nothing_is_left(place, history, operations)
@@ -232,6 +233,16 @@ def _check_heard(history: Sequence[CommitInfo], operations: Sequence[Operation])
         elif "counts" in one.heard:
             changed = ("inserted", "updated", "moved", "deleted")
             assert not any(one.heard["counts"][name] for name in changed), one
+
+
+def _check_reads(
+    operations: Sequence[Operation], states: Mapping[int, Mapping[Identity, Row]]
+) -> None:
+    """Whoever read beside the writers saw one version, whole."""
+    for one in operations:
+        if one.verb == "read" and one.heard is not None:
+            expected = listed(states[one.heard["version"]].values())
+            assert [tuple(row) for row in one.heard["found"]] == expected, one.heard["version"]
 
 
 def _check_versions(
