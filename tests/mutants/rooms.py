@@ -1,8 +1,8 @@
 """Which tests are likely to notice a fault of a module, the likeliest first.
 
 A mutant that its own tests let live is then held against `WIDE`, before it is called a survivor.
-Left out are a room that takes a Spark session (its tests take half a minute to begin) and the
-demo, which tells a story.
+Left out are the room of Spark, whose tests take half a minute to begin, and the demo, which tells
+a story.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ ROOMS = (
     ),
     Room("storage", ("storage/*.py",), ("tests/storage --ignore=tests/storage/hfile",)),
     Room("data", ("metatable/data/*.py",), ("tests/data",)),
-    Room("metadata", ("metatable/metadata/*.py",), ("tests/metadata", "tests/face/test_kill.py")),
+    Room(
+        "metadata",
+        ("metatable/metadata/*.py",),
+        ("tests/metadata", "tests/simulation", "tests/face/test_kill.py"),
+    ),
     Room("engine", ("metatable/engine/*.py",), ("tests/engine",)),
     Room("index", ("index/*.py",), ("tests/index",)),
     Room("compaction", ("compaction/*.py",), ("tests/compaction",)),
@@ -85,8 +89,11 @@ WIDE = (
     "tests/golden",
     "tests/storage",
     "tests/services",
+    "tests/simulation",
+    "tests/spark",
     "tests/test_architecture.py",
     "--ignore=tests/face/test_demo.py",
+    "--ignore=tests/spark/test_spark_demo.py",
     "--ignore=tests/face/test_processes.py",
     "--ignore=tests/storage/hfile/test_big_files.py",
 )
