@@ -33,6 +33,9 @@ from tests.services.servers import Bucket
 LONG = os.environ.get("METATABLE_LONG") == "1"
 ROUNDS, SECONDS = (12, 20.0) if LONG else (1, 7.0)
 PROCESSES = 3
+MOST_LINES = 24
+"""An operation tells two or three."""
+PATIENCE_SECONDS = 120
 ENOUGH = 4
 """Of killed processes and of acknowledged operations, however busy the machine is."""
 LEASE_SECONDS = 1.0
@@ -144,7 +147,7 @@ def _run(place: Place, logs: Path, seed: int, random: Random) -> int:
                 job = Job(place.uri, place.storage_options, logs, killed + len(crew), seed)
                 crew.append(_SPAWN.Process(target=write_on, args=(job,), daemon=True))
                 crew[-1].start()
-            time.sleep(random.uniform(0.05, 1.2))
+            _wait(logs, random)
             _kill(crew.pop(random.randrange(PROCESSES)))
             killed += 1
     finally:
@@ -158,6 +161,22 @@ def _warm_up() -> None:
     first = _SPAWN.Process(target=int)
     first.start()
     first.join()
+
+
+def _wait(logs: Path, random: Random) -> None:
+    """Until all together have told some more, and a moment: a busy machine kills less often."""
+    told, patience = (
+        _lines(logs) + random.randrange(MOST_LINES),
+        time.monotonic() + PATIENCE_SECONDS,
+    )
+    while _lines(logs) < told:
+        assert time.monotonic() < patience, "the writers stand still"
+        time.sleep(0.02)
+    time.sleep(random.uniform(0, 0.4))
+
+
+def _lines(logs: Path) -> int:
+    return sum(log.read_bytes().count(b"\n") for log in logs.glob("*.jsonl"))
 
 
 def _kill(process: Any) -> None:
