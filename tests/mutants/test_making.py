@@ -65,11 +65,15 @@ def test_a_function_has_the_faults_of_its_body() -> None:
     ]
 
 
-def test_a_sample_is_the_same_for_a_seed_and_comes_from_every_room() -> None:
+def test_a_sample_is_the_same_for_a_seed() -> None:
+    rooms = [modules(ROOT, room) for room in ROOMS if room.name in ("index", "cli")]
+    assert sample(ROOT, rooms, 9, 7) == sample(ROOT, rooms, 9, 7) != sample(ROOT, rooms, 9, 8)
+
+
+def test_a_sample_comes_from_every_room_and_compiles() -> None:
     rooms = [modules(ROOT, room) for room in ROOMS]
     chosen = sample(ROOT, rooms, 60, 7)
     assert len(chosen) == 60
-    assert chosen == sample(ROOT, rooms, 60, 7) != sample(ROOT, rooms, 60, 8)
     for paths in rooms:
         assert {one.path for one in chosen} & set(paths)
     for one in chosen:

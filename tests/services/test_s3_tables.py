@@ -50,8 +50,9 @@ def created(uri: str, options: Mapping[str, str], index: str = "record") -> Tabl
     )
 
 
-@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
-@pytest.mark.parametrize("below", ["", "/a folder/deeper"])
+@pytest.mark.parametrize(
+    ("index", "below"), [("record", ""), ("metadata_bloom", "/a folder/deeper")]
+)
 def test_a_table_lives_on_s3_with_storage_options_alone(
     bucket: Bucket, index: str, below: str
 ) -> None:
