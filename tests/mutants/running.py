@@ -57,9 +57,15 @@ class Copy:
         finally:
             self._put(module, source)
 
-    def run(self, tests: Sequence[str], limit_s: float) -> Outcome:
-        """The tests, up to the first that fails."""
-        quiet = ["-x", "-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+    def failing(self, tests: Sequence[str]) -> tuple[list[str], float]:
+        """Those that fail without a mutant, and how many seconds all of them take."""
+        outcome = self.run(tests, limit_s=3600, first=False)
+        return outcome.by.split() if outcome.end != "survived" else [], outcome.seconds
+
+    def run(self, tests: Sequence[str], limit_s: float, first: bool = True) -> Outcome:
+        """The tests, up to the first that fails unless all are to be run."""
+        quiet = ["-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+        quiet += ["-x"] if first else []
         words = [word for one in tests for word in one.split()]
         began = time.monotonic()
         settings = os.environ | {"PYTHONPATH": str(self.folder), "PYTEST_ADDOPTS": ""}
@@ -90,8 +96,8 @@ class Copy:
 def _outcome(code: int, said: str, seconds: float) -> Outcome:
     if code == pytest.ExitCode.OK:
         return Outcome("survived", "", seconds)
-    found = _FAILED.search(said)
+    found = _FAILED.findall(said)
     unfit = code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
     if unfit and "while loading conftest" not in said:  # which a fault can bring about
         raise RuntimeError(f"the tests cannot be run: {said[-2000:]}")
-    return Outcome("killed", found[1] if found else said.strip()[-200:], seconds)
+    return Outcome("killed", " ".join(found) or said.strip()[-200:], seconds)
