@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Game:
     def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
         self.world = world
         draw = world.random
-        self.ordering = draw.random() < 0.5
+        self.ordering = draw.random() < 0.3
         self.index = draw.choice(["record", "metadata_bloom"])
         self.scope = draw.choice(["global", "partition"])
         self.operations: list[Operation] = []
@@ -89,9 +90,11 @@ class Game:
         self.compacted: list[int] = []
         self.here = threading.local()
         self.takers: dict[str, tuple[Operation, int]] = {}
-        self._create()
+        first = beginning(self.index, self.scope, self.ordering)
+        world.files.update(first.files)
+        self.operations.append(first.operation)
+        self.takers[first.operation.result.instant] = first.operation, 1
         self.note_instants(patch)
-        self.write(Operation("insert", [self.row(key) for key in KEYS[:6]]))
 
     # acting
 
@@ -99,13 +102,13 @@ class Game:
         """Writers, services, readers and those who only recover."""
         draw = self.world.random
         for number in range(draw.randint(2, 3)):
-            self.world.act(f"writer{number}", self.writing(draw.randint(1, 3)))
-        for number in range(draw.randint(0, 2)):
-            self.world.act(f"compactor{number}", self.compacting(draw.randint(1, 3)))
+            self.world.act(f"writer{number}", self.writing(draw.randint(1, 2)))
+        for number in range(draw.choice([0, 1, 1, 2])):
+            self.world.act(f"compactor{number}", self.compacting(draw.randint(1, 2)))
         if draw.random() < 0.4:
             self.world.act("roller", self.rolling_back())
         if draw.random() < 0.5:
-            self.world.act("recoverer", self.recovering(draw.randint(1, 3)))
+            self.world.act("recoverer", self.recovering(draw.randint(1, 2)))
         if draw.random() < 0.5:
             self.world.act("reader", self.reading(draw.randint(1, 2)))
 
@@ -205,7 +208,8 @@ class Game:
         self.check_nothing_is_left(history)
         final = states[history[-1].version]
         self.check_hudi(final)
-        self.check_still_writable(final)
+        if self.world.random.random() < 0.25:
+            self.check_still_writable(final)
 
     def history(self) -> list[Manifest]:
         store = self.world.store()
@@ -289,7 +293,7 @@ class Game:
             if not self.content(history, manifest.version) & undone:
                 kept.append(manifest.version)
         table = Table(store)
-        for version in kept[-3:]:
+        for version in kept[-2:]:
             assert _rows(table, version) == listed(states[version].values()), version
         for seen in self.seen:
             assert seen.rows == listed(states[seen.version].values()), seen.version
@@ -363,24 +367,43 @@ class Game:
         table = Table(self.world.store())
         assert _rows(table, table.version) == listed(after.values())
 
-    def _create(self) -> None:
-        world = self.world
 
-        class Here(Store):
-            def __init__(self, *_: Any) -> None:
-                self.__dict__.update(world.store().__dict__)
+@dataclass(frozen=True)
+class Beginning:
+    """The files of a table with one commit, which is the same for every world."""
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(metatable.table, "Store", Here)
-            metatable.create(
-                self.world.uri,
-                SCHEMA,
-                key="id",
-                partition_by="city",
-                ordering="ts" if self.ordering else None,
-                index=self.index,
-                options={**OPTIONS, "key_scope": self.scope},
-            )
+    files: dict[str, tuple[bytes, float]]
+    operation: Operation
+
+
+@lru_cache
+def beginning(index: str, scope: str, ordering: bool) -> Beginning:
+    rows = [
+        {"id": key, "city": CITIES[place % 2], "v": -place, "ts": place % 3}
+        for place, key in enumerate(KEYS[:6])
+    ]
+    with world_of(0) as world:
+        table = _created(world, index, scope, ordering)
+        operation = Operation("insert", rows, result=table.insert(arrow(rows)))
+        return Beginning(dict(world.files), operation)
+
+
+def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
+    class Here(Store):
+        def __init__(self, *_: Any) -> None:
+            self.__dict__.update(world.store().__dict__)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metatable.table, "Store", Here)
+        return metatable.create(
+            world.uri,
+            SCHEMA,
+            key="id",
+            partition_by="city",
+            ordering="ts" if ordering else None,
+            index=index,
+            options={**OPTIONS, "key_scope": scope},
+        )
 
 
 def _rows(table: Table, version: int) -> list[tuple[Any, ...]]:

@@ -1,0 +1,67 @@
+"""Faults that were once in the protocol, each to be put back for as long as a test wants it.
+
+millisecond   a compaction names its index files by a millisecond that nobody has claimed, and
+              who gives up deletes whatever begins with the millisecond of its instant
+withdrawn     a fence does not raise the greatest instant, and nobody asks at the start or at
+              the first put whether an instant was withdrawn
+requested     "already exists" of `.requested` is always taken for another writer's
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from metatable.data.timeline import Timeline, next_instant
+from metatable.metadata import commit
+from metatable.metadata.owner import Owner
+from metatable.metadata.transaction import Transaction
+
+__all__ = ["FAULTS"]
+
+
+def millisecond(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Owner, "prefix", property(lambda owner: f"{owner.instant}-"))
+    patch.setattr(Transaction, "serve", lambda self, name: Owner.new(name).of(next_instant()))
+
+
+def withdrawn(patch: pytest.MonkeyPatch) -> None:
+    check, compose, begin = commit._check_fence, commit._compose, Transaction.__init__
+
+    def check_later(newest: Any, change: Any, facts: Any) -> None:
+        if "newest" in facts:
+            check(newest, change, facts)
+
+    def compose_low(store: Any, newest: Any, change: Any) -> Any:
+        latest = max(newest.latest_instant, change.instant)
+        return replace(compose(store, newest, change), latest_instant=latest)
+
+    def forget(self: Transaction, store: Any, base: Any, taken: Any = ()) -> None:
+        begin(self, store, base)
+        self._taken = frozenset()
+
+    patch.setattr(commit, "_check_fence", check_later)
+    patch.setattr(commit, "_compose", compose_low)
+    patch.setattr(Transaction, "__init__", forget)
+
+
+def requested(patch: pytest.MonkeyPatch) -> None:
+    def start(self: Transaction) -> str:
+        self._over = False
+        timeline, after = Timeline(self.store), self.base.latest_instant or None
+        while True:
+            after = instant = next_instant(None, after)
+            if instant in self._taken or not self._claim(instant):
+                continue
+            if timeline.request(instant):
+                break
+            self._give_back()
+        timeline.inflight(instant)
+        return instant
+
+    patch.setattr(Transaction, "start", start)
+
+
+FAULTS = {"millisecond": millisecond, "withdrawn": withdrawn, "requested": requested}
