@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -85,10 +85,10 @@ class Items:
 
     item: Node
     name: str = "array"
+    type: pa.DataType = field(init=False, repr=False, compare=False)
 
-    @property
-    def type(self) -> pa.DataType:
-        return pa.list_(pa.field("item", self.item.type))
+    def __post_init__(self) -> None:
+        _typed(self, pa.list_(pa.field("item", self.item.type)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ class Pairs:
 
     value: Node
     name: str = "map"
+    type: pa.DataType = field(init=False, repr=False, compare=False)
 
-    @property
-    def type(self) -> pa.DataType:
-        return pa.map_(pa.string(), self.value.type)
+    def __post_init__(self) -> None:
+        _typed(self, pa.map_(pa.string(), self.value.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ class Record:
 
     name: str
     fields: tuple[tuple[str, Node], ...]
+    type: pa.DataType = field(init=False, repr=False, compare=False)
 
-    @property
-    def type(self) -> pa.DataType:
-        return pa.struct([pa.field(name, node.type) for name, node in self.fields])
+    def __post_init__(self) -> None:
+        _typed(self, pa.struct([pa.field(name, node.type) for name, node in self.fields]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,12 @@ class Union:
     branches: tuple[Node, ...]
     names: tuple[str | None, ...]
     name: str = "union"
+    type: pa.DataType = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        named = zip(self.names, self.branches, strict=True)
+        many = pa.struct([pa.field(name, node.type) for name, node in named if name is not None])
+        _typed(self, many if self.only is None else self.branches[self.only].type)
 
     @property
     def null(self) -> int | None:
@@ -133,12 +139,10 @@ class Union:
         """The number of the one branch beside null, where there are just these two."""
         return 1 - self.null if self.null is not None and len(self.names) == 2 else None
 
-    @property
-    def type(self) -> pa.DataType:
-        if self.only is not None:
-            return self.branches[self.only].type
-        named = zip(self.names, self.branches, strict=True)
-        return pa.struct([pa.field(name, node.type) for name, node in named if name is not None])
+
+def _typed(node: Node, kind: pa.DataType) -> None:
+    """A node's type is asked for at every datum column, so it is made once."""
+    object.__setattr__(node, "type", kind)
 
 
 Node: TypeAlias = Primitive | Fixed | Enum | Items | Pairs | Record | Union

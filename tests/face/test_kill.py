@@ -28,6 +28,8 @@ from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata.leases import LEASES
+from metatable.metadata.manifest import load_newest, load_version
+from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write import write
@@ -378,7 +380,8 @@ def _settled(uri: str, allowed: Sequence[list[Any]]) -> None:
 
 
 def leftovers(uri: str) -> list[str]:
-    """Leases, markers, actions begun and not completed, data files of no completed commit."""
+    """Leases, markers, actions begun and not completed, data files of no completed commit, and
+    HFiles of data commits that no version names."""
     root, done = Path(uri), completed(uri)
     hoodie = [path for path in (root / ".hoodie").rglob("*") if path.is_file()]
     names = [path.relative_to(root).as_posix() for path in hoodie]
@@ -386,7 +389,26 @@ def leftovers(uri: str) -> list[str]:
     left += [name for name in names if re.fullmatch(r"\.hoodie/\d+\.\S+", name)]
     left = [name for name in left if Path(name).name.split(".")[0] not in done]
     files = [path for path in data_files(uri) if path.stem.split("_")[2] not in done]
-    return left + [path.name for path in files]
+    return left + [path.name for path in files] + sorted(_made_by_commits(uri) - _named(uri))
+
+
+def _made_by_commits(uri: str) -> set[str]:
+    hfiles = Path(uri, ".hoodie/metatable").glob("*/*.hfile")
+    return {path.name for path in hfiles if path.name[0].isdigit()}
+
+
+def _named(uri: str) -> set[str]:
+    """The HFiles that any version names."""
+    store = Store(uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    return {
+        Path(ref.path).name
+        for version in range(1, newest.version + 1)
+        for held in [Snapshot(store, load_version(store, version))]
+        for partition in held.manifest.pages
+        for ref in held.refs(partition)
+    }
 
 
 def _kill(uri: str, operation: Operation, limit: int) -> None:

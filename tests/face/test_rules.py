@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
+from metatable.metadata import record_index
 from metatable.storage.errors import UsageError
 
 SCHEMA = pa.schema(
@@ -317,3 +319,22 @@ def test_memory_stores_hold_tables_too(index: str) -> None:
     assert _held(metatable.open(uri)) == [("b", "y", 1, "")]
     table.rollback()
     assert len(_held(table)) == 2
+
+
+def test_a_key_that_the_index_takes_for_another_one_is_a_miss_and_no_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two keys of one hash: the row is stored, and counted for what it is."""
+    plain = record_index.record_key_hash
+    same = pc.replace_substring
+
+    def colliding(keys: pa.Array, salts: tuple[int, int]) -> pa.Array:
+        return plain(same(keys, "twin", "a"), salts)
+
+    monkeypatch.setattr(record_index, "record_key_hash", colliding)
+    table = _create(tmp_path, "record", "global")
+    table.insert(_rows(("a", "x", 1, "first"), ("b", "x", 1, "")))
+    result = table.upsert(_rows(("twin", "x", 2, "second"), ("b", "x", 2, "")))
+    assert (result.index_misses, result.inserted, result.updated) == (1, 0, 1)
+    held = sorted(row["id"] for row in table.scan().to_arrow().to_pylist())
+    assert held == ["a", "b", "twin"]

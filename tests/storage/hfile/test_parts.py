@@ -31,6 +31,7 @@ from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
 from tests.storage.hfile.making import binary, encode_block
+from tests.storage.hfile.sound_files import record
 
 PAYLOADS = st.one_of(st.binary(max_size=300), st.binary(max_size=30).map(lambda part: part * 9000))
 KEYS = st.binary(min_size=1, max_size=20)
@@ -341,3 +342,18 @@ def test_keys_out_of_order_are_found_all_the_same() -> None:
     proven: list[KeyValues] = []
     assert records.find(binary([b"a", b"c", b"e"]), proven.append).tolist() == [1, 3, -1]
     assert proven == [records]
+
+
+@pytest.mark.parametrize("place", range(-8, 0))
+def test_a_record_whose_key_does_not_end_as_a_puts_is_reported(place: int) -> None:
+    """The sizes agree; the bytes between row and value say family, time and kind of the cell."""
+    raw = bytearray(record(b"first", b"1") + record(b"second", b"22"))
+    starts = np.array([10, 10 + len(record(b"first", b"1"))])
+    sizes, values = np.array([5, 6]), np.array([1, 2])
+    sound = finding._regular(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
+    finding.check_records(sound, "p", 0)
+    end = int(starts[1]) + 6 + 10
+    raw[end + place] ^= 0x20
+    spoilt = finding._regular(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
+    with pytest.raises(CorruptError, match="sizes that their file says"):
+        finding.check_records(spoilt, "p", 0)
