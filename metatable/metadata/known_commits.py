@@ -4,20 +4,20 @@ Another engine that commits to the table leaves its instant on the timeline, and
 index knows nothing; whatever its time, it must be found. Every root therefore has the *sum* of the
 data commits in its content, their number and the exclusive or of their hashes: a listing of the
 timeline that has the same sum has the same instants, and nothing else is read. Where the sums
-differ (a commit was completed meanwhile, or an old root has none), each instant of ours shows by
-its staged commit, one listing; the versions are walked only for those that lack it.
+differ because somebody has just committed, the versions since the base explain it; only where
+they do not (or an old root has no sum) all versions are walked, once a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from metatable.metadata.manifest import COMMITS, Manifest, load_version
-from metatable.storage.cache import cached
+from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.storage.cache import shared
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
@@ -65,27 +65,42 @@ def with_sum(store: Store, content: Manifest, instant: str) -> str:
 def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
     """Instants of all data commits that this version or one before it has published.
 
-    Those that were rolled back are among them. Walks the versions; kept by the process.
+    Those that were rolled back are among them. Walks the versions that the process has not seen.
     """
-    return cached(
-        ("known commits", store.uri, manifest.version, manifest.nonce),
-        lambda: _walk(store, manifest),
-        lambda instants: 80 * len(instants) + 200,
-    )
+    walked: list[Manifest] = []
+    known: frozenset[str] | None = None
+    for one in _back_from(store, manifest):
+        known = shared.get(_key(store, one))
+        if known is not None:
+            break
+        walked.append(one)
+    known = (known or frozenset()) | {one.instant for one in walked if one.instant}
+    return shared.offer(_key(store, manifest), known, 80 * len(known) + 200)
 
 
-def foreign_commits(store: Store, manifest: Manifest, done: Collection[str]) -> list[str]:
-    """Of the completed instants `done` those that no version up to this one has published."""
-    if CommitSum.decode(manifest.commits) == CommitSum.of(done):
+def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list[str]:
+    """Of the instants `done`, listed after `base` was loaded, those that no version published."""
+    expected = CommitSum.decode(base.commits)
+    if expected == CommitSum.of(done):
         return []
-    staged = {one.name.removesuffix(".json") for one in store.list(COMMITS)}
-    strange = set(done) - staged
-    return sorted(strange - known_commits(store, manifest)) if strange else []
+    newest = load_newest(store) or base
+    since = set()
+    for one in _back_from(store, newest):
+        if one.version <= base.version:
+            break
+        since.add(one.instant)
+    if expected == CommitSum.of(set(done) - since):
+        return []
+    return sorted(set(done) - known_commits(store, newest))
 
 
-def _walk(store: Store, manifest: Manifest) -> frozenset[str]:
-    instants = {manifest.instant}
+def _back_from(store: Store, manifest: Manifest) -> Iterator[Manifest]:
+    """This version and all before it."""
+    yield manifest
     while manifest.parent:
         manifest = load_version(store, manifest.parent)
-        instants.add(manifest.instant)
-    return frozenset(instants - {""})
+        yield manifest
+
+
+def _key(store: Store, manifest: Manifest) -> tuple[str, str, int, str]:
+    return "known commits", store.uri, manifest.version, manifest.nonce

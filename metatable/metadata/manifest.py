@@ -45,6 +45,7 @@ __all__ = [
     "put_hint",
     "read_page",
     "undone_since",
+    "version_path",
     "write_pages",
 ]
 

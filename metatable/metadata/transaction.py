@@ -23,10 +23,17 @@ from metatable.metadata.commit import (
     publish,
     settle,
     stage_commit,
+    staged_path,
 )
-from metatable.metadata.known_commits import foreign_commits, known_commits
+from metatable.metadata.known_commits import foreign_commits
 from metatable.metadata.leases import LEASES, Lease
-from metatable.metadata.manifest import Manifest, TimelineStep, load_newest, undone_since
+from metatable.metadata.manifest import (
+    Manifest,
+    TimelineStep,
+    load_newest,
+    undone_since,
+    version_path,
+)
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_hfiles
 from metatable.metadata.snapshot import Snapshot
@@ -225,18 +232,22 @@ def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
     for instant in late:
         Timeline(store).withdraw(instant, ("completed",))
     foreign = foreign_commits(store, base, done.difference(late))
-    if foreign:
-        newest = load_newest(store) or base  # one of ours may have published meanwhile
-        settle(store, newest)
-        foreign = sorted(set(foreign) - known_commits(store, newest))
-    if foreign:
-        raise UpgradeError(
-            "another writer has committed to this table, and the index does not hold its rows."
-            " Create the table again from its rows",
-            path=completed_path(foreign[0]),
+    if not foreign:
+        return
+    if store.size(staged_path(foreign[0])) is not None:
+        raise CorruptError(
+            "a version is lost: its commit is on the timeline, and no root names it. Restore the"
+            " file, or take the commit off the timeline with the data files of its instant",
+            path=version_path(base.version + 1),
             instant=foreign[0],
-            newest_of_ours=base.latest_instant,
         )
+    raise UpgradeError(
+        "another writer has committed to this table, and the index does not hold its rows."
+        " Create the table again from its rows",
+        path=completed_path(foreign[0]),
+        instant=foreign[0],
+        newest_of_ours=base.latest_instant,
+    )
 
 
 def _no_table(store: Store) -> NotFoundError:

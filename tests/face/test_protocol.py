@@ -30,7 +30,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.timeline import next_instant
+from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata import leases, manifest, transaction
 from metatable.metadata.commit import Change, publish, staged_path
@@ -629,19 +629,35 @@ def test_a_begin_reads_nothing_more_to_know_our_commits_from_others(one: Table) 
     ] == []
 
 
-@pytest.mark.parametrize("staged", ["there", "gone"])
-def test_roots_without_a_sum_tell_our_commits_from_others_by_what_is_staged(
-    one: Table, staged: str
+def test_a_commit_beside_a_begin_is_explained_by_the_versions_since(
+    one: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = one.upsert(arrow(rows(0, 3, 5))).instant
+    for v in range(5):
+        one.upsert(arrow(rows(0, 3, v)))
+    cache.clear()
+    load = Timeline.load
+    waiting = [lambda: one.upsert(arrow(rows(20, 22, 1, "la")))]
+
+    def commit_first(timeline: Timeline) -> Any:
+        if waiting:
+            waiting.pop()()
+        return load(timeline)
+
+    monkeypatch.setattr(Timeline, "load", commit_first)
+    store, backend = watched(one.uri)
+    with Transaction.begin(store) as begun:
+        assert begun.base.version == 7
+    roots = [path for verb, path in backend.calls if verb == "read_whole" and "/0000" in path]
+    assert len({*roots} - {version_path(8), version_path(9)}) == 1, "older versions are not read"
+
+
+def test_roots_without_a_sum_tell_our_commits_from_others_by_a_walk(one: Table) -> None:
+    one.upsert(arrow(rows(0, 3, 5)))
     path = Path(one.uri, version_path(one.version))
     body = json.loads(path.read_bytes())["body"]
     assert body["commits"].startswith("2:")
     body["commits"] = ""
     path.write_bytes(manifest._seal(body))
-    if staged == "gone":
-        assert first is not None
-        Path(one.uri, staged_path(first)).unlink()
     assert one.upsert(arrow(rows(0, 3, 6))).updated == 3
     assert newest(one).commits.startswith("3:")
     one.rollback()

@@ -38,7 +38,7 @@ from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store
 from metatable.write import write
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
-from tests.simulation.world import LEASE_SECONDS, Actor, Lost, World, world_of
+from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
 
 CITIES = ("ny", "sf")
 KEYS = [f"k{number:02}" for number in range(12)]
@@ -201,7 +201,8 @@ class Game:
     def check(self) -> None:
         """After a lease's time of silence everything agrees, and nothing of the dead is left."""
         for _ in range(2):
-            self.world.be_silent(LEASE_SECONDS + 2 * GRAIN_SECONDS)
+            # what was to land lands first
+            self.world.be_silent(LEASE_SECONDS * (1 + EFFECT_LEASES) + 2 * GRAIN_SECONDS)
             for _ in range(3):  # of several dead writers each is fenced by a version of its own
                 self.recover()
         cache.clear()

@@ -279,7 +279,7 @@ NAME = "f-0_0-0-0_20240301000000000.parquet"
         ("s3a://bucket/t", "s3a:// .*spark.jars.packages=org.apache.hadoop:hadoop-aws:[0-9.]+,"),
         ("gs://bucket/t", "gs:// .*com.google.cloud.bigdataoss:gcs-connector"),
         ("az://box/t", "abfss:// .*spark.jars.packages=org.apache.hadoop:hadoop-azure:[0-9.]+,"),
-        ("memory:///t", "Spark does not see the memory of this process"),
+        ("memory://t", "Spark does not see the memory of this process"),
     ],
 )
 def test_a_store_that_spark_cannot_reach_is_told_with_the_package(

@@ -142,11 +142,12 @@ def test_the_input_is_evaluated_once(spark: Any, tmp_path: Path, kind: tuple[str
 
 
 class FailsOnce(Store):
-    """Writes the first data file it is asked for, and then says that it failed."""
+    """Writes the first data file it is asked for, and then says that it failed. Workers know of
+    each other by a file beside the table."""
 
     def create(self, path: str, body: bytes) -> bool:
         done = super().create(path, body)
-        tripped = Path(self.options["trip"])
+        tripped = Path(self.uri).with_name("trip")
         if path.endswith(".parquet") and not tripped.exists():
             tripped.write_text(path)
             raise RuntimeError("lost the answer")
@@ -174,7 +175,7 @@ def test_a_task_that_fails_once_leaves_one_file_of_each_slice(
 ) -> None:
     table = make(str(tmp_path / "table"), *kind)
     table.insert(rows(0, 60))
-    store = FailsOnce(table.uri, {"durable": "false", "trip": str(tmp_path / "trip")})
+    store = FailsOnce(table.uri, {"durable": "false"})
     frame = spark.createDataFrame(rows(40, 100, value=7))
     result = write(store, _engine(spark, frame), frame, UPSERT)
     assert (tmp_path / "trip").exists()
