@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from metatable import ConflictError, Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata import transaction
 from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, places, read_by_hudi, scanned
 
@@ -77,21 +75,6 @@ def beside(request: pytest.FixtureRequest, table_uri: str) -> Beside:
     made = Beside(table_uri, request.param)
     made.upsert(rows(0, 30, 1))
     return made
-
-
-@pytest.fixture
-def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
-    """`between(act)`: the next one to publish first waits until `act` is done."""
-    put = transaction.publish
-    waiting: list[Callable[[], Any]] = []
-
-    def act_first(*given: Any) -> Any:
-        if waiting:
-            waiting.pop()()
-        return put(*given)
-
-    monkeypatch.setattr(transaction, "publish", act_first)
-    return waiting.append
 
 
 def test_a_compaction_inside_a_move_neither_stops_it_nor_brings_the_old_place_back(

@@ -1,0 +1,92 @@
+"""Tables, deaths and looks for the tests of the commit protocol."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+from metatable import (
+    Table,
+)
+from metatable.engine.local import LocalEngine
+from metatable.metadata import manifest
+from metatable.metadata.leases import LEASES
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.transaction import Transaction
+from metatable.storage.store import Store
+from metatable.write import write
+from tests.faults import Refused, watched
+from tests.model import (
+    SCHEMA,
+    Row,
+    arrow,
+)
+
+FAST = {"durable": "false"}
+
+
+def rows(first: int, last: int, v: int, city: str | None = None) -> list[Row]:
+    return [
+        {"id": f"k{number:02}", "city": city or ("ny", "sf")[number % 2], "v": v, "ts": None}
+        for number in range(first, last)
+    ]
+
+
+def made(uri: str, index: str = "record", **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        options={"file_rows": 5, "key_scope": "global", "hfile_codec": "none", **options},
+        storage_options=FAST,
+    )
+
+
+def newest(table: Table) -> Manifest:
+    found = load_newest(Store(table.uri, FAST))
+    assert found is not None
+    return found
+
+
+def recover(table: Table) -> None:
+    with Transaction.begin(Store(table.uri, FAST)):
+        pass
+
+
+def age_leases(table: Table, seconds: float) -> None:
+    for path in Path(table.uri, LEASES).iterdir():
+        before = path.stat().st_mtime - seconds
+        os.utime(path, (before, before))
+
+
+def dies(table: Table, given: list[Row], where: str) -> None:
+    """An upsert that dies at the first call (verb and path) that `where` matches."""
+
+    def die(verb: str, path: str) -> None:
+        if re.fullmatch(where, f"{verb} {path}"):
+            backend.limit = 0
+            raise Refused(path)
+
+    store, backend = watched(table.uri, before=die)
+    with pytest.raises(Refused):
+        write(store, LocalEngine(1), arrow(given), "upsert")
+
+
+BEFORE_PUT = r"create .*/manifest/\d+\.json"
+
+
+def every_file_is_there(table: Table) -> None:
+    store = Store(table.uri, FAST)
+    for version in range(1, table.version + 1):
+        held = Snapshot(store, manifest.load_version(store, version))
+        for name in held.manifest.pages:
+            for ref in held.refs(name):
+                assert store.size(ref.path) == ref.size_bytes, (version, ref.path)

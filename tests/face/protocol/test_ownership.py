@@ -1,0 +1,223 @@
+"""Whose files are they, and who is alive: what a sweep deletes and whom recovery fences."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metatable import (
+    ConflictError,
+    Table,
+)
+from metatable.compaction.compact import Compact
+from metatable.compaction.service import execute
+from metatable.engine.local import LocalEngine
+from metatable.metadata import leases, manifest
+from metatable.metadata.leases import LEASES, Lease
+from metatable.metadata.manifest import version_path
+from metatable.metadata.owner import Owner
+from metatable.metadata.recovery import sweep
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache, clock
+from metatable.storage.store import Store
+from tests.face.protocol.making import (
+    BEFORE_PUT,
+    FAST,
+    age_leases,
+    dies,
+    every_file_is_there,
+    made,
+    newest,
+    recover,
+    rows,
+)
+from tests.model import (
+    arrow,
+    data_files,
+    scanned,
+)
+
+
+@pytest.mark.parametrize("end", ["conflict", "death"])
+def test_a_writer_that_gives_up_keeps_index_files_made_in_its_millisecond(
+    table: Table, between: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    moment = datetime.now(UTC) + timedelta(seconds=1)
+    monkeypatch.setattr(clock, "now", lambda: moment)
+    if end == "death":
+        dies(table, rows(0, 3, 7), BEFORE_PUT)
+        table.compact(major=True)
+        age_leases(table, 90)
+        recover(table)
+        age_leases(table, 90)
+        recover(table)
+    else:
+        between(lambda: (table.upsert(arrow(rows(0, 2, 5))), table.compact(major=True)))
+        assert table.upsert(arrow(rows(1, 4, 6))).attempts == 2
+    every_file_is_there(table)
+    cache.clear()
+    assert table.verify().findings == ()
+
+
+def test_a_sweep_deletes_index_files_of_its_own_nonce_alone(one: Table) -> None:
+    store = Store(one.uri, FAST)
+    [instant] = [info.instant for info in one.history() if info.instant]
+    before = {item.path for item in store.list(".hoodie/metatable/record_index")}
+    sweep(store, Owner("commit", "0" * 32, instant), one.options.buckets)
+    assert {item.path for item in store.list(".hoodie/metatable/record_index")} == before
+
+
+def test_index_files_of_a_dead_writer_are_swept(table: Table) -> None:
+    def hfiles() -> set[str]:
+        listed = Store(table.uri, FAST).list(".hoodie/metatable", recursive=True)
+        return {item.path for item in listed if item.path.endswith(".hfile")}
+
+    before = hfiles()
+    dies(table, rows(8, 16, 2), BEFORE_PUT)
+    assert hfiles() > before
+    age_leases(table, 90)
+    recover(table)
+    assert hfiles() == before
+
+
+def test_index_files_of_a_compaction_that_lost_its_race_are_deleted(
+    one: Table, between: Any
+) -> None:
+    one.upsert(arrow(rows(3, 6, 2)))
+    between(lambda: one.compact(major=True))
+    with pytest.raises(ConflictError):
+        execute(Store(one.uri, FAST), LocalEngine(1), Compact(major=True, retries=0))
+    store = Store(one.uri, FAST)
+    named = {
+        ref.path for name in newest(one).pages for ref in Snapshot(store, newest(one)).refs(name)
+    }
+    listed = store.list(".hoodie/metatable", recursive=True)
+    made = {item.path for item in listed if item.name.startswith("compact-")}
+    assert made
+    assert made <= named
+
+
+@pytest.mark.parametrize(
+    "marked", [".hoodie/hoodie.properties", "live", "../outside", "city=ny/no data file.parquet"]
+)
+def test_a_marker_below_a_dead_instant_deletes_no_file_of_another_one(
+    one: Table, marked: str
+) -> None:
+    live = data_files(one.uri)
+    target = live[0].relative_to(one.uri).as_posix() if marked == "live" else marked
+    before = scanned(one)
+    dies(one, rows(8, 16, 2), BEFORE_PUT)
+    [lease] = Path(one.uri, LEASES).iterdir()
+    marker = Path(one.uri, ".hoodie/.temp", lease.name, f"{target}.marker.CREATE")
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    for _ in range(2):
+        age_leases(one, 90)
+        recover(one)
+    assert Path(one.uri, ".hoodie/hoodie.properties").exists()
+    assert data_files(one.uri) == live
+    assert scanned(one) == before
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_wrong_by_an_hour_fences_no_living_writer(
+    table: Table, between: Any, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    def elsewhere() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))
+            table.upsert(arrow(rows(20, 22, 2, "la")))
+
+    between(elsewhere)
+    assert table.upsert(arrow(rows(8, 16, 3))).attempts == 1
+    assert "fence" not in {info.operation for info in table.history()}
+
+
+def test_a_process_that_lives_for_a_moment_fences_by_the_clock_of_the_store(table: Table) -> None:
+    dies(table, rows(8, 16, 2), BEFORE_PUT)
+    recover(table)
+    assert newest(table).operation == "insert"
+    age_leases(table, 30)
+    recover(table)
+    assert newest(table).operation == "insert", "thirty seconds are half a lease"
+    age_leases(table, 32)
+    recover(table)
+    assert newest(table).operation == "fence"
+
+
+class Failing:
+    """A store whose puts of leases fail, in a way that nobody expected."""
+
+    def __init__(self) -> None:
+        self.puts = 0
+
+    def create(self, path: str, body: bytes) -> bool:
+        return True
+
+    def put(self, path: str, body: bytes) -> None:
+        self.puts += 1
+        if self.puts < 3:
+            raise [ValueError("strange"), Exception("stranger")][self.puts % 2]
+
+    def delete(self, paths: list[str]) -> None:
+        return
+
+
+def test_a_lease_is_renewed_whatever_a_renewal_before_it_ended_with() -> None:
+    store = Failing()
+    lease = Lease(store, "20260101000000000", 0.03, "n")  # type: ignore[arg-type]
+    assert lease.claim()
+    until = time.monotonic() + 20
+    while store.puts < 5 and time.monotonic() < until:
+        time.sleep(0.005)
+    lease.release()
+    assert store.puts >= 5
+    puts = store.puts
+    time.sleep(0.05)
+    assert store.puts == puts, "a lease that was released is renewed no more"
+
+
+def test_a_living_writer_renews_its_lease_three_times_a_lease(
+    one: Table, between: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def renewing(renew: Callable[[], None], seconds: float) -> Callable[[], None]:
+        asked.append(seconds)
+        renew()
+        return lambda: asked.append(0)
+
+    monkeypatch.setattr(leases, "renewing", renewing)
+    one.upsert(arrow(rows(3, 5, 2)))
+    assert asked == [one.options.lease_seconds / 3, 0]
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])
+def test_a_table_whose_lease_has_no_end_can_be_written(table_uri: str, seconds: float) -> None:
+    table = made(table_uri)
+    path = Path(table.uri, version_path(1))
+    body = json.loads(path.read_bytes())["body"]
+    body["options"]["lease_seconds"] = seconds
+    path.write_bytes(manifest._seal(body))
+    table.insert(arrow(rows(0, 4, 1)))
+    assert len(scanned(table)) == 4
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"nonce": 5}', b"\xff"])
+def test_a_damaged_lease_is_fenced_like_any_other(one: Table, raw: bytes) -> None:
+    dies(one, rows(8, 16, 2), BEFORE_PUT)
+    [lease] = Path(one.uri, LEASES).iterdir()
+    lease.write_bytes(raw)
+    files = data_files(one.uri)
+    for _ in range(2):
+        age_leases(one, 90)
+        recover(one)
+    assert list(Path(one.uri, LEASES).glob("*")) == []
+    assert len(data_files(one.uri)) < len(files)
+    assert one.upsert(arrow(rows(3, 5, 2))).updated == 2

@@ -1,0 +1,169 @@
+"""Roots, pages, hints and staged commits that are not as they should be; two creators."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import metatable
+from metatable import (
+    ConflictError,
+    CorruptError,
+    StaleError,
+    Table,
+)
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.metadata.commit import Change, publish
+from metatable.metadata.manifest import version_path
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.store import Store
+from tests.face.protocol.making import (
+    FAST,
+    dies,
+    made,
+    newest,
+    recover,
+    rows,
+)
+from tests.faults import watched
+from tests.model import (
+    arrow,
+    read_by_hudi,
+    scanned,
+)
+
+
+def test_a_root_that_is_a_copy_of_another_is_damage_and_nobody_spins(one: Table) -> None:
+    root = Path(one.uri, version_path(one.version))
+    shutil.copy(root, root.with_name(f"{one.version + 1:020d}.json"))
+    for act in (lambda: one.upsert(arrow(rows(3, 5, 2))), one.compact, lambda: one.scan().count()):
+        with pytest.raises(CorruptError, match="manifest is another version's") as told:
+            act()
+        assert told.value.facts["expected"] == 3
+        assert told.value.facts["found"] == 2
+
+
+def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, backend = watched(one.uri)
+    base = newest(one)
+    create = backend.create
+
+    def forestalled(path: str, body: bytes) -> bool:
+        if "/manifest/" in path:
+            publish(Store(one.uri, FAST), newest(one), Change("compact"))
+        return create(path, body)
+
+    monkeypatch.setattr("metatable.metadata.commit.MOST_PUTS", 5)
+    backend.create = forestalled  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="others were always first"):
+        publish(store, base, Change("compact"))
+    assert one.version == base.version + 5
+
+
+@pytest.mark.parametrize("hint", [None, b"", b"garbage", b"1", b"99", b"9" * 20, b"-1", b"\xff"])
+def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: bytes | None) -> None:
+    for v in range(3):
+        one.upsert(arrow(rows(0, 3, v)))
+    path = Path(one.uri, ".hoodie/metatable/manifest/latest")
+    if hint is None:
+        path.unlink()
+    else:
+        path.write_bytes(hint)
+    assert one.version == 5
+    assert one.upsert(arrow(rows(0, 3, 7))).version == 6
+    assert path.read_bytes() == b"6"
+
+
+def test_a_page_in_the_place_of_another_is_damage(one: Table) -> None:
+    first, second = newest(one).pages["files"][0], newest(one).pages["record_index"][0]
+    shutil.copy(Path(one.uri, second.path), Path(one.uri, first.path))
+    cache.clear()
+    with pytest.raises(CorruptError, match="page is not the one that the manifest names"):
+        scanned(one)
+
+
+@pytest.mark.parametrize("damage", [None, b"{}"])
+def test_a_staged_commit_that_was_lost_or_damaged_is_made_again_from_the_index(
+    table: Table, damage: bytes | None
+) -> None:
+    dies(table, rows(8, 16, 2), r"create .*/\d+\.commit")
+    [step] = newest(table).steps
+    before = CommitMetadata.decode(Path(table.uri, step.staged).read_bytes(), step.staged)
+    if damage is None:
+        Path(table.uri, step.staged).unlink()
+    else:
+        Path(table.uri, step.staged).write_bytes(damage)
+    recover(table)
+    path = f".hoodie/{step.instant}.commit"
+    after = CommitMetadata.decode(Path(table.uri, path).read_bytes(), path)
+    unknown = {"inserted": 0, "updated": 0, "deleted": 0}
+    assert sorted(after.stats, key=lambda one: one.path) == [
+        replace(one, **unknown) for one in sorted(before.stats, key=lambda one: one.path)
+    ]
+    assert (after.extra, after.operation) == (before.extra, before.operation)
+    assert read_by_hudi(table.uri) == scanned(table)
+    assert len(scanned(table)) == 16
+    assert table.upsert(arrow(rows(0, 2, 7))).updated == 2
+
+
+def test_a_table_that_was_made_anew_is_not_read_by_an_old_plan(table_uri: str) -> None:
+    table = made(table_uri)
+    table.insert(arrow(rows(0, 4, 1)))
+    plan = pickle.dumps(Snapshot(Store(table_uri, FAST), newest(table)))
+    shutil.rmtree(table_uri)
+    again = made(table_uri)
+    again.insert(arrow(rows(0, 4, 2)))
+    cache.clear()
+    with pytest.raises(StaleError, match="table was replaced by another one"):
+        pickle.loads(plan)
+
+
+def test_of_two_creators_of_one_table_one_is_told_and_the_table_is_one(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner: list[Table] = []
+    create = Store.create
+
+    def second_first(store: Store, path: str, body: bytes) -> bool:
+        if not inner and path.endswith("hoodie.properties"):
+            inner.append(Table.__new__(Table))
+            inner[0] = made(table_uri)
+        return create(store, path, body)
+
+    monkeypatch.setattr(Store, "create", second_first)
+    with pytest.raises(ConflictError, match="somebody else has just created this table"):
+        made(table_uri)
+    inner[0].insert(arrow(rows(0, 4, 1)))
+    table = metatable.open(table_uri, FAST)
+    assert table.options.key_salts == inner[0].options.key_salts
+    assert table.verify().findings == ()
+
+
+def test_a_creation_that_died_is_finished_by_the_next_one_for_the_same_table(
+    table_uri: str,
+) -> None:
+    table = made(table_uri)
+    salts = table.options.key_salts
+    Path(table_uri, ".hoodie/hoodie.properties").unlink()
+    assert made(table_uri).options.key_salts == salts
+    table.insert(arrow(rows(0, 4, 1)))
+    assert read_by_hudi(table_uri) == scanned(table)
+
+
+def test_a_creator_of_another_table_is_told_of_the_one_that_was_begun(table_uri: str) -> None:
+    made(table_uri)
+    Path(table_uri, ".hoodie/hoodie.properties").unlink()
+    with pytest.raises(ConflictError, match="began to create, another table here"):
+        made(table_uri, index="metadata_bloom")
+
+
+def test_no_table_is_created_over_one_that_lost_its_properties(one: Table) -> None:
+    Path(one.uri, ".hoodie/hoodie.properties").unlink()
+    with pytest.raises(CorruptError, match="a table without its properties"):
+        made(one.uri)
+    assert newest(one).version == 2
