@@ -5,7 +5,7 @@ stale rows name is not rewritten, and rows that are all stale make no version. A
 its key must be judged here in any case, for in the group that it goes to it would look new.
 
 Where the column's statistics show that nothing in a file is newer than what comes, as in every
-table whose rows come in the order of time, the file is not opened for it.
+table whose rows come in the order of time, no row is looked at and no file opened for it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ def without_stale_rows(
     engine: Engine[Any], located: Any, snapshot: Snapshot, ordering: str
 ) -> Iterator[tuple[Any, int]]:
     """(`located` without its stale rows, how many these were); reads two columns of the files."""
+    if not _may_hold_newer(engine, located, snapshot, ordering):
+        yield located, 0
+        return
     schema = engine.schema(located)
     identity = [KEY] if snapshot.options.is_global else [KEY, PATH]
     inputs = [KEY, PATH, ordering, LOCATION_COLUMN]
@@ -62,6 +65,46 @@ def without_stale_rows(
             return
         marked = engine.attach(located, stale, identity)
         yield engine.map(marked, engine.schema(marked).names, _fresh, schema), count
+
+
+def _may_hold_newer(engine: Engine[Any], located: Any, snapshot: Snapshot, ordering: str) -> bool:
+    """Whether a stored row may be newer than one that comes, by the statistics of its file."""
+    kind = engine.schema(located).field(ordering).type
+    asked = engine.select(located, [LOCATION_COLUMN, ordering])
+    least = engine.run(asked, partial(_least, ordering), _least_schema(kind))
+    groups = least.select(["path", "file_id"]).group_by(["path", "file_id"]).aggregate([])
+    paths, ids = groups["path"].to_pylist(), groups["file_id"].to_pylist()
+    slices = list(_there(current_slices(snapshot, paths, ids), list(zip(paths, ids, strict=True))))
+    known = pa.table([groups["path"], groups["file_id"]], names=["path", "file_id"])
+    stored = snapshot.schema.field(ordering).type
+    known = known.append_column("greatest", maxima(snapshot, ordering, stored, slices))
+    beside = least.join(known, ["path", "file_id"])
+    newer = pc.greater_equal(beside["least"], beside["greatest"])  # null: not known
+    return not pc.all(pc.and_(newer, pc.invert(beside["null"])), skip_nulls=False).as_py()
+
+
+def _least_schema(kind: pa.DataType) -> pa.Schema:
+    texts = [pa.field("path", pa.string()), pa.field("file_id", pa.string())]
+    return pa.schema([*texts, pa.field("least", kind), pa.field("null", pa.bool_())])
+
+
+def _least(
+    ordering: str, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: of each file group the least value that comes, and whether there is a null."""
+    table = pa.Table.from_batches(list(batches))
+    location = table[LOCATION_COLUMN].combine_chunks()
+    columns = {
+        "path": pc.struct_field(location, "partition_path"),
+        "file_id": pc.struct_field(location, "file_id"),
+        "least": table[ordering],
+        "null": pc.is_null(table[ordering]),
+    }
+    known = pa.table(columns).filter(location.is_valid())
+    found = known.group_by(["path", "file_id"]).aggregate([("least", "min"), ("null", "any")])
+    schema = _least_schema(table.schema.field(ordering).type)
+    made = found.select(["path", "file_id", "least_min", "null_any"]).rename_columns(schema.names)
+    yield from made.cast(schema).to_batches()
 
 
 def _located(
