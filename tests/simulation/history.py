@@ -118,7 +118,9 @@ class Game:
 
     def writing(self, count: int) -> Callable[[Actor], None]:
         def work(actor: Actor) -> None:
-            for _ in range(count):
+            for number in range(count):
+                if number and self.world.random.random() < 0.5:
+                    self.world.pause(LEASE_SECONDS * self.world.random.uniform(0.5, 3))
                 self.tolerant(self.write, self.draw_write())
 
         return work
@@ -213,7 +215,7 @@ class Game:
         self.check_nothing_is_left(history)
         final = states[history[-1].version]
         self.check_hudi(final)
-        if self.world.random.random() < 0.25:
+        if self.world.random.random() < 0.4:
             self.check_still_writable(final)
 
     def history(self) -> list[Manifest]:
@@ -371,6 +373,8 @@ class Game:
         operation = Operation("upsert", [self.row(key) for key in KEYS[5:7]])
         self.write(operation)
         after = self.applied(operation, state, state)
+        self.check_acknowledged(self.history())
+        self.recover()  # what was given out a second time would go here
         table = Table(self.world.store())
         assert _rows(table, table.version) == listed(after.values())
 

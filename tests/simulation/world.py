@@ -9,9 +9,11 @@ with:
               tell whole seconds only)
     calls     may fail before their effect, fail after it, or fail now and have their effect later,
               within EFFECT_LEASES leases of true time; may be answered late; a create may be told
-              "exists" of its own effect, as a client is that repeats a put whose answer was lost
-    actors    may be killed at any step, or sleep for leases on end; renewals of a lease go on
-              beside a slow call, and sleep when their actor sleeps
+              "exists" of its own effect, as a client is that repeats a put whose answer was lost;
+              calls that change something go wrong more often than those that look
+    actors    may begin leases later than others, and pause for as long; may be killed at any
+              step, or sleep for leases on end; renewals of a lease go on beside a slow call, and
+              sleep when their actor sleeps
     clocks    every actor has one of its own, wrong by up to seconds; it may jump by an hour, both
               ways, or stand still; in some worlds all of them show one millisecond for ever, or
               tick in seconds, so that several actors are in one millisecond
@@ -44,6 +46,17 @@ from metatable.storage.store import Store
 LEASE_SECONDS = 6.0
 EFFECT_LEASES = 1 / 3
 """An effect lands within this part of a lease, or never."""
+
+FATES = {
+    **dict.fromkeys(("size", "read", "list"), ("before", "slow")),
+    **dict.fromkeys(("put", "delete"), ("before", "after", "later", "slow")),
+    "create": ("before", "after", "later", "slow", "exists", "exists"),
+}
+"""What may become of a call that does not go well."""
+
+CHANGES = ("put", "create", "delete")
+CHANGES_WEIGH = 4
+"""A call that changes something goes wrong, or ends its process, so much more often."""
 
 EPOCH = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOST_STEPS = 60_000
@@ -102,7 +115,7 @@ class World:
         self.steps = 0
         self.running = False
         self.whole_seconds = self.random.random() < 0.3
-        self.frozen = EPOCH + timedelta(seconds=20) if self.random.random() < 0.2 else None
+        self.frozen = EPOCH + timedelta(seconds=20) if self.random.random() < 0.25 else None
         self.tick_seconds = self.random.choice([0.001, 0.5, 1.0, 3.0])
         self.faults = self.random.choice([0.0, 0.01, 0.03])
         self.jumps = self.random.choice([0.0, 0.005])
@@ -128,11 +141,10 @@ class World:
     def now(self) -> datetime:
         """What the clock of whoever asks shows."""
         actor = self._actor()
-        if actor is None:
-            return EPOCH + timedelta(seconds=self.true_time)
-        if self.frozen is not None or actor.frozen is not None:
-            return self.frozen or actor.frozen or EPOCH
-        shown = self.true_time + actor.offset
+        frozen = self.frozen or (actor and actor.frozen)
+        if frozen:
+            return frozen
+        shown = self.true_time + (actor.offset if actor else 0)
         return EPOCH + timedelta(seconds=shown // self.tick_seconds * self.tick_seconds)
 
     def pause(self, seconds: float) -> None:
@@ -158,8 +170,9 @@ class World:
             return "well"
         self._yield(actor)
         self.log.append(f"{self.true_time:9.3f} {actor.name} {what}")
-        draw = self.random.random
-        if draw() < self.kills:
+        draw, verb = self.random.random, what.partition(" ")[0]
+        weight = CHANGES_WEIGH if verb in CHANGES else 1
+        if draw() < self.kills * weight:
             actor.killed = True
             self._count("killed")
             raise Killed(actor.name)
@@ -169,9 +182,9 @@ class World:
             actor.asleep_until = self.true_time + LEASE_SECONDS * self.random.uniform(0.3, 4)
             self._count("slept")
             self._yield(actor)
-        if draw() >= self.faults:
+        if draw() >= self.faults * weight:
             return "well"
-        fate = self.random.choice(["before", "after", "later", "slow", "exists"])
+        fate = self.random.choice(FATES[verb])
         self._count(fate)
         self.log.append(f"{self.true_time:9.3f} {actor.name} {what}: {fate}")
         return fate
@@ -194,8 +207,10 @@ class World:
     # how it goes on
 
     def act(self, name: str, work: Callable[[Actor], None]) -> None:
-        """Add an actor; it begins when the world runs."""
+        """Add an actor; it begins when the world runs, or some leases later."""
         actor = Actor(name, work, offset=self.random.choice([0.0, self.random.uniform(-3, 3)]))
+        if self.random.random() < 0.3:
+            actor.ready_at = LEASE_SECONDS * self.random.uniform(0.5, 3)
         actor.thread = threading.Thread(target=self._live, args=(actor,), daemon=True)
         self.actors.append(actor)
 
@@ -361,7 +376,7 @@ class Simulated:
 
     def _ask(self, verb: str, path: str) -> None:
         fate = self._world.step(f"{verb} {path}")
-        if fate in ("before", "after", "later"):
+        if fate == "before":
             raise _lost(self._world, verb, path)
         if fate == "slow":
             self._world.answer_late()
