@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 from metatable.engine.protocol import Engine
@@ -54,7 +55,7 @@ def execute(store: Store, engine: Engine[Any], service: Service) -> ServiceResul
     """Carry out one service. Raises ConflictError after lost races; nothing is half done."""
     began = time.perf_counter()
     counted = store.counting(engine.counters)
-    for attempt in range(service.retries + 1):
+    for attempt in count():
         try:
             with Transaction.begin(counted) as transaction:
                 outcome = service.work(

@@ -143,7 +143,8 @@ def test_errors_go_to_standard_error_and_choose_the_exit_code(
     assert err.startswith("metatable: there is no table here: path=")
     _, err = run(capsys, "compact", table.uri, "--partition", "nonsense", code=2)
     assert "no such metadata partition: found='nonsense'" in err
-    assert main(["describe", table.uri, "--storage-option", "durable"]) == 2
+    _, err = run(capsys, "describe", table.uri, "--storage-option", "durable", code=2)
+    assert "storage option without a value: found='durable'" in err
     with pytest.raises(SystemExit) as end:
         main(["history", table.uri, "--limit", "0"])
     assert end.value.code == 2
