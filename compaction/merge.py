@@ -13,8 +13,8 @@ import pyarrow as pa
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
-from metatable.storage.hfile.merge import merge_newest_first
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
 
 __all__ = ["merge_hfiles"]

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.base_file import read_record_keys
+from metatable.data.key_texts import texts_of
 from metatable.data.slices import DataFile
 from metatable.engine.batches import gathered
-from metatable.index.key_texts import texts_of
 from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.key_texts import KEY, PATH, identity_columns
 from metatable.data.options import Options
 from metatable.data.slices import DataFile
 from metatable.engine.protocol import Engine
@@ -25,7 +26,6 @@ from metatable.index.bloom_lookup import (
     match_schema,
     validate,
 )
-from metatable.index.key_texts import KEY, PATH, identity_columns
 from metatable.index.protocol import register
 from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, has_filters
 from metatable.metadata.column_stats import RECORD_KEY, stats_column

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.data.key_texts import identity_columns, texts_of
 from metatable.data.options import Options
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
-from metatable.index.key_texts import identity_columns, texts_of
 from metatable.index.protocol import LOCATION_FIELD, locations, register
 from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from metatable.data.options import Options as Options
-    from metatable.expressions import col as col
+    from metatable.query.expressions import col as col
     from metatable.storage.errors import AccessError as AccessError
     from metatable.storage.errors import ConflictError as ConflictError
     from metatable.storage.errors import CorruptError as CorruptError
@@ -47,7 +47,7 @@ _WHERE = {
     "Table": ("metatable.table", "Table"),
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
-    "col": ("metatable.expressions", "col"),
+    "col": ("metatable.query.expressions", "col"),
     "create": ("metatable.table", "create"),
     "open": ("metatable.table", "open_table"),
 }

@@ -21,6 +21,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Service, execute
 from metatable.compaction.verify import verify
+from metatable.data.key_texts import identity_columns
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
 from metatable.data.options import Options
@@ -29,14 +30,14 @@ from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.index.key_texts import identity_columns
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import slices_of_table
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import PROPERTIES, check_properties
-from metatable.point_reads import read_keys
+from metatable.query.point_reads import read_keys
+from metatable.query.scan import Scan
 from metatable.results import (
     CommitInfo,
     DataFiles,
@@ -45,7 +46,6 @@ from metatable.results import (
     ServiceResult,
     WriteResult,
 )
-from metatable.scan import Scan
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import (
@@ -57,8 +57,8 @@ from metatable.storage.errors import (
     UsageError,
 )
 from metatable.storage.store import Store
-from metatable.workload import DELETE
-from metatable.write import INSERT, UPSERT, write
+from metatable.write.commit_pass import INSERT, UPSERT, write
+from metatable.write.plan import DELETE
 
 __all__ = ["Table", "create", "open_table"]
 

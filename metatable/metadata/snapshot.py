@@ -33,9 +33,9 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError
-from metatable.storage.hfile.merge import merge_newest_first
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
 
 __all__ = ["Found", "Snapshot"]

@@ -60,7 +60,7 @@ def _literally(path: str) -> str:
 
 
 class Conditions:
-    """A dialect of predicates (`metatable.predicates.Dialect`): Spark's Columns over `schema`.
+    """A dialect of predicates (`query.predicates.Dialect`): Spark's Columns over `schema`.
 
     What is asked of floats is kept from being pushed down into the Parquet reader: it skips row
     groups by footers that leave NaN out, and takes -0 for another number than 0.

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import workload, write, write_groups
 from metatable.data import taking
+from metatable.write import commit_pass, groups, plan
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
@@ -101,16 +101,16 @@ def test_a_task_is_given_no_more_bytes_than_its_budget(
         *rest, batches, counters = given
         batches = list(batches)
         held.append(sum(batch.num_rows for batch in batches))
-        return write_groups.write_groups(*rest, iter(batches), counters)
+        return groups.write_groups(*rest, iter(batches), counters)
 
-    monkeypatch.setattr(write, "write_groups", spied)
+    monkeypatch.setattr(commit_pass, "write_groups", spied)
     table = _create(tmp_path, index, file_rows=50)
     keys = [f"customer-number-{place:06d}" for place in range(3000)]
     table.insert(_rows(keys))
     few = len(held)
     assert max(held) > 100
     held.clear()
-    monkeypatch.setattr(workload, "TASK_BYTES", 10_000)
+    monkeypatch.setattr(plan, "TASK_BYTES", 10_000)
     assert table.upsert(_rows(keys)).updated == 3000
     assert len(held) > 30 > few
     assert max(held) <= 100

@@ -35,7 +35,7 @@ from metatable.metadata.files import slices_of_table
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
-from metatable.write import write
+from metatable.write.commit_pass import write
 from tests.model import SCHEMA, Counts, Model, Row, arrow, check, data_files, scanned
 
 LONG = os.environ.get("METATABLE_LONG") == "1"

@@ -111,7 +111,7 @@ def test_row_counts_cost_no_request_a_file(table: metatable.Table) -> None:
 def test_rows_of_files_are_known_from_the_statistics_that_were_read_anyway(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metatable import scan  # noqa: PLC0415
+    from metatable.query import scan  # noqa: PLC0415
 
     asked = []
     real = scan.row_counts

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.expressions import (
+from metatable.metadata.snapshot import Snapshot
+from metatable.query.expressions import (
     And,
     Comparison,
     Expression,
@@ -31,9 +32,8 @@ from metatable.expressions import (
     Or,
     StartsWith,
 )
-from metatable.metadata.snapshot import Snapshot
-from metatable.predicates import bind, matches
-from metatable.skipping import keep_files
+from metatable.query.predicates import bind, matches
+from metatable.query.skipping import keep_files
 from tests.face.every_kind import (
     COLUMNS,
     KINDS,

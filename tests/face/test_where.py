@@ -16,9 +16,9 @@ from metatable import col
 from metatable.cli import render
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
-from metatable.expressions import Comparison, Constant, Expression, In, parse_where
-from metatable.predicates import bind, matches, sortable
-from metatable.skipping import Bounds, may_hold, partition_bounds
+from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
+from metatable.query.predicates import bind, matches, sortable
+from metatable.query.skipping import Bounds, may_hold, partition_bounds
 from tests.face.every_kind import NAN, SCHEMA
 
 

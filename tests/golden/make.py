@@ -26,7 +26,7 @@ from metatable import Table
 from metatable.engine.local import LocalEngine
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
-from metatable.write import write
+from metatable.write.commit_pass import write
 from tests.faults import Refused, watched
 from tests.model import SCHEMA, Row, arrow, scanned
 

@@ -16,7 +16,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write import UPSERT, write
+from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows
 
 UNPARTITIONED = pa.schema([("id", pa.string()), ("value", pa.int64())])

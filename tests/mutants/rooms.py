@@ -54,29 +54,14 @@ ROOMS = (
     Room("index", ("index/*.py",), ("tests/index",)),
     Room("compaction", ("compaction/*.py",), ("tests/compaction",)),
     Room(
-        "writing",
-        tuple(
-            f"metatable/{name}.py"
-            for name in (
-                "build",
-                "moves",
-                "point_reads",
-                "prepare",
-                "table",
-                "workload",
-                "write",
-                "write_groups",
-            )
-        ),
+        "write",
+        ("metatable/write/*.py", "metatable/table.py"),
         ("tests/face/test_rules.py", "tests/face/test_writers.py", "tests/index"),
     ),
     Room(
-        "reading",
-        tuple(
-            f"metatable/{name}.py"
-            for name in ("expressions", "literals", "predicates", "results", "scan", "skipping")
-        ),
-        ("tests/face/test_where.py", "tests/face/test_skipping.py"),
+        "query",
+        ("metatable/query/*.py", "metatable/results.py"),
+        ("tests/face/test_where.py", "tests/face/test_skipping.py", "tests/face/test_scan.py"),
     ),
     Room(
         "cli",

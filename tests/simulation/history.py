@@ -36,7 +36,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store
-from metatable.write import write
+from metatable.write.commit_pass import write
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
 from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
 

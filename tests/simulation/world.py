@@ -35,7 +35,7 @@ from typing import IO, Any
 
 import pytest
 
-import metatable.write
+import metatable.write.commit_pass
 from metatable.engine import local
 from metatable.metadata import leases
 from metatable.storage import cache, clock
@@ -410,7 +410,7 @@ def world_of(seed: int) -> Iterator[World]:
         patch.setattr(clock, "pause", world.pause)
         patch.setattr(leases, "renewing", world.renewing)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world.ids.getrandbits(128), version=4))
-        patch.setattr(metatable.write, "random", world.random)
+        patch.setattr(metatable.write.commit_pass, "random", world.random)
         patch.setattr(local, "_processors", lambda: 1)  # threads would only cost time
         cache.clear()
         yield world

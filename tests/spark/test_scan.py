@@ -13,7 +13,7 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.expressions import Expression
+from metatable.query.expressions import Expression
 from tests.face.every_kind import COLUMNS, NAN, made_rows
 
 LEFT_OUT = ("hour", "nothing", "list")

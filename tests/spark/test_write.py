@@ -27,7 +27,7 @@ from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write import UPSERT, write
+from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows, told_tags
 
 KINDS = [("record", "global"), ("metadata_bloom", "partition")]

@@ -20,7 +20,7 @@ from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
-from metatable.write import write
+from metatable.write.commit_pass import write
 from tests.faults import Refused, watched
 from tests.model import (
     SCHEMA,

@@ -25,7 +25,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage import cache, clock
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
-from metatable.write import write
+from metatable.write.commit_pass import write
 from tests.face.protocol.making import (
     BEFORE_PUT,
     FAST,

@@ -140,7 +140,7 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
     table: Table, between: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files go while they read them: that is no damage."""
-    import metatable.write_groups as groups  # noqa: PLC0415  (patched where it is used)
+    from metatable.write import groups  # noqa: PLC0415  (patched where it is used)
 
     table.upsert(arrow(rows(0, 6, 2)))
     merge = groups._merge

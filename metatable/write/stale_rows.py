@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.engine.protocol import Engine
-from metatable.index.key_texts import KEY, PATH
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.column_stats import maxima
 from metatable.metadata.files import current_slices
@@ -31,7 +31,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import xxh64
-from metatable.workload import TASK_COLUMN
+from metatable.write.plan import TASK_COLUMN
 
 __all__ = ["without_stale_rows"]
 

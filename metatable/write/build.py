@@ -16,7 +16,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.workload import TASK_COLUMN
+from metatable.write.plan import TASK_COLUMN
 
 __all__ = ["build_hfiles"]
 

@@ -25,6 +25,7 @@ from metatable.data.base_file import (
     write_base_file,
 )
 from metatable.data.commit_metadata import WriteStat
+from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import Merged, merge_rows
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice
@@ -36,14 +37,13 @@ from metatable.data.slices import (
     partition_metadata_path,
 )
 from metatable.data.taking import joined, taken
-from metatable.index.key_texts import KEY, PATH
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition, WrittenFile
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import sort_order
 from metatable.storage.store import Store
-from metatable.workload import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
+from metatable.write.plan import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
 
 __all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "stats_columns", "write_groups"]
 

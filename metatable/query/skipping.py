@@ -32,11 +32,11 @@ import pyarrow.compute as pc
 from metatable.data.keygen import DEFAULT_PARTITION
 from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
-from metatable.expressions import Expression
 from metatable.metadata.column_stats import FEW_PARTITIONS, stats_column
 from metatable.metadata.files import FileSystemView, view_of_table
 from metatable.metadata.snapshot import Snapshot
-from metatable.predicates import COMPARE, columns_of, evaluate, literals, sortable
+from metatable.query.expressions import Expression
+from metatable.query.predicates import COMPARE, columns_of, evaluate, literals, sortable
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Bounds", "Selection", "keep_files", "may_hold", "partition_bounds"]

@@ -28,13 +28,13 @@ import pyarrow.compute as pc
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.expressions import Expression, parse_where
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
-from metatable.predicates import bind, columns_of, evaluate, matches
+from metatable.query.expressions import Expression, parse_where
+from metatable.query.predicates import bind, columns_of, evaluate, matches
+from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
-from metatable.skipping import Selection, keep_files
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
 

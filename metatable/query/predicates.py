@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.schema import META_FIELDS
-from metatable.expressions import (
+from metatable.query.expressions import (
     And,
     Comparison,
     Constant,
@@ -30,7 +30,7 @@ from metatable.expressions import (
     Or,
     StartsWith,
 )
-from metatable.literals import fit
+from metatable.query.literals import fit
 from metatable.storage.errors import UsageError
 
 __all__ = [

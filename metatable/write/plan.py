@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
 from metatable.data.slices import DataFile, new_file_id
-from metatable.index.key_texts import KEY, PATH
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import current_slices, slices_of_partition

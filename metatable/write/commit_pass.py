@@ -28,12 +28,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.build import build_hfiles
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.key_texts import KEY, PATH
 from metatable.data.schema import to_avro
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.index.key_texts import KEY, PATH
 from metatable.index.protocol import LOCATION_COLUMN, Index
 from metatable.metadata.commit import Change
 from metatable.metadata.entry_files import Run, read_run
@@ -41,14 +40,15 @@ from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
-from metatable.prepare import NAMED_KEYS, distinct, prepared
 from metatable.results import WriteResult
-from metatable.stale_rows import without_stale_rows
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
-from metatable.workload import DELETE, PROFILE, TASK_COLUMN, WritePlan, count_groups, route
-from metatable.write_groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
+from metatable.write.build import build_hfiles
+from metatable.write.groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
+from metatable.write.plan import DELETE, PROFILE, TASK_COLUMN, WritePlan, count_groups, route
+from metatable.write.prepare import NAMED_KEYS, distinct, prepared
+from metatable.write.stale_rows import without_stale_rows
 
 __all__ = ["INSERT", "UPSERT", "write"]
 

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.align import align
+from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.options import Options
 from metatable.engine.protocol import Engine
-from metatable.index.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
-from metatable.workload import DELETE, TASK_COLUMN
+from metatable.write.plan import DELETE, TASK_COLUMN
 
 __all__ = ["NAMED_KEYS", "distinct", "prepared"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.key_texts import KEY, texts_of
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.index.key_texts import KEY, texts_of
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.files import current_slices
 from metatable.metadata.snapshot import Snapshot

@@ -1,0 +1,1 @@
+"""Which files and which rows answer a question."""
