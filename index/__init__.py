@@ -4,6 +4,7 @@ if __name__ != "metatable.index":  # a second copy would have other error classe
     raise ImportError(f"import metatable.index, not {__name__}")
 
 from metatable.index import metadata_bloom, record
+from metatable.index.bucket import simple
 from metatable.index.protocol import LOCATION, LOCATION_COLUMN, Index, create_index, register
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "metadata_bloom",
     "record",
     "register",
+    "simple",
 ]

@@ -35,7 +35,14 @@ from metatable.storage.filters import Filter
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 
-__all__ = ["LookupSource", "candidate_schema", "candidates", "match_schema", "validate"]
+__all__ = [
+    "LookupSource",
+    "candidate_schema",
+    "candidates",
+    "chunks",
+    "match_schema",
+    "validate",
+]
 
 CHUNK_KEYS = 128 << 10
 """Most candidates of one file in one task."""
@@ -187,9 +194,15 @@ def _candidates_in(
         passed = lo + np.flatnonzero(body.might_contain(probe.hashes[lo:hi]))
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
-        for start in range(0, len(passed), CHUNK_KEYS):
-            rows = probe.rows[passed[start : start + CHUNK_KEYS]]
-            yield _chunk(file, start // CHUNK_KEYS, tasks, batch, rows)
+        yield from chunks(file, tasks, batch, probe.rows[passed])
+
+
+def chunks(
+    file: DataFile, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+) -> Iterator[pa.RecordBatch]:
+    """These rows of `batch` as candidates of a file, in `candidate_schema`."""
+    for start in range(0, len(rows), CHUNK_KEYS):
+        yield _chunk(file, start // CHUNK_KEYS, tasks, batch, rows[start : start + CHUNK_KEYS])
 
 
 def _chunk(

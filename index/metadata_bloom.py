@@ -69,6 +69,7 @@ class _LateSource(MetadataSource):
 
 class MetadataBloomIndex:
     name = "metadata_bloom"
+    proves_presence = True
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -85,6 +86,9 @@ class MetadataBloomIndex:
         inputs = candidate_schema(identity).names
         matches = engine.map(spread, inputs, partial(validate, snapshot), match_schema(identity))
         return engine.attach(rows, matches, on)
+
+    def placement(self, snapshot: Snapshot) -> None:
+        return None
 
     def holds(
         self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array

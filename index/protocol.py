@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from metatable.data.options import Options
 from metatable.engine.protocol import Engine
+from metatable.index.placement import Placement
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
@@ -54,9 +55,15 @@ class Index(Protocol):
     name: str
     partitions: tuple[MetadataPartition, ...]
     """Filled by every commit, compacted, verified."""
+    proves_presence: bool
+    """Whether a location says that the key is there; else only that it is nowhere else."""
 
     def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
         """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""
+        ...
+
+    def placement(self, snapshot: Snapshot) -> Placement | None:
+        """Which file group a row goes to; None where it may be any of its partition."""
         ...
 
     def holds(

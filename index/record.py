@@ -34,6 +34,7 @@ BATCH_KEYS = 512 << 10
 
 class RecordIndex:
     name = "record"
+    proves_presence = True
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -42,6 +43,9 @@ class RecordIndex:
     def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
         return engine.extend(rows, inputs, partial(locate_batches, snapshot), LOCATION_FIELD)
+
+    def placement(self, snapshot: Snapshot) -> None:
+        return None
 
     def holds(
         self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import slices_of_table
@@ -123,6 +125,9 @@ class Table:
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds each key, null for none.
 
+        An index that follows from the key alone (`bucket`) names the one that would hold it;
+        `filter_exists` says which keys are there.
+
         An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
         on the version it was made on.
         """
@@ -151,10 +156,13 @@ class Table:
 
     def filter_exists(self, rows: Any) -> Any:
         """The rows whose key is in the table: an Arrow table, or, of a DataFrame, a lazy one."""
-        tagged = self.tag_locations(rows)
-        if isinstance(tagged, pa.Table):
-            return tagged.filter(tagged[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
-        return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
+        snapshot = self._snapshot(None)
+        with self._counted(_engine(rows)) as engine, snapshot.reading():
+            tagged = self._tagged(engine, rows, snapshot, proven=True)
+            if not isinstance(engine, LocalEngine):
+                return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
+            found = engine.to_table(tagged)
+            return found.filter(found[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys; reads only the files that hold them.
@@ -253,14 +261,21 @@ class Table:
             return execute(self._store, engine, service)
 
     def _tagged(
-        self, engine: Engine[Any], rows: Any, snapshot: Snapshot, keys_only: bool = False
+        self,
+        engine: Engine[Any],
+        rows: Any,
+        snapshot: Snapshot,
+        keys_only: bool = False,
+        proven: bool = False,
     ) -> Any:
         snapshot = snapshot.counting(engine.counters)
         adopted = engine.rows(rows)
         needed = identity_columns(snapshot.options, engine.schema(adopted).names)
         if keys_only:
             adopted = engine.select(adopted, needed)
-        return create_index(snapshot.options).tag(engine, adopted, snapshot)
+        index = create_index(snapshot.options)
+        tag = partial(present, index) if proven else index.tag
+        return tag(engine, adopted, snapshot)
 
     @contextmanager
     def _counted(self, engine: AnyEngine) -> Iterator[AnyEngine]:

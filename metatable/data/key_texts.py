@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.align import align
 from metatable.data.keygen import KeyGenerator
@@ -16,7 +17,7 @@ from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS
 from metatable.storage.errors import UsageError
 
-__all__ = ["KEY", "PATH", "identity_columns", "texts_of"]
+__all__ = ["KEY", "PATH", "identity_columns", "parts_of", "texts_of"]
 
 KEY, PATH = META_COLUMNS[2], META_COLUMNS[3]
 
@@ -50,3 +51,18 @@ def texts_of(
     generator = KeyGenerator(options, schema)
     paths = nowhere if options.is_global else generator.partition_paths(batch)
     return generator.record_keys(batch), paths
+
+
+def parts_of(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
+    """The texts of the key's columns, from the record keys that `KeyGenerator` makes of them.
+
+    No text holds the beginning of the part that follows it, so each is cut at the first one.
+    """
+    if len(columns) == 1:
+        return [keys]
+    parts, rest = [], pc.utf8_slice_codeunits(keys, len(f"{columns[0]}:"))
+    for following in columns[1:]:
+        halves = pc.split_pattern(rest, f",{following}:", max_splits=1)
+        parts.append(pc.list_element(halves, 0))
+        rest = pc.list_element(halves, 1)
+    return [*parts, rest]

@@ -22,6 +22,8 @@ __all__ = ["Options"]
 SCOPES = ("partition", "global")
 KEY_FORMS = ("hash", "plain")
 BUCKET_FUNCTIONS = ("xxh64", "java_string")
+BUCKET = "bucket"
+BUCKET_ENGINES = ("simple",)
 HFILE_CODECS = ("gz", "none", "zstd")
 PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 
@@ -56,6 +58,10 @@ class Options:
     record_bucket_function: str = "xxh64"
     key_salts: tuple[int, int] = stored(required=True, default_factory=_salts)
     buckets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUCKETS))
+    # where a key's hash names its file group
+    bucket_engine: str = "simple"
+    bucket_count: int = 256
+    """File groups of a table partition, for ever. As many as Hudi makes by default."""
     # data files
     file_rows: int = 500_000
     """Most rows that one commit puts into one file group (Hudi's insert split size)."""
@@ -102,6 +108,8 @@ class Options:
                 raise UsageError("unknown option", option=word, expected=sorted(known))
         given.setdefault("key_scope", "global" if index == "record" else "partition")
         _check_types(given)
+        if index == BUCKET:
+            _check_bucketed(given, bool(_names(partition_by)))
         given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
         made = cls(
             name=name,
@@ -138,6 +146,7 @@ class Options:
         self._check_columns(columns)
         _one_of("filter_kind", self.filter_kind, filters.kinds())
         _one_of("key_scope", self.key_scope, SCOPES)
+        _one_of("bucket_engine", self.bucket_engine, BUCKET_ENGINES)
         _one_of("record_key_form", self.record_key_form, KEY_FORMS)
         _one_of("record_bucket_function", self.record_bucket_function, BUCKET_FUNCTIONS)
         _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
@@ -200,11 +209,31 @@ _RANGES: dict[str, tuple[float, float]] = {
     "stats_columns": (0, 1 << 20),
     "hfile_block_bytes": (64, 1 << 28),
     "hfile_target_bytes": (1, _BYTES),
+    "bucket_count": (1, 10**8),
     "lease_seconds": (0, 86_400),
     "commit_retries": (0, 1 << 20),
 }
 """Least and most of each number. A lease of more than a day keeps a dead writer's traces so long;
-beyond 256 MiB a block is taken for damage."""
+beyond 256 MiB a block is taken for damage. The number of a bucket has eight digits."""
+
+
+def _check_bucketed(given: Mapping[str, Any], partitioned: bool) -> None:
+    """One file group a bucket: what would cut files in another way contradicts that."""
+    for word in ("file_rows", "file_bytes", "small_file_bytes"):
+        if word in given:
+            raise UsageError(
+                "options contradict each other: a bucket is one file group, however large",
+                option=word,
+                found=given[word],
+                expected="more or fewer buckets (bucket_count)",
+            )
+    if partitioned and given["key_scope"] == "global":
+        raise UsageError(
+            "options contradict each other: a bucket holds keys of one table partition",
+            option="key_scope",
+            found="global",
+            expected="partition, or a table without partitions",
+        )
 
 
 def _check_types(given: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Taking rows of tables of which a column may pass 2 GiB.
+"""Taking rows: those of one group, and those of tables of which a column may pass 2 GiB.
 
 Offsets of Arrow's strings are 32 bits wide, and its `take` joins the chunks of a column before
 it looks at one row: more than 2 GiB of text is an error there, however few rows are asked for.
@@ -6,9 +6,14 @@ it looks at one row: more than 2 GiB of text is an error there, however few rows
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["joined", "taken"]
+__all__ = ["grouped", "joined", "taken"]
 
 WHOLE_BYTES = 1 << 30
 """Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
@@ -42,3 +47,14 @@ def _narrow(wide: pa.Table, rows: pa.Array, schema: pa.Schema) -> list[pa.Table]
             raise
     half = len(rows) // 2
     return _narrow(wide, rows.slice(0, half), schema) + _narrow(wide, rows.slice(half), schema)
+
+
+def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+    """The distinct rows of some columns of equal length, and for each of them the numbers
+    (int64, ascending) of the rows that have these values; null equals null."""
+    names = list(columns)
+    numbered = pa.table(dict(columns))
+    numbered = numbered.append_column("", pa.array(np.arange(numbered.num_rows)))
+    found = numbered.group_by(names, use_threads=False).aggregate([("", "list")])
+    rows = found["_list"].combine_chunks()
+    return found.select(names), [np.asarray(one.values.to_numpy()) for one in rows]

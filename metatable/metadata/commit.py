@@ -82,6 +82,8 @@ class Change:
     instant: str = ""
     """Of a data commit; services have none."""
     expects_slices: tuple[DataFile, ...] = ()
+    expects_absent: tuple[tuple[str, str], ...] = ()
+    """(partition path, file id) of groups that nobody else may have opened."""
     expects_base: bool = False
     """Only valid on the very version it was made on (rollback)."""
     adds: Mapping[str, tuple[HFileRef, ...]] = field(default_factory=dict)
@@ -156,6 +158,7 @@ def _check(
         raise ConflictError("another commit was first: retry", **facts)
     snapshot = Snapshot(store, newest)
     _check_slices(snapshot, change, facts)
+    _check_absent(snapshot, change, facts)
     if clashes is not None:
         clashes(snapshot.since(base.version))
 
@@ -181,6 +184,18 @@ def _check_slices(snapshot: Snapshot, change: Change, facts: Mapping[str, int]) 
                 expected=ours.path,
                 found=theirs and theirs.path,
                 **facts,
+            )
+
+
+def _check_absent(snapshot: Snapshot, change: Change, facts: Mapping[str, int]) -> None:
+    paths, ids = (
+        [path for path, _ in change.expects_absent],
+        [id for _, id in change.expects_absent],
+    )
+    for found in current_slices(snapshot, paths, ids):
+        if found is not None:
+            raise ConflictError(
+                "another commit opened the same file group: retry", found=found.path, **facts
             )
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import KEY, texts_of
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
+from metatable.data.taking import grouped
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN
@@ -43,16 +44,15 @@ def read_keys(
 
 def _by_file(snapshot: Snapshot, tagged: pa.Table) -> list[tuple[DataFile, pa.RecordBatch]]:
     location = tagged[LOCATION_COLUMN].combine_chunks()
-    file_ids = pc.struct_field(location, "file_id")
-    groups = pa.table([pc.struct_field(location, "partition_path"), file_ids], names=["path", "id"])
-    distinct = groups.group_by(["path", "id"]).aggregate([]).sort_by("id").to_pylist()
-    paths, ids = [one["path"] for one in distinct], [one["id"] for one in distinct]
-    found = []
-    for file, file_id in zip(current_slices(snapshot, paths, ids), ids, strict=True):
-        asked = tagged.filter(pc.equal(file_ids, file_id)).drop_columns([LOCATION_COLUMN])
-        if file is not None:
-            found.append((file, asked.combine_chunks().to_batches()[0]))
-    return found
+    names = ("partition_path", "file_id")
+    groups, rows = grouped({name: pc.struct_field(location, name) for name in names})
+    paths, ids = (groups[name].to_pylist() for name in names)
+    keys = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks()
+    return [
+        (file, keys.take(pa.array(here)).to_batches()[0])
+        for file, here in zip(current_slices(snapshot, paths, ids), rows, strict=True)
+        if file is not None
+    ]
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

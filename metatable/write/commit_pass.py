@@ -33,6 +33,7 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.schema import to_avro
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index
 from metatable.metadata.commit import Change
 from metatable.metadata.entry_files import Run, read_run
@@ -91,10 +92,12 @@ class _Attempt:
         with Transaction.begin(self.store) as transaction:
             snapshot = transaction.snapshot
             index = create_index(snapshot.options)
-            located = index.tag(self.engine, self.rows, snapshot)
+            # an upsert goes where its key would be: whether it is there, its merge will see
+            look = index.tag if self.operation == UPSERT else partial(present, index)
+            located = look(self.engine, self.rows, snapshot)
             with (
                 self.engine.keep(located) as located,
-                self._profiled(located, snapshot) as (located, profile, stale),
+                self._profiled(index, located, snapshot) as (located, profile, stale),
             ):
                 done = self._write(transaction, index, located, profile)
         facts = _Facts.of(self.operation, profile, done.receipts)
@@ -117,9 +120,11 @@ class _Attempt:
         )
 
     @contextmanager
-    def _profiled(self, located: Any, snapshot: Snapshot) -> Iterator[tuple[Any, pa.Table, int]]:
+    def _profiled(
+        self, index: Index, located: Any, snapshot: Snapshot
+    ) -> Iterator[tuple[Any, pa.Table, int]]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
-        count = partial(count_groups, snapshot.options)
+        count = partial(count_groups, snapshot.options, index.placement(snapshot))
         profile = self.engine.run(located, count, PROFILE)
         if self.operation == INSERT:
             _refuse_existing(profile)
@@ -140,7 +145,7 @@ class _Attempt:
             return _Done(transaction.base.version, [])
         snapshot, engine = transaction.snapshot, self.engine
         instant = transaction.start()
-        plan = WritePlan.make(snapshot, profile, self.operation, instant, engine.slots)
+        plan = WritePlan.make(snapshot, index, profile, self.operation, instant, engine.slots)
         transaction.planned = tuple(group.target.path for group in plan.groups)
         inputs = [KEY, PATH, LOCATION_COLUMN]
         fields = pa.schema([pa.field(TASK_COLUMN, pa.list_(pa.int32()))])
@@ -156,6 +161,7 @@ class _Attempt:
             operation=self.operation,
             instant=instant,
             expects_slices=tuple(group.base for group in plan.groups if group.base is not None),
+            expects_absent=plan.opened,
             adds=adds,
             steps=(transaction.stage(body),),
             summary=_Facts.of(self.operation, profile, receipts).summary(),

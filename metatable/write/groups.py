@@ -90,18 +90,64 @@ class FileReceipt:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of one task, and where each comes from and goes to."""
+    """The rows of one task, and where each comes from and goes to.
+
+    `leaving` and `entering` are row numbers, sorted by the group that they leave and enter.
+    """
 
     table: pa.Table
     to: Destinations
     all_keys: pa.Array
+    leaving: _Grouped
+    entering: _Grouped
 
     @classmethod
     def of(cls, plan: WritePlan, table: pa.Table) -> _Rows:
-        return cls(table, Destinations.of(plan, table), _whole(table[KEY]))
+        to = Destinations.of(plan, table)
+        return cls(
+            table,
+            to,
+            _whole(table[KEY]),
+            _Grouped.of(np.arange(len(to.source)), to.source),
+            _Grouped.of(to.rows, to.groups),
+        )
 
-    def keys(self, mask: npt.NDArray[np.bool_]) -> pa.Array:
-        return self.all_keys.take(pa.array(np.flatnonzero(mask)))
+    def keys(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+        return self.all_keys.take(pa.array(rows))
+
+    def new(self, place: int) -> npt.NDArray[np.int64]:
+        """Rows put into this group whose key no group held."""
+        rows = self.entering.of_group(place)
+        return np.asarray(rows[self.to.source[rows] < 0])
+
+    def arriving(self, place: int) -> npt.NDArray[np.int64]:
+        """Rows put into this group that it did not hold: new ones and those that move."""
+        rows = self.entering.of_group(place)
+        return np.asarray(rows[self.to.source[rows] != place])
+
+    def gone(self, place: int) -> npt.NDArray[np.int64]:
+        """Rows whose key this group held, and that go elsewhere or nowhere."""
+        rows = self.leaving.of_group(place)
+        stays = np.isin(rows, self.entering.of_group(place), assume_unique=True)
+        return np.asarray(rows[~stays])
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """Row numbers, each with a group: one sort, instead of a look at all rows for each group."""
+
+    rows: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> _Grouped:
+        order = np.argsort(groups, kind="stable")
+        return cls(rows[order], groups[order])
+
+    def of_group(self, place: int) -> npt.NDArray[np.int64]:
+        """Its row numbers, ascending where those given were."""
+        lo, hi = np.searchsorted(self.groups, [place, place + 1])
+        return np.asarray(self.rows[lo:hi])
 
 
 def write_groups(
@@ -122,11 +168,10 @@ def write_groups(
     runs = _Runs(partitions)
     receipts = []
     for place, group in enumerate(plan.groups):
-        if group.task == task and (group.base or (rows.to.target == place).any()):
+        if group.task == task and (group.base or len(rows.entering.of_group(place))):
             receipt, written = _write_group(snapshot, plan, place, group, rows)
             receipts.append(receipt)
-            inserted = rows.keys((rows.to.target == place) & (rows.to.source < 0))
-            runs.add(written, inserted)
+            runs.add(written, rows.keys(rows.new(place)))
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
@@ -149,12 +194,12 @@ def _write_group(
     table = with_file_name(merged.table, target)
     size_bytes, ours = write_base_file(store, target, table, options=snapshot.options)
     target = replace(target, size_bytes=size_bytes, row_count=table.num_rows)
-    entering = (rows.to.target == place) & (rows.to.source != place)
+    arriving = rows.arriving(place)
     written = WrittenFile(
         data_file=target,
         replaced=base,
         keys=_whole(table[KEY]) if ours else read_record_keys(store, target)[0],
-        arrived=rows.keys(entering),
+        arrived=rows.keys(arriving),
         departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=_stats(snapshot, target, table, ours),
     )
@@ -169,8 +214,8 @@ def _write_group(
         updated=merged.updated,
         removed=merged.deleted,
         stale=merged.stale,
-        moved_in=int((entering & (rows.to.source >= 0)).sum()),
-        misses=merged.inserted - int(entering.sum()),
+        moved_in=len(arriving) - len(rows.new(place)),
+        misses=merged.inserted - len(arriving) if plan.proven else 0,
     )
     return receipt, written
 
@@ -182,10 +227,10 @@ def _merge(
     if group.base is None:
         return _new_rows(snapshot, place, group, rows)
     base = read_slice(snapshot.store, FileSlice(group.base), schema)
-    deletes = rows.keys((rows.to.source == place) & (rows.to.target != place))
+    deletes = rows.keys(rows.gone(place))
     if plan.operation == DELETE:
         return merge_rows(base, schema.empty_table(), deletes, None)
-    offered = taken(rows.table, pa.array(np.flatnonzero(rows.to.target == place)))
+    offered = taken(rows.table, pa.array(rows.entering.of_group(place)))
     columns = offered.select(snapshot.schema.names)
     upserts = add_meta_columns(columns, _whole(offered[KEY]), group.target, place)
     return merge_rows(base, upserts, deletes, snapshot.options.ordering)
@@ -193,7 +238,7 @@ def _merge(
 
 def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> Merged:
     """The rows of a new file, by key: its row groups hold narrow ranges of keys."""
-    here = np.flatnonzero(rows.to.target == place)
+    here = rows.entering.of_group(place)
     order = here[sort_order(rows.all_keys.take(pa.array(here)))]
     offered = taken(rows.table, pa.array(order))
     keys, columns = _whole(offered[KEY]), offered.select(snapshot.schema.names)

@@ -5,7 +5,8 @@ that have no place yet. `WritePlan.make` turns that into file groups to write: e
 updates or deletes is rewritten; inserts fill small files first and then new groups. Which
 insert goes to which group is decided by the key alone: the bins of a partition are ranges of
 keys, cut at quantiles of the sample, so files hold narrow ranges of keys wherever keys have
-an order, and no row needs to know its place in the input.
+an order, and no row needs to know its place in the input. An index with a placement of its own
+decides instead of the bins, for all rows.
 
 The names of all files are fixed by the plan: a second attempt of a task finds the first
 one's file and adopts it.
@@ -27,7 +28,9 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
 from metatable.data.slices import DataFile, new_file_id
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.data.taking import grouped
+from metatable.index.placement import Placement
+from metatable.index.protocol import LOCATION_COLUMN, Index
 from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import current_slices, slices_of_partition
 from metatable.metadata.snapshot import Snapshot
@@ -69,6 +72,7 @@ PROFILE = pa.schema(
         pa.field("partition_path", pa.string()),
         pa.field("located_path", pa.string()),
         pa.field("file_id", pa.string()),
+        pa.field("target_id", pa.string()),
         pa.field("rows", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("keys", pa.list_(pa.string())),
@@ -77,36 +81,50 @@ PROFILE = pa.schema(
 
 
 def count_groups(
-    options: Options, batches: Iterator[pa.RecordBatch], counters: Counters
+    options: Options,
+    placement: Placement | None,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: rows of each (partition path, location), with keys in order; in `PROFILE`.
+    """Task: rows of each (partition path, location, placed group), keys in order; in `PROFILE`.
 
     The keys are all of them, or every n-th, beginning with the least.
     """
     table = pa.Table.from_batches(list(batches))
-    location = table[LOCATION_COLUMN].combine_chunks()
-    columns = {
-        "partition_path": table[PATH],
-        "located_path": pc.struct_field(location, "partition_path"),
-        "file_id": pc.struct_field(location, "file_id"),
-    }
-    places = pa.table({**columns, "row": np.arange(table.num_rows)})
-    groups = places.group_by(list(columns), use_threads=False).aggregate([("row", "list")])
+    places, row_of = _places(table, placement)
+    groups, rows = grouped(places)
     width = table.nbytes / max(table.num_rows, 1)
     keys = table[KEY].combine_chunks()
-    rows = groups["row_list"].combine_chunks()
-    counts = pc.list_value_length(rows).to_numpy()
+    counts = np.array([len(here) for here in rows], dtype=np.int64)
     finest = max(1, _most_rows(options, width) // FILE_KEYS)
-    samples = [_sample(keys, rows[number].values, finest) for number in range(len(rows))]
+    samples = [_sample(keys, row_of[here], finest) for here in rows]
     yield pa.RecordBatch.from_arrays(
         [
-            *(groups[name].combine_chunks() for name in columns),
-            pa.array(counts, pa.int64()),
+            *(groups[name].combine_chunks() for name in places),
+            pa.array(counts),
             pa.array((counts * width).astype(np.int64)),
             pa.array(samples, pa.list_(pa.string())),
         ],
         schema=PROFILE,
     )
+
+
+def _places(
+    table: pa.Table, placement: Placement | None
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
+    """Where rows come from and, where that is decided, go to; and which rows these are."""
+    location = _whole(table[LOCATION_COLUMN])
+    columns = {
+        "partition_path": _whole(table[PATH]),
+        "located_path": pc.struct_field(location, "partition_path"),
+        "file_id": pc.struct_field(location, "file_id"),
+    }
+    if placement is None:
+        rows, file_ids = np.arange(table.num_rows), pa.nulls(table.num_rows, pa.string())
+    else:
+        rows, file_ids = placement.place(_whole(table[KEY]), columns["partition_path"])
+        columns = {name: one.take(pa.array(rows)) for name, one in columns.items()}
+    return columns | {"target_id": file_ids}, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,96 +138,161 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """All file groups to write; `bins` are, for each partition path, the groups that inserts
-    go to (ordinals) and the keys between them (one fewer)."""
+    """All file groups to write. Where the index has no placement, `bins` are, for each partition
+    path, the groups that inserts go to (ordinals) and the keys between them (one fewer)."""
 
     instant: str
     operation: str
     groups: tuple[GroupPlan, ...]
     bins: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]]
+    placement: Placement | None
+    proven: bool
+    """Whether a located key is one that its file holds: one that is not is a miss of the index."""
     tasks: int
 
     @classmethod
     def make(
-        cls, snapshot: Snapshot, profile: pa.Table, operation: str, instant: str, slots: int
+        cls,
+        snapshot: Snapshot,
+        index: Index,
+        profile: pa.Table,
+        operation: str,
+        instant: str,
+        slots: int,
     ) -> WritePlan:
         """The plan for what `count_groups` found."""
-        bases, weights = _touched(snapshot, profile)
+        chosen = _Groups()
+        for held, weight in _touched(snapshot, profile):
+            chosen.add(held.partition_path, held.file_id, held, weight)
+        if operation != DELETE:
+            for path, file_id, base, weight in _placed(snapshot, profile):
+                chosen.add(path, file_id, base, weight)
         bins: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-        names: list[tuple[str, str]] = [(one.partition_path, one.file_id) for one in bases]
-        held: list[DataFile | None] = list(bases)
-        places = {name: place for place, name in enumerate(names)}
         for path, inserts in _inserts(profile, operation).items():
             cuts, sizes = _cut_keys(inserts, _bins_for(snapshot, path, inserts))
-            ordinals = []
-            for base, rows in sizes:
-                name = (path, base.file_id if base else new_file_id())
-                if name not in places:
-                    places[name] = len(names)
-                    names.append(name)
-                    held.append(base)
-                    weights.append(base.size_bytes if base else 0)
-                ordinals.append(places[name])
-                weights[places[name]] += int(rows * inserts.width)
-            bins[path] = cuts, tuple(ordinals)
-        tasks, spread = _spread(weights, slots)
-        groups = tuple(
-            GroupPlan(_target(name, place, instant), base, task)
-            for place, (name, base, task) in enumerate(zip(names, held, spread, strict=True))
+            bins[path] = (
+                cuts,
+                tuple(
+                    chosen.add(
+                        path,
+                        base.file_id if base else new_file_id(),
+                        base,
+                        int(rows * inserts.width) + (base.size_bytes if base else 0),
+                    )
+                    for base, rows in sizes
+                ),
+            )
+        tasks, spread = _spread(chosen.weights, slots)
+        return cls(
+            instant=instant,
+            operation=operation,
+            groups=chosen.planned(instant, spread),
+            bins=bins,
+            placement=index.placement(snapshot),
+            proven=index.proves_presence,
+            tasks=tasks,
         )
-        return cls(instant, operation, groups, bins, tasks)
+
+    @property
+    def opened(self) -> tuple[tuple[str, str], ...]:
+        """(partition path, id) of groups that another writer could open, too: it would be told
+        the same id by the index's placement."""
+        if self.placement is None:
+            return ()
+        new = [group.target for group in self.groups if group.base is None]
+        return tuple((one.partition_path, one.file_id) for one in new)
+
+    def ordinals(self, partition_paths: pa.Array, file_ids: pa.Array) -> npt.NDArray[np.int64]:
+        """The group of each pair, -1 where it is none of the plan's, or null."""
+        names = pc.binary_join_element_wise(partition_paths, file_ids, "\0")
+        known = [f"{g.target.partition_path}\0{g.target.file_id}" for g in self.groups]
+        found = pc.index_in(names, value_set=pa.array(known, pa.string()))
+        return np.asarray(pc.fill_null(found, -1).to_numpy().astype(np.int64))
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Groups that are to be written, in the order in which they were found, and their weights."""
+
+    places: dict[tuple[str, str], int] = field(default_factory=dict)
+    bases: list[DataFile | None] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+
+    def add(self, path: str, file_id: str, base: DataFile | None, weight: int) -> int:
+        """Its ordinal. The weight of a stored file counts once."""
+        name = (path, file_id)
+        if name not in self.places:
+            self.places[name] = len(self.places)
+            self.bases.append(base)
+            self.weights.append(weight)
+        else:
+            self.weights[self.places[name]] += weight - (base.size_bytes if base else 0)
+        return self.places[name]
+
+    def planned(self, instant: str, tasks: Sequence[int]) -> tuple[GroupPlan, ...]:
+        return tuple(
+            GroupPlan(DataFile(path, file_id, f"{place}-0-0", instant), base, task)
+            for ((path, file_id), place), base, task in zip(
+                self.places.items(), self.bases, tasks, strict=True
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """For each row the group that it leaves or is updated in, and the one it is put into.
+    """Where the rows of a batch come from and go to.
 
-    `source` is the group that holds the key now, `target` the one that shall hold it; equal
-    for an update, both set and different for a move, -1 where there is none.
+    `source` (one a row) is the group that holds the row's key now, -1 where none does. `rows` and
+    `groups` are pairs, rows ascending: that row is put into that group. A row that stays has its
+    source for a group, one that moves another, one that is deleted no pair.
     """
 
     source: npt.NDArray[np.int64]
-    target: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table) -> Destinations:
         location = _whole(batch[LOCATION_COLUMN])
         located_path = pc.struct_field(location, "partition_path")
-        names = pc.binary_join_element_wise(
-            located_path, pc.struct_field(location, "file_id"), "\0"
-        )
-        known = [f"{g.target.partition_path}\0{g.target.file_id}" for g in plan.groups]
-        found = pc.index_in(names, value_set=pa.array(known, pa.string()))
-        source = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        source = plan.ordinals(located_path, pc.struct_field(location, "file_id"))
         if plan.operation == DELETE:
-            return cls(source, np.full(len(source), -1, dtype=np.int64))
-        paths = _whole(batch[PATH])
+            nothing = np.zeros(0, dtype=np.int64)
+            return cls(source, nothing, nothing)
+        keys, paths = _whole(batch[KEY]), _whole(batch[PATH])
+        if plan.placement is not None:
+            rows, file_ids = plan.placement.place(keys, paths)
+            groups = plan.ordinals(paths.take(pa.array(rows)), file_ids)
+            _refuse_unplanned(paths, rows[groups < 0])
+            return cls(source, rows, groups)
         stays = pc.fill_null(pc.equal(paths, located_path), False)
         stays = stays.to_numpy(zero_copy_only=False)
         target = np.where(stays, source, -1)
-        _place_inserts(plan, paths, _whole(batch[KEY]), ~stays, target)
-        return cls(source, target)
+        _place_inserts(plan, paths, keys, ~stays, target)
+        return cls(source, np.arange(len(target)), target)
 
 
 def route(
     plan: WritePlan, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: the tasks each row goes to, a list: a row that moves goes to two groups."""
-    task_of = np.array([group.task for group in plan.groups] + [-1], dtype=np.int32)
+    task_of = np.array([group.task for group in plan.groups], dtype=np.int64)
     for batch in batches:
         to = Destinations.of(plan, batch)
-        first, second = task_of[to.source], task_of[to.target]
-        second = np.where(second == first, -1, second)
-        pairs = np.stack([first, second], axis=1)
-        valid = pairs >= 0
-        offsets = np.concatenate([[0], np.cumsum(valid.sum(axis=1))]).astype(np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(pairs[valid], pa.int32()))
+        leaves = np.flatnonzero(to.source >= 0)
+        rows = np.concatenate([leaves, to.rows])
+        tasks = task_of[np.concatenate([to.source[leaves], to.groups])]
+        pairs = np.unique(rows * plan.tasks + tasks)
+        offsets = np.searchsorted(pairs, np.arange(batch.num_rows + 1) * plan.tasks)
+        lists = pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), pa.array(pairs % plan.tasks, pa.int32())
+        )
         yield pa.RecordBatch.from_arrays([lists], names=[TASK_COLUMN])
 
 
-def _sample(keys: pa.Array, rows: pa.Array, finest: int) -> list[str]:
+def _sample(keys: pa.Array, rows: npt.NDArray[np.int64], finest: int) -> list[str]:
     step = min(finest, -(-len(rows) // SAMPLE_KEYS))
-    keys = keys.take(rows)
+    keys = keys.take(pa.array(rows))
     picked: list[str] = keys.take(pa.array(sort_order(keys)[::step])).to_pylist()
     return picked
 
@@ -248,8 +331,10 @@ class _Inserts:
 
 
 def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
+    """Rows that no index has placed and that do not stay where they are."""
     found: dict[str, _Inserts] = {}
-    for one in profile.to_pylist() if operation != DELETE else []:
+    open_rows = profile.filter(profile["target_id"].is_null())
+    for one in open_rows.to_pylist() if operation != DELETE else []:
         if one["located_path"] == one["partition_path"]:
             continue
         inserts = found.setdefault(one["partition_path"], _Inserts())
@@ -257,19 +342,41 @@ def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
     return dict(sorted(found.items()))
 
 
-def _touched(snapshot: Snapshot, profile: pa.Table) -> tuple[list[DataFile], list[int]]:
+def _touched(snapshot: Snapshot, profile: pa.Table) -> Iterator[tuple[DataFile, int]]:
     """Current slices of the groups that hold some of the rows' keys, and how heavy each is."""
     located = profile.filter(profile["file_id"].is_valid())
-    grouped = located.group_by(["located_path", "file_id"]).aggregate([("bytes", "sum")])
-    rows = grouped.sort_by("file_id")
-    paths, ids = rows["located_path"].to_pylist(), rows["file_id"].to_pylist()
-    bases: list[DataFile] = []
-    for path, file_id, base in zip(paths, ids, current_slices(snapshot, paths, ids), strict=True):
+    for path, file_id, base, weight in _weighed(snapshot, located, "located_path", "file_id"):
         if base is None:
             raise CorruptError("index names a file group that is not there", found=(path, file_id))
-        bases.append(base)
-    sizes = rows["bytes_sum"].to_pylist()
-    return bases, [base.size_bytes + size for base, size in zip(bases, sizes, strict=True)]
+        yield base, weight
+
+
+def _placed(
+    snapshot: Snapshot, profile: pa.Table
+) -> Iterator[tuple[str, str, DataFile | None, int]]:
+    """Groups that the index has put rows into, those that are not there yet as well.
+
+    Rows that stay have been weighed as those of the group that holds them.
+    """
+    placed = profile.filter(profile["target_id"].is_valid())
+    stays = pc.and_(
+        pc.equal(placed["located_path"], placed["partition_path"]),
+        pc.equal(placed["file_id"], placed["target_id"]),
+    )
+    stays = pc.fill_null(stays, False)
+    yield from _weighed(snapshot, placed.filter(pc.invert(stays)), "partition_path", "target_id")
+
+
+def _weighed(
+    snapshot: Snapshot, profile: pa.Table, path: str, file_id: str
+) -> Iterator[tuple[str, str, DataFile | None, int]]:
+    """(partition path, file id, current slice, bytes of it and of the rows) by two columns."""
+    found = profile.group_by([path, file_id]).aggregate([("bytes", "sum")])
+    found = found.sort_by([(file_id, "ascending"), (path, "ascending")])
+    paths, ids = found[path].to_pylist(), found[file_id].to_pylist()
+    slices, sizes = current_slices(snapshot, paths, ids), found["bytes_sum"].to_pylist()
+    for one, name, base, size in zip(paths, ids, slices, sizes, strict=True):
+        yield one, name, base, size + (base.size_bytes if base else 0)
 
 
 _Bin = tuple[DataFile | None, int]
@@ -336,10 +443,6 @@ def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
     return tasks, spread
 
 
-def _target(name: tuple[str, str], place: int, instant: str) -> DataFile:
-    return DataFile(name[0], name[1], f"{place}-0-0", instant)
-
-
 def _place_inserts(
     plan: WritePlan,
     paths: pa.Array,
@@ -354,10 +457,16 @@ def _place_inserts(
         if not len(rows):
             continue
         if path not in plan.bins:
-            raise CorruptError("a row appeared after the plan was made", partition_path=path)
+            _refuse_unplanned(paths, rows)
         cuts, ordinals = plan.bins[path]
         between = PrefixIndex(pa.array(cuts, pa.string()))
         target[rows] = np.array(ordinals)[between.place(keys.take(pa.array(rows)), "right")]
+
+
+def _refuse_unplanned(paths: pa.Array, rows: npt.NDArray[np.int64]) -> None:
+    if len(rows):
+        found = paths[int(rows[0])].as_py()
+        raise CorruptError("a row appeared after the plan was made", partition_path=found)
 
 
 def _whole(column: Any) -> pa.Array:

@@ -23,6 +23,7 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
+from metatable.data.taking import grouped
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.column_stats import maxima
@@ -130,13 +131,13 @@ def _stale(
     snapshot = snapshot.counting(counters)
     table = pa.Table.from_batches(list(batches)).flatten()
     wanted = pa.schema([pa.field(KEY, pa.string()), snapshot.schema.field(ordering)])
-    path, file_id = f"{LOCATION_COLUMN}.partition_path", f"{LOCATION_COLUMN}.file_id"
-    groups = table.group_by([path, file_id]).aggregate([]).to_pylist()
-    paths, ids = [one[path] for one in groups], [one[file_id] for one in groups]
-    slices = list(_there(current_slices(snapshot, paths, ids), groups))
+    names = [f"{LOCATION_COLUMN}.partition_path", f"{LOCATION_COLUMN}.file_id"]
+    groups, rows = grouped({name: table[name] for name in names})
+    paths, ids = (groups[name].to_pylist() for name in names)
+    slices = list(_there(current_slices(snapshot, paths, ids), groups.to_pylist()))
     greatest = maxima(snapshot, ordering, wanted.field(ordering).type, slices)
-    for current, bound, one in zip(slices, greatest, groups, strict=True):
-        ours = table.filter(pc.equal(table[file_id], one[file_id]))
+    for current, bound, here in zip(slices, greatest, rows, strict=True):
+        ours = table.take(pa.array(here))
         if _is_newer(ours[ordering], bound):
             continue
         held = read_slice(snapshot.store, FileSlice(current), wanted)

@@ -12,7 +12,7 @@ import random
 import shutil
 import tempfile
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -78,6 +78,7 @@ class History(RuleBasedStateMachine):
 
     index = "record"
     scope = "global"
+    shrunk: ClassVar[dict[str, Any]] = SHRUNK
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class History(RuleBasedStateMachine):
             partition_by="city",
             ordering="ts" if ordering else None,
             index=self.index,
-            options={**SHRUNK, **chosen},
+            options={**self.shrunk, **chosen},
             storage_options=FAST,
         )
         self.model = Model(self.scope == "global", ordering)
@@ -249,7 +250,21 @@ class MetadataBloomPartition(History):
     index, scope = "metadata_bloom", "partition"
 
 
-MACHINES = (RecordGlobal, RecordPartition, MetadataBloomGlobal, MetadataBloomPartition)
+class Bucket(History):
+    index, scope = "bucket", "partition"
+    shrunk: ClassVar[dict[str, Any]] = {
+        **{name: value for name, value in SHRUNK.items() if name != "file_rows"},
+        "bucket_count": 7,
+    }
+
+
+MACHINES = (
+    RecordGlobal,
+    RecordPartition,
+    MetadataBloomGlobal,
+    MetadataBloomPartition,
+    Bucket,
+)
 
 LENGTH = settings(
     max_examples=100 if LONG else 5,
@@ -298,7 +313,7 @@ def run_history(machine: type[History], uri: str, engine: Any) -> list[Any]:
         partition_by="city",
         ordering="ts",
         index=machine.index,
-        options={**SHRUNK, **scope},
+        options={**machine.shrunk, **scope},
         storage_options=FAST,
     )
     store, model, told = Store(uri, FAST), Model(machine.scope == "global", True), []

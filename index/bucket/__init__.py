@@ -1,0 +1,1 @@
+"""Buckets: the file group of a key follows from its hash; nothing is stored, nothing looked up."""
