@@ -11,6 +11,7 @@
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
+# WORKERS=3                 tests at a time: one more than processors, for they wait for disks and JVMs
 # ENGINE=local or spark   where the demo works (Spark where there is a Java)
 # SIZE=full  larger benchmarks       BENCH='tag skip'      only some benchmarks
 
@@ -18,6 +19,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 JOBS ?= 2
+WORKERS ?= 3
 SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150
@@ -34,10 +36,10 @@ demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
 
 test: check
-	$(BIN)/pytest -n $(JOBS) $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) $(TESTS)
 
 test-long: check
-	METATABLE_LONG=1 $(BIN)/pytest -n $(JOBS) $(TESTS)
+	METATABLE_LONG=1 $(BIN)/pytest -n $(WORKERS) $(TESTS)
 
 fuzz: venv
 	$(BIN)/python -m tests.storage.hfile.fuzz --count $(FUZZ) --jobs $(JOBS)

@@ -27,8 +27,8 @@ from metatable.data.slices import DataFile
 from metatable.data.statistics import ColumnStats
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
+from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
-from metatable.metadata.commit import Change
 from metatable.metadata.entry_files import build_hfile, cut_ranges, write_run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys, stats_keys
@@ -115,7 +115,9 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
         }
         body = CommitMetadata(operation="INSERT", stats=(), extra={}).encode()
         steps = (transaction.stage(body),)
-        transaction.publish(Change(operation="insert", instant=instant, adds=adds, steps=steps))
+        transaction.publish(
+            Change(operation="insert", instant=instant, updates=(AddFiles(adds),), steps=steps)
+        )
     return dict(counters)
 
 

@@ -25,7 +25,7 @@ from metatable.compaction.merge import merge_hfiles
 from metatable.compaction.service import Outcome
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.commit import Change, Swap
+from metatable.metadata.change import Change, Swap, SwapFiles
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
@@ -59,7 +59,7 @@ class Compact:
         swaps = _carry_out(engine, snapshot, tasks, owner)
         change = Change(
             operation=self.name,
-            swaps=tuple(swaps),
+            updates=(SwapFiles(tuple(swaps)),),
             summary={"tasks": len(tasks), "inputs": sum(len(one.inputs) for one in tasks)},
         )
         kind = "major" if self.major else "minor"

@@ -17,10 +17,11 @@ from typing import Any
 
 from metatable.compaction.service import Outcome
 from metatable.engine.protocol import Engine
-from metatable.metadata.commit import Change, commit_body, stage_commit
+from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
 from metatable.metadata.manifest import HOME, Manifest, TimelineStep, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import commit_body, stage_commit
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
@@ -44,9 +45,8 @@ class Rollback:
         _check_content(store, load_version(store, version - 1))
         change = Change(
             operation=self.name,
-            expects_base=True,
-            content_of=version - 1,
-            withdraws=(instant,),
+            requires=(NewestIsBase(),),
+            updates=(GoBack(version - 1), Withdraw((instant,))),
             steps=(_step(store, undone),),
             summary={"undone_version": version},
         )

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from metatable.engine.protocol import Engine
-from metatable.metadata.commit import Change
+from metatable.metadata.change import Change
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction

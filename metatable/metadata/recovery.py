@@ -25,7 +25,8 @@ from dataclasses import replace
 
 from metatable.data.slices import DataFile, markers_folder
 from metatable.data.timeline import Timeline
-from metatable.metadata.commit import Change, announce, drop_markers, publish, settle, staged_path
+from metatable.metadata.change import Change, NewestIsBase, Withdraw
+from metatable.metadata.commit import publish
 from metatable.metadata.leases import (
     StoredLease,
     is_dead,
@@ -35,6 +36,7 @@ from metatable.metadata.leases import (
 )
 from metatable.metadata.manifest import HOME, Manifest, load_newest
 from metatable.metadata.owner import Owner
+from metatable.metadata.steps import announce, drop_markers, settle, staged_path
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.listing import Listed
@@ -133,7 +135,7 @@ def _tidy(store: Store, instant: str) -> None:
 
 def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     """Withdraw a dead writer's instant, then delete what it wrote."""
-    change = Change("fence", withdraws=(instant,), expects_base=True)
+    change = Change("fence", requires=(NewestIsBase(),), updates=(Withdraw((instant,)),))
     try:
         newest = publish(store, newest, change)
     except ConflictError:

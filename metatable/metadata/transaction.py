@@ -15,16 +15,8 @@ from types import TracebackType
 
 from metatable.data.properties import TableProperties
 from metatable.data.timeline import Timeline, completed_of, completed_path, next_instant
-from metatable.metadata.commit import (
-    Change,
-    Clashes,
-    announce,
-    drop_markers,
-    publish,
-    settle,
-    stage_commit,
-    staged_path,
-)
+from metatable.metadata.change import Change
+from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import foreign_commits
 from metatable.metadata.leases import LEASES, Lease
 from metatable.metadata.manifest import (
@@ -37,6 +29,7 @@ from metatable.metadata.manifest import (
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_hfiles
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import announce, drop_markers, settle, stage_commit, staged_path
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
@@ -120,9 +113,9 @@ class Transaction:
         """Keep the finished Hudi commit ready to be completed."""
         return stage_commit(self.store, self.instant, body)
 
-    def publish(self, change: Change, clashes: Clashes | None = None) -> Manifest:
+    def publish(self, change: Change) -> Manifest:
         """The put. Raises ConflictError (retry the operation) or StaleError."""
-        manifest = publish(self.store, self.base, change, clashes)
+        manifest = publish(self.store, self.base, change)
         self._over = True
         announce(self.store, manifest)
         if self._lease is not None:

@@ -35,7 +35,7 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index
-from metatable.metadata.commit import Change
+from metatable.metadata.change import AddFiles, Change, GroupsAbsent, Race, SlicesCurrent
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
@@ -160,14 +160,16 @@ class _Attempt:
         change = Change(
             operation=self.operation,
             instant=instant,
-            expects_slices=tuple(group.base for group in plan.groups if group.base is not None),
-            expects_absent=plan.opened,
-            adds=adds,
+            requires=(
+                SlicesCurrent(tuple(group.base for group in plan.groups if group.base)),
+                GroupsAbsent(plan.opened),
+                KeysAbsent(index, scratch, tuple(run for run in runs if run.partition == ARRIVALS)),
+            ),
+            updates=(AddFiles(adds),),
             steps=(transaction.stage(body),),
             summary=_Facts.of(self.operation, profile, receipts).summary(),
         )
-        arrivals = [run for run in runs if run.partition == ARRIVALS]
-        published = transaction.publish(change, partial(_clashes, index, scratch, arrivals))
+        published = transaction.publish(change)
         scratch.delete(run.path for run in runs if run.path is not None)
         return _Done(published.version, receipts)
 
@@ -245,14 +247,22 @@ def _commit_metadata(
     )
 
 
-def _clashes(index: Index, scratch: Store, arrivals: Sequence[Run], since: Snapshot) -> None:
-    """Raise ConflictError where others have published a key that we insert."""
-    for run in arrivals:
-        for batch in read_run(scratch, run):
-            held = index.holds(since, batch[KEY], batch[PATH])
-            if held.any():
-                keys = batch[KEY].filter(pa.array(held))[:NAMED_KEYS].to_pylist()
-                raise ConflictError("another commit inserted the same keys: retry", keys=keys)
+@dataclass(frozen=True, slots=True)
+class KeysAbsent:
+    """Nobody has published a key that we insert: those in `arrivals`, runs in the scratch."""
+
+    index: Index
+    scratch: Store
+    arrivals: tuple[Run, ...]
+
+    def check(self, race: Race) -> None:
+        since = race.snapshot.since(race.base.version)
+        for run in self.arrivals:
+            for batch in read_run(self.scratch, run):
+                held = self.index.holds(since, batch[KEY], batch[PATH])
+                if held.any():
+                    keys = batch[KEY].filter(pa.array(held))[:NAMED_KEYS].to_pylist()
+                    raise race.lost("another commit inserted the same keys: retry", keys=keys)
 
 
 def _rows(profile: pa.Table) -> int:

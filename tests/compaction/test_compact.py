@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
+from functools import cache as cache_of
 from typing import Any
 
 import numpy as np
@@ -53,13 +58,22 @@ def rows(first: int, last: int, v: int = 0) -> pa.Table:
 
 def grown(uri: str, index: str, **options: Any) -> Table:
     """A large first commit, four small ones: tombstones in every partition but `files`."""
-    table = make(uri, index, **options)
+    shutil.copytree(_grown_once(index, json.dumps(options)), uri)
+    return metatable.open(uri, storage_options=FAST)
+
+
+@cache_of
+def _grown_once(index: str, options: str) -> str:
+    """Where such a table lies, to be copied."""
+    folder = tempfile.mkdtemp(prefix="metatable-grown-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    table = make(f"{folder}/table", index, **json.loads(options))
     table.insert(rows(0, 1500))
     table.upsert(rows(1490, 1520, 1))
     table.delete(rows(30, 40))
     table.upsert(rows(35, 45, 2))
     table.delete(rows(1500, 1505))
-    return table
+    return table.uri
 
 
 def snapshot(table: Table) -> Snapshot:

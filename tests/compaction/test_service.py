@@ -11,7 +11,7 @@ import metatable
 from metatable import ConflictError, Table
 from metatable.compaction.service import Outcome, execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata.commit import Change
+from metatable.metadata.change import Change
 from metatable.storage.store import Store
 from tests.model import SCHEMA
 

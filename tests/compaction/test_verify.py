@@ -17,14 +17,16 @@ from metatable import CorruptError, Table
 from metatable.data.base_file import write_base_file
 from metatable.data.slices import DataFile, new_file_id
 from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.commit import Change, announce, publish
+from metatable.metadata.commit import publish
 from metatable.metadata.files import FilesPartition, slices_of_table
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition, WrittenFile
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import announce
 from metatable.storage import cache
 from metatable.storage.store import Store
 
@@ -87,9 +89,8 @@ class Damaged:
         assert ref is not None
         newest = load_newest(self.store)
         assert newest is not None
-        announce(
-            self.store, publish(self.store, newest, Change("damage", adds={partition.name: (ref,)}))
-        )
+        change = Change("damage", updates=(AddFiles({partition.name: (ref,)}),))
+        announce(self.store, publish(self.store, newest, change))
 
     def bury(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish tombstones for these entries."""

@@ -267,8 +267,8 @@ MACHINES = (
 )
 
 LENGTH = settings(
-    max_examples=100 if LONG else 5,
-    stateful_step_count=40 if LONG else 14,
+    max_examples=100 if LONG else 4,
+    stateful_step_count=40 if LONG else 13,
     deadline=None,
     database=None,
     print_blob=True,

@@ -30,9 +30,9 @@ def millisecond(patch: pytest.MonkeyPatch) -> None:
 def withdrawn(patch: pytest.MonkeyPatch) -> None:
     check, compose, begin = commit._check_fence, commit._compose, Transaction.__init__
 
-    def check_later(newest: Any, change: Any, facts: Any) -> None:
-        if "newest" in facts:
-            check(newest, change, facts)
+    def check_later(newest: Any, change: Any, base: Any) -> None:
+        if newest is not base:
+            check(newest, change, base)
 
     def compose_low(store: Any, newest: Any, change: Any) -> Any:
         latest = max(newest.latest_instant, change.instant)

@@ -17,7 +17,8 @@ from metatable import (
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata import manifest
-from metatable.metadata.commit import Change, publish
+from metatable.metadata.change import Change, Withdraw
+from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import version_path
@@ -85,7 +86,7 @@ def test_a_withdrawn_instant_is_refused_at_the_first_put(one: Table) -> None:
     store = Store(one.uri, FAST)
     base = newest(one)
     gone = base.latest_instant
-    fenced = publish(store, base, Change("fence", withdraws=(gone,)))
+    fenced = publish(store, base, Change("fence", updates=(Withdraw((gone,)),)))
     with pytest.raises(ConflictError, match="taken for dead"):
         publish(store, fenced, Change("upsert", instant=gone))
     assert one.version == fenced.version

@@ -17,7 +17,8 @@ from metatable import (
     Table,
 )
 from metatable.data.commit_metadata import CommitMetadata
-from metatable.metadata.commit import Change, publish
+from metatable.metadata.change import Change
+from metatable.metadata.commit import publish
 from metatable.metadata.manifest import version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache

@@ -22,9 +22,9 @@ from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata import manifest
-from metatable.metadata.commit import staged_path
 from metatable.metadata.leases import LEASES, StoredLease, lease_path
 from metatable.metadata.manifest import version_path
+from metatable.metadata.steps import staged_path
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.face.protocol.making import (

@@ -1,0 +1,272 @@
+"""Change: what must still be true, and what becomes true.
+
+A change was made on a base version. If that is still the newest there is nothing to check;
+otherwise each requirement is asked of the newest. Updates are then applied to a draft of the
+next version, in order: what they do not touch is as in the newest. Both are small frozen values,
+so that what somebody else needs (a ring of buckets, a pin) is one more class and nothing else.
+
+Two requirements go without saying, for any change: no rollback since its base, and its
+instant not withdrawn (`commit.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from metatable.data.slices import DataFile
+from metatable.metadata.files import current_slices
+from metatable.metadata.known_commits import with_sum
+from metatable.metadata.manifest import (
+    READER_FORMAT,
+    WRITER_FORMAT,
+    HFileRef,
+    Manifest,
+    PageRef,
+    TimelineStep,
+    all_refs,
+    load_version,
+    write_pages,
+)
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError
+from metatable.storage.store import Store
+
+__all__ = [
+    "AddFiles",
+    "Change",
+    "Draft",
+    "GoBack",
+    "GroupsAbsent",
+    "NewestIsBase",
+    "Race",
+    "Requirement",
+    "SlicesCurrent",
+    "Swap",
+    "SwapFiles",
+    "Update",
+    "Withdraw",
+]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Somebody else was first: the version that a change was made on, and the newest."""
+
+    store: Store
+    base: Manifest
+    newest: Manifest
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The newest version."""
+        return Snapshot(self.store, self.newest)
+
+    def lost(self, what: str, **facts: object) -> ConflictError:
+        """That the race is lost, with both versions in the message."""
+        return ConflictError(what, **facts, base=self.base.version, newest=self.newest.version)
+
+
+class Requirement(Protocol):
+    def check(self, race: Race) -> None:
+        """Raises ConflictError where the newest version does not allow the change any more."""
+        ...
+
+
+class Update(Protocol):
+    def apply(self, draft: Draft) -> None:
+        """Alter the next version. Raises ConflictError where it has nothing to alter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of the newest version. `instant`: of a data commit; services have none."""
+
+    operation: str
+    instant: str = ""
+    requires: tuple[Requirement, ...] = ()
+    updates: tuple[Update, ...] = ()
+    steps: tuple[TimelineStep, ...] = ()
+    """What must follow the put, done again by whoever comes next until it is done."""
+    summary: Mapping[str, int] = field(default_factory=dict)
+
+
+# Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesCurrent:
+    """The slices that are replaced are still those of their file groups."""
+
+    slices: tuple[DataFile, ...]
+
+    def check(self, race: Race) -> None:
+        paths = [one.partition_path for one in self.slices]
+        current = current_slices(race.snapshot, paths, [one.file_id for one in self.slices])
+        for ours, theirs in zip(self.slices, current, strict=True):
+            if theirs is None or theirs.name != ours.name:
+                raise race.lost(
+                    "another commit rewrote the same file group: retry",
+                    expected=ours.path,
+                    found=theirs and theirs.path,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsAbsent:
+    """Nobody else has opened these file groups: (partition path, file id)."""
+
+    groups: tuple[tuple[str, str], ...]
+
+    def check(self, race: Race) -> None:
+        paths = [path for path, _ in self.groups]
+        for found in current_slices(race.snapshot, paths, [name for _, name in self.groups]):
+            if found is not None:
+                raise race.lost(
+                    "another commit opened the same file group: retry", found=found.path
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class NewestIsBase:
+    """Valid on the very version it was made on: a rollback, a fence."""
+
+    def check(self, race: Race) -> None:
+        raise race.lost("another commit was first: retry")
+
+
+# Updates
+
+
+@dataclass(slots=True)
+class Draft:
+    """The next version while updates are applied to it."""
+
+    store: Store
+    newest: Manifest
+    content: Manifest
+    """The version whose content it goes on from: the newest, unless an update goes back."""
+    pages: dict[str, tuple[PageRef, ...]]
+    withdrawn: tuple[str, ...]
+    restored_at: int
+
+    @classmethod
+    def of(cls, store: Store, newest: Manifest) -> Draft:
+        return cls(store, newest, newest, dict(newest.pages), newest.withdrawn, newest.restored_at)
+
+    @property
+    def version(self) -> int:
+        return self.newest.version + 1
+
+    def finished(self, change: Change) -> Manifest:
+        """The next version, ready to be put."""
+        newest, content, instant = self.newest, self.content, change.instant
+        fresh = self.withdrawn[len(newest.withdrawn) :]
+        return Manifest(
+            version=self.version,
+            operation=change.operation,
+            options=newest.options,
+            schema=newest.schema,
+            instant=instant,
+            time_ms=clock.now_ms(),
+            parent=newest.version,
+            latest_instant=max(newest.latest_instant, instant, *fresh),
+            pages=self.pages,
+            withdrawn=self.withdrawn,
+            restored_at=self.restored_at,
+            last_commit=(self.version, instant) if instant else content.last_commit,
+            steps=change.steps,
+            summary=change.summary,
+            format={
+                **newest.format,
+                "reader": max(newest.format.get("reader", 0), READER_FORMAT),
+                "writer": max(newest.format.get("writer", 0), WRITER_FORMAT),
+            },
+            commits=with_sum(self.store, content, instant),
+            unknown=newest.unknown,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AddFiles:
+    """New index files, by metadata partition; they are asked before all that are there."""
+
+    files: Mapping[str, tuple[HFileRef, ...]]
+
+    def apply(self, draft: Draft) -> None:
+        for partition, refs in self.files.items():
+            ours = [replace(ref, sequence=draft.version) for ref in refs]
+            added = write_pages(draft.store, partition, ours)
+            draft.pages[partition] = (*draft.pages.get(partition, ()), *added)
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """To the content of an older version, index files of later compactions included."""
+
+    version: int
+
+    def apply(self, draft: Draft) -> None:
+        draft.content = load_version(draft.store, self.version)
+        draft.pages = dict(draft.content.pages)
+        draft.restored_at = draft.version
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Instants that are never published any more, nor given out again."""
+
+    instants: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        fresh = [one for one in self.instants if one not in draft.withdrawn]
+        draft.withdrawn = (*draft.withdrawn, *fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """`inputs` (paths) give up buckets [lo, hi) of a metadata partition to `output`."""
+
+    partition: str
+    lo: int
+    hi: int
+    inputs: tuple[str, ...]
+    output: HFileRef | None
+
+    def within(self, refs: Sequence[HFileRef]) -> list[HFileRef]:
+        """The partition's references after it. Raises ConflictError where an input is gone."""
+        taken = [ref for ref in refs if ref.path in self.inputs and self._covers(ref)]
+        if {ref.path for ref in taken} != set(self.inputs):
+            raise ConflictError(
+                "another compaction was first: nothing is lost, retry",
+                partition=self.partition,
+                buckets=(self.lo, self.hi),
+            )
+        kept = [ref for ref in refs if ref not in taken]
+        kept += [rest for ref in taken for rest in ref.without(self.lo, self.hi)]
+        if self.output is not None:
+            newest = max(ref.sequence for ref in taken)
+            kept.append(replace(self.output, sequence=newest))
+        return kept
+
+    def _covers(self, ref: HFileRef) -> bool:
+        return ref.lo < self.hi and self.lo < ref.hi
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFiles:
+    """Compaction: the references of the partitions concerned are folded into few pages."""
+
+    swaps: tuple[Swap, ...]
+
+    def apply(self, draft: Draft) -> None:
+        for partition in sorted({swap.partition for swap in self.swaps}):
+            refs = all_refs(draft.store, draft.pages.get(partition, ()))
+            for swap in self.swaps:
+                refs = swap.within(refs) if swap.partition == partition else refs
+            ordered = sorted(refs, key=lambda ref: (ref.sequence, ref.lo))
+            draft.pages[partition] = write_pages(draft.store, partition, ordered)
