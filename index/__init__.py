@@ -5,12 +5,16 @@ if __name__ != "metatable.index":  # a second copy would have other error classe
 
 from metatable.index import metadata_bloom, record
 from metatable.index.bucket import simple
+from metatable.index.placed import PlacedIndex
+from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION, LOCATION_COLUMN, Index, create_index, register
 
 __all__ = [
     "LOCATION",
     "LOCATION_COLUMN",
     "Index",
+    "PlacedIndex",
+    "Placement",
     "create_index",
     "metadata_bloom",
     "record",

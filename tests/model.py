@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]
 Identity = tuple[str, ...]
 
-_DATA_FILE = re.compile(r"(?P<group>[^_/]+-\d+)_(?P<token>\d+-\d+-\d+)_(?P<instant>\d+)\.parquet")
+_DATA_FILE = re.compile(r"(?P<group>[^_/]+)_(?P<token>\d+-\d+-\d+)_(?P<instant>\d+)\.parquet")
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ def places(uri: str, model: Model) -> dict[Identity, Place]:
 def check_tags(table: Table, model: Model, probe: Sequence[Row]) -> None:
     """`tag_locations` answers what a brute-force join over the data files answers."""
     where = places(table.uri, model)
-    knows_position = table.options.index not in ("record", "bucket")
+    knows_position = table.options.index in ("metadata_bloom", "bloom")
     proves = create_index(table.options).proves_presence
     keys = arrow(probe).select(["id", "city"])
     there = [model.identity(row) in where for row in probe]

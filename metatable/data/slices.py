@@ -25,6 +25,7 @@ from metatable.storage.errors import CorruptError
 __all__ = [
     "DataFile",
     "FileSlice",
+    "is_file_id",
     "marker_path",
     "markers_folder",
     "new_file_id",
@@ -74,6 +75,11 @@ class FileSlice:
 
     base: DataFile
     logs: tuple[str, ...] = ()
+
+
+def is_file_id(text: str) -> bool:
+    """Whether it can stand in the name of a data file that every Hudi reader takes apart."""
+    return re.fullmatch(r"[A-Za-z0-9-]{1,100}", text) is not None
 
 
 def new_file_id() -> str:

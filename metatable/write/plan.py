@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
-from metatable.data.slices import DataFile, new_file_id
+from metatable.data.slices import DataFile, is_file_id, new_file_id
 from metatable.data.taking import grouped
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN, Index
@@ -35,7 +35,7 @@ from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import current_slices, slices_of_partition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.ordering import PrefixIndex, sort_order
 
 __all__ = [
@@ -123,8 +123,28 @@ def _places(
         rows, file_ids = np.arange(table.num_rows), pa.nulls(table.num_rows, pa.string())
     else:
         rows, file_ids = placement.place(_whole(table[KEY]), columns["partition_path"])
+        _check_placed(rows, file_ids, table.num_rows)
         columns = {name: one.take(pa.array(rows)) for name, one in columns.items()}
     return columns | {"target_id": file_ids}, rows
+
+
+def _check_placed(rows: npt.NDArray[np.int64], file_ids: pa.Array, count: int) -> None:
+    """Placements are written by others, too: no row may be lost, no id make a name of no file."""
+    placed = np.zeros(count, dtype=bool)
+    placed[rows] = True
+    if not placed.all() or (np.diff(rows) < 0).any() or len(file_ids) != len(rows):
+        raise UsageError(
+            "the index has not placed all rows, in ascending order",
+            expected=f"{count} rows or more, each with a file id",
+            found=f"{int(placed.sum())} rows, {len(file_ids)} file ids",
+        )
+    for file_id in pc.unique(file_ids).to_pylist():
+        if file_id is None or not is_file_id(file_id):
+            raise UsageError(
+                "the index has placed rows under an id that makes no file name",
+                expected="up to 100 letters, digits and hyphens",
+                found=file_id,
+            )
 
 
 @dataclass(frozen=True, slots=True)

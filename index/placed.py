@@ -1,0 +1,84 @@
+"""An index whose answer is the placement: a key's file group follows from the key.
+
+Whoever names groups in a way of their own derives from `PlacedIndex`, says where rows go, and
+registers it; the rest is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.key_texts import identity_columns, texts_of
+from metatable.data.options import Options
+from metatable.engine.protocol import Engine
+from metatable.index.placement import Placement
+from metatable.index.presence import held
+from metatable.index.protocol import LOCATION_FIELD, locations
+from metatable.metadata.files import current_slices
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
+
+__all__ = ["PlacedIndex"]
+
+
+class PlacedIndex:
+    """Derived classes have a `name` and a `placement`. Rows of one key go to one group."""
+
+    name: str
+    partitions: tuple[MetadataPartition, ...] = ()
+    proves_presence = False
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def placement(self, snapshot: Snapshot) -> Placement:
+        """Where rows go at this version."""
+        raise NotImplementedError
+
+    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+        inputs = identity_columns(self.options, engine.schema(rows).names)
+        where = partial(_locate_batches, self.placement(snapshot), snapshot)
+        return engine.extend(rows, inputs, where, LOCATION_FIELD)
+
+    def holds(
+        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+    ) -> npt.NDArray[np.bool_]:
+        return held(self, snapshot, keys, partition_paths)
+
+
+def _locate_batches(
+    placement: Placement,
+    snapshot: Snapshot,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: the file group that each row is placed in first, null where it is not there yet."""
+    snapshot = snapshot.counting(counters)
+    for batch in batches:
+        keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
+        counters.add("tag.keys", len(keys))
+        rows, file_ids = placement.place(keys, paths)
+        first = np.searchsorted(rows, np.arange(len(keys)))
+        located = _locate(snapshot, paths, file_ids.take(pa.array(first)))
+        yield pa.RecordBatch.from_arrays([located], schema=LOCATION_FIELD)
+
+
+def _locate(snapshot: Snapshot, paths: pa.Array, file_ids: pa.Array) -> pa.Array:
+    folders, ids = paths.dictionary_encode(), file_ids.dictionary_encode()
+    count = max(len(ids.dictionary), 1)
+    pairs = folders.indices.to_numpy().astype(np.int64) * count + ids.indices.to_numpy()
+    distinct, places = np.unique(pairs, return_inverse=True)
+    folder, group = np.divmod(distinct, count)
+    named = folders.dictionary.take(pa.array(folder)).to_pylist()
+    wanted = ids.dictionary.take(pa.array(group)).to_pylist()
+    slices = current_slices(snapshot, named, wanted)
+    there = np.array([one is not None for one in slices], dtype=bool)
+    instants = [one.instant if one else "" for one in slices]
+    return locations(np.where(there[places], places, -1), named, wanted, instants)

@@ -1,0 +1,104 @@
+"""An index from outside: where it says that rows go, they go, and what it says wrong is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import Table, UsageError
+from tests.index.by_letter import ByLetter
+from tests.model import SCHEMA, Model, Row, arrow, check
+
+FAST = {"durable": "false"}
+
+
+def rows(keys: str, v: int = 0) -> list[Row]:
+    return [
+        {"id": f"{key}{place % 3}", "city": ("ny", "sf")[place % 2], "v": v, "ts": v}
+        for place, key in enumerate(keys)
+    ]
+
+
+@pytest.fixture
+def table(table_uri: str) -> Table:
+    return metatable.create(
+        table_uri, SCHEMA, key="id", partition_by="city", index="by_letter", storage_options=FAST
+    )
+
+
+def test_rows_go_where_the_index_says(table: Table) -> None:
+    model = Model(is_global=False, ordering=False)
+    for given in (rows("abcabc"), rows("abcxyz", 1)):
+        table.upsert(arrow(given))
+        model.upsert(given)
+    assert {one.file_id for one in table.files()} == set("abcxyz")
+    check(table, model, rows("abcabcabcxyzuvw"))
+
+
+class Placing:
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> Any:
+        return self.told(len(keys))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (lambda count: (np.arange(count - 1), pa.array(["a"] * (count - 1))), "not placed all"),
+        (lambda count: (np.arange(count), pa.array(["a"])), "not placed all"),
+        (lambda count: (np.arange(count)[::-1], pa.array(["a"] * count)), "not placed all"),
+        (lambda count: (np.arange(count), pa.array(["a_b"] * count)), "makes no file name"),
+        (lambda count: (np.arange(count), pa.array(["../a"] * count)), "makes no file name"),
+        (lambda count: (np.arange(count), pa.array([""] * count)), "makes no file name"),
+        (lambda count: (np.arange(count), pa.array([None] * count, pa.string())), "no file name"),
+    ],
+    ids=["a row short", "an id short", "in no order", "underscore", "a path", "empty", "null"],
+)
+def test_a_placement_that_cannot_be_is_refused_before_anything_is_written(
+    table: Table, told: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ByLetter, "where", Placing(told))
+    monkeypatch.setattr(ByLetter, "tag", _nowhere)
+    with pytest.raises(UsageError, match=says):
+        table.upsert(arrow(rows("abc")))
+    assert table.version == 1
+
+
+def _nowhere(self: Any, engine: Any, given: Any, snapshot: Any) -> Any:
+    from metatable.index.protocol import LOCATION_FIELD  # noqa: PLC0415
+
+    return engine.extend(given, [], _nothing, LOCATION_FIELD)
+
+
+def _nothing(batches: Any, counters: Any) -> Any:
+    from metatable.index.protocol import LOCATION, LOCATION_FIELD  # noqa: PLC0415
+
+    for batch in batches:
+        nulls = pa.nulls(batch.num_rows, LOCATION)
+        yield pa.RecordBatch.from_arrays([nulls], schema=LOCATION_FIELD)
+
+
+class Twice:
+    """Every row to two groups, as while a bucket is split."""
+
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> Any:
+        return np.repeat(np.arange(len(keys)), 2), pa.array(["old", "new"] * len(keys))
+
+
+def test_a_row_may_go_to_two_groups(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByLetter, "where", Twice())
+    table.upsert(arrow(rows("abcdef")))
+    groups = [(one.partition_path, one.file_id, one.row_count) for one in table.files()]
+    expected = [(f"city={city}", name, 3) for city in ("ny", "sf") for name in ("new", "old")]
+    assert sorted(groups) == expected
+
+
+def test_an_index_that_nobody_registered_is_told_with_those_that_are(table_uri: str) -> None:
+    with pytest.raises(UsageError, match=r"no such index.*by_lettre.*metadata_bloom"):
+        metatable.create(table_uri, SCHEMA, key="id", index="by_lettre")
