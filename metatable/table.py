@@ -28,6 +28,7 @@ from metatable.data.merge import check_ordering
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
+from metatable.data.schema_text import TableSchema
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -381,7 +382,8 @@ def _begun(store: Store, manifest: Manifest) -> Manifest:
             "a table without its properties: restore the file", path=f"{store.uri}/{PROPERTIES}"
         )
     salts = replace(manifest.options, key_salts=newest.options.key_salts)
-    if (salts, manifest.schema) != (newest.options, newest.schema):
+    columns = [TableSchema.decode(one.schema, one.path) for one in (manifest, newest)]
+    if salts != newest.options or columns[0] != columns[1]:
         raise ConflictError(
             "somebody else creates, or began to create, another table here: open it, or,"
             " where nobody does, delete the folder .hoodie",

@@ -1,26 +1,39 @@
 """A table's schema as JSON text, for the manifest: exact, and a person can read it.
 
-    {"fields": [{"name": "id", "type": "int64", "nullable": true}, ...]}
+    {"fields": [{"id": 1, "name": "key", "type": "int64", "nullable": true}, ...],
+     "last_column_id": 7}
 
 A type is Arrow's own word for it (`int32`, `string`, `timestamp[us, tz=UTC]`,
 `decimal128(10, 2)`, `fixed_size_binary[16]`), or an object with one entry:
 
     {"list": ELEMENT}    {"map": VALUE} (keys are strings)    {"struct": [FIELD, ...]}
 
-ELEMENT and VALUE are fields without a name.
+ELEMENT and VALUE are fields without a name. Every field at every depth has an id: a positive
+integer of 32 bits, unique in the table, never given out again; `last_column_id` is the greatest
+ever given. A new table's ids count from 1 in pre-order: a field, then what is in it, then the
+next. A text of before there were ids (it has no `last_column_id` either) is read as if it had
+these. What is unknown in a field or beside `fields` is kept, as in all records
+(`stored_fields.py`). Refused are types that are not known here, and ids that are lost, bent or
+given twice.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
 from metatable.storage.errors import CorruptError, UpgradeError
 
-__all__ = ["decode_schema", "encode_schema"]
+__all__ = ["Column", "TableSchema", "decode_schema", "encode_schema"]
+
+GREATEST_ID = (1 << 31) - 1
+"""Parquet's field ids and Iceberg's column ids have 32 bits."""
 
 _PLAIN: dict[str, pa.DataType] = {
     str(kind): kind
@@ -47,61 +60,205 @@ _UNREADABLE = (
 )
 _DECIMAL = re.compile(r"decimal128\((\d{1,2}), (\d{1,2})\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
+_UNNAMED = {"list": "element", "map": "value"}
+_OWN = {"id", "name", "type", "nullable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or what lies in one: a field of a struct, a list's element, a map's value."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    inner: tuple[Column, ...] = ()
+    """Of a nested type: its fields, its one element or value. Their types are in `type` too."""
+    id: int = 0
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def arrow(self) -> pa.Field:
+        return pa.field(self.name, self.type, self.nullable)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns of a table with their ids. `arrow` is all of it that data files are told."""
+
+    columns: tuple[Column, ...]
+    last_column_id: int
+    """The greatest id that was ever given, to a column that may be gone."""
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> TableSchema:
+        """A new table's. `schema` is one that `metatable.data.schema.normal` made."""
+        return _numbered(map(_column, schema), {})
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return pa.schema([column.arrow for column in self.columns])
+
+    def ids(self) -> dict[str, int]:
+        """The id of every field by its path (`a`, `a.b`, `tags.element`, `attrs.value`), in
+        pre-order."""
+        return {path: column.id for path, column in _walk(self.columns)}
+
+    def encode(self) -> str:
+        fields = [_body(column) for column in self.columns]
+        own = {"fields": fields, "last_column_id": self.last_column_id}
+        return json.dumps({**self.unknown, **own})
+
+    @classmethod
+    def decode(cls, text: str, path: str) -> TableSchema:
+        """Read back; ids are filled in where there are none.
+
+        Raises CorruptError, and UpgradeError for a type that is not known here.
+        """
+        try:
+            body = json.loads(text)
+            columns = tuple(_read_field(one, "", path) for one in body["fields"])
+            unknown = _without(body, {"fields", "last_column_id"})
+            if "last_column_id" not in body and not any(one.id for _, one in _walk(columns)):
+                return _numbered(columns, unknown)
+        except _UNREADABLE as error:
+            raise CorruptError("schema is not readable", path=path, found=str(error)) from error
+        made = cls(columns, body.get("last_column_id"), unknown)
+        _check_ids(made, path)
+        return made
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """As text. `schema` is one that `metatable.data.schema.normal` made."""
-    return json.dumps({"fields": [_field(field) for field in schema]})
+    """As a new table's text. `schema` is one that `metatable.data.schema.normal` made."""
+    return TableSchema.of(schema).encode()
 
 
 def decode_schema(text: str, path: str) -> pa.Schema:
-    """Read back. Raises CorruptError, and UpgradeError for a type that is not known here."""
-    try:
-        return pa.schema([_read_field(field, path) for field in json.loads(text)["fields"]])
-    except _UNREADABLE as error:
-        raise CorruptError("schema is not readable", path=path, found=str(error)) from error
+    """The Arrow schema of a text. Raises as `TableSchema.decode`."""
+    return TableSchema.decode(text, path).arrow
 
 
-def _field(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, "type": _type(field.type), "nullable": field.nullable}
-
-
-def _type(kind: pa.DataType) -> Any:
+def _column(arrow: pa.Field) -> Column:
+    kind = arrow.type
+    inner: Iterable[pa.Field] = ()
     if pa.types.is_list(kind):
-        return {"list": _unnamed(kind.value_field)}
-    if pa.types.is_map(kind):
-        return {"map": _unnamed(kind.item_field)}
-    if pa.types.is_struct(kind):
-        return {"struct": [_field(field) for field in kind]}
-    return str(kind)
+        inner = [kind.value_field]
+    elif pa.types.is_map(kind):
+        inner = [kind.item_field]
+    elif pa.types.is_struct(kind):
+        inner = kind
+    return Column(arrow.name, kind, arrow.nullable, tuple(map(_column, inner)))
 
 
-def _unnamed(field: pa.Field) -> dict[str, Any]:
-    return {"type": _type(field.type), "nullable": field.nullable}
+def _numbered(columns: Iterable[Column], unknown: Mapping[str, Any]) -> TableSchema:
+    """With ids from 1, in pre-order."""
+    ids = count(1)
+    made = tuple(_with_ids(column, ids) for column in columns)
+    return TableSchema(made, next(ids) - 1, unknown)
 
 
-def _read_field(stored: dict[str, Any], path: str) -> pa.Field:
-    return pa.field(stored["name"], _read_type(stored["type"], path), stored["nullable"])
+def _with_ids(column: Column, ids: Iterator[int]) -> Column:
+    ours = next(ids)
+    return replace(column, id=ours, inner=tuple(_with_ids(one, ids) for one in column.inner))
 
 
-def _read_type(stored: Any, path: str) -> pa.DataType:
+def _walk(columns: Iterable[Column], parent: str = "") -> Iterator[tuple[str, Column]]:
+    """Every field with its path, in pre-order."""
+    for column in columns:
+        path = _joined(parent, column.name)
+        yield path, column
+        yield from _walk(column.inner, path)
+
+
+def _joined(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+def _check_ids(schema: TableSchema, path: str) -> None:
+    greatest = schema.last_column_id
+    if not _is_id(greatest, least=0):
+        raise CorruptError(
+            "schema does not tell the greatest column id", path=path, found=_told(greatest)
+        )
+    seen: dict[int, str] = {}
+    for name, column in _walk(schema.columns):
+        facts = {"path": path, "column": name, "found": column.id}
+        if not column.id:
+            raise CorruptError("column has no id, in a schema that has ids", **facts)
+        if column.id in seen:
+            raise CorruptError("two columns have one id", **facts, other=seen[column.id])
+        if column.id > greatest:
+            expected = f"{greatest} or less"
+            raise CorruptError("column id was never given out", **facts, expected=expected)
+        seen[column.id] = name
+
+
+def _is_id(value: Any, least: int = 1) -> bool:
+    return type(value) is int and least <= value <= GREATEST_ID
+
+
+def _without(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in names}
+
+
+def _told(value: Any) -> Any:
+    return value if isinstance(value, int) else type(value).__name__
+
+
+def _body(column: Column) -> dict[str, Any]:
+    own = {"id": column.id, "name": column.name, "type": _type_body(column)}
+    return {**column.unknown, **own, "nullable": column.nullable}
+
+
+def _type_body(column: Column) -> Any:
+    inner = [_body(one) for one in column.inner]
+    if pa.types.is_struct(column.type):
+        return {"struct": inner}
+    if not inner:
+        return str(column.type)
+    del inner[0]["name"]
+    return {"list" if pa.types.is_list(column.type) else "map": inner[0]}
+
+
+def _read_field(stored: dict[str, Any], parent: str, path: str) -> Column:
+    name = stored["name"]
+    place = _joined(parent, name)
+    kind, inner = _read_type(stored["type"], place, path)
+    if "id" in stored and not _is_id(stored["id"]):
+        raise CorruptError(
+            "column id is not a positive integer of 32 bits",
+            path=path,
+            column=place,
+            found=_told(stored["id"]),
+        )
+    made = Column(
+        name, kind, stored["nullable"], inner, stored.get("id", 0), _without(stored, _OWN)
+    )
+    _ = made.arrow  # names that Arrow refuses are damage
+    return made
+
+
+def _read_type(stored: Any, place: str, path: str) -> tuple[pa.DataType, tuple[Column, ...]]:
     if isinstance(stored, dict):
-        return _read_nested(stored, path)
+        return _read_nested(stored, place, path)
     if stored in _PLAIN:
-        return _PLAIN[stored]
+        return _PLAIN[stored], ()
     if numbers := _DECIMAL.fullmatch(stored):
-        return pa.decimal128(int(numbers[1]), int(numbers[2]))
+        return pa.decimal128(int(numbers[1]), int(numbers[2])), ()
     if numbers := _FIXED.fullmatch(stored):
-        return pa.binary(int(numbers[1]))
+        return pa.binary(int(numbers[1])), ()
     raise UpgradeError("unknown column type", path=path, found=stored)
 
 
-def _read_nested(stored: dict[str, Any], path: str) -> pa.DataType:
-    [(word, inner)] = stored.items()
+def _read_nested(
+    stored: dict[str, Any], place: str, path: str
+) -> tuple[pa.DataType, tuple[Column, ...]]:
+    [(word, held)] = stored.items()
     if word == "struct":
-        return pa.struct([_read_field(field, path) for field in inner])
-    if word == "list":
-        return pa.list_(_read_field(inner | {"name": "element"}, path))
-    if word == "map":
-        return pa.map_(pa.string(), _read_field(inner | {"name": "value"}, path))
-    raise UpgradeError("unknown column type", path=path, found=word)
+        fields = tuple(_read_field(one, place, path) for one in held)
+        return pa.struct([one.arrow for one in fields]), fields
+    if word not in _UNNAMED:
+        raise UpgradeError("unknown column type", path=path, found=word)
+    inner = _read_field(held | {"name": _UNNAMED[word]}, place, path)
+    kind = pa.list_(inner.arrow) if word == "list" else pa.map_(pa.string(), inner.arrow)
+    return kind, (inner,)

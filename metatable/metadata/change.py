@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
 from metatable.metadata.files import current_slices
 from metatable.metadata.known_commits import with_sum
@@ -170,7 +171,7 @@ class Draft:
             version=self.version,
             operation=change.operation,
             options=newest.options,
-            schema=newest.schema,
+            schema=TableSchema.decode(newest.schema, newest.path).encode(),  # with ids
             instant=instant,
             time_ms=clock.now_ms(),
             parent=newest.version,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.options import Options
-from metatable.data.schema import decode_schema
+from metatable.data.schema_text import TableSchema
 from metatable.metadata.manifest import (
     HFileRef,
     Manifest,
@@ -61,7 +61,8 @@ class Snapshot:
         self.store = store
         self.manifest = manifest
         self._after = after
-        self.schema: pa.Schema = decode_schema(manifest.schema, manifest.path)
+        self.table_schema = TableSchema.decode(manifest.schema, manifest.path)
+        self.schema: pa.Schema = self.table_schema.arrow
 
     @property
     def version(self) -> int:

@@ -159,9 +159,10 @@ def test_schema_text_comes_back_exactly_and_can_be_read_by_a_person() -> None:
     text = schemas.encode_schema(EVERY_TYPE)
     assert schemas.decode_schema(text, "manifest") == EVERY_TYPE
     fields = {field["name"]: field for field in json.loads(text)["fields"]}
-    assert fields["tz"] == {"name": "tz", "type": "timestamp[us, tz=UTC]", "nullable": True}
+    tz = {"id": 14, "name": "tz", "type": "timestamp[us, tz=UTC]", "nullable": True}
+    assert fields["tz"] == tz
     assert fields["m"]["type"] == "decimal128(10, 2)"
-    assert fields["tags"]["type"] == {"list": {"type": "string", "nullable": False}}
+    assert fields["tags"]["type"] == {"list": {"id": 18, "type": "string", "nullable": False}}
 
 
 @pytest.mark.parametrize(

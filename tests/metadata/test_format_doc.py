@@ -13,6 +13,7 @@ import google_crc32c
 import pytest
 
 import metatable
+from metatable.data import schema_text
 from metatable.data.options import Options
 from metatable.data.stored_fields import UNKNOWN
 from metatable.metadata import keys, leases, manifest, payload
@@ -26,6 +27,7 @@ from metatable.storage.store import Store
 from tests.index.rows import make, rows
 
 TEXT = (Path(manifest.__file__).parent / "FORMAT.md").read_text("utf-8")
+SCHEMA = TEXT.partition("### Schema")[2].partition("### Options")[0]
 PARTITIONS = (FilesPartition, BloomFilterPartition, ColumnStatsPartition, RecordIndexPartition)
 
 
@@ -119,6 +121,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list of texts": (list,),
     "list of objects": (list,),
     "list or null": (list, type(None)),
+    "text or object": (str, dict),
+    "true or false": (bool,),
 }
 
 
@@ -134,6 +138,16 @@ def test_options_are_stored_under_their_names(stored: metatable.Table) -> None:
     sentence = re.search(r"Fixed for the life of a table.*?: (.*?)\. The others", TEXT)
     assert sentence is not None
     assert set(re.findall(r"`(\w+)`", sentence[1])) < set(newest(stored)["options"])
+
+
+def test_a_stored_schema_is_as_described(stored: metatable.Table) -> None:
+    text = json.loads(newest(stored)["schema"])
+    assert (
+        set(text) == {"fields", "last_column_id"} == set(re.findall(r"`(\w+)`, (?:a|the)", SCHEMA))
+    )
+    for one in text["fields"]:
+        check(one, "field of a column")
+    assert f"at most {schema_text.GREATEST_ID};" in SCHEMA
 
 
 def test_numbers_of_the_text_are_those_of_the_code() -> None:
