@@ -1,29 +1,34 @@
 """Golden tables: a small table of every kind, as each format stored it, for ever.
 
-    tables/<format>-<name>.zip     the table's folder, every file of it
-    tables/<format>-<name>.json    what it holds: rows of each readable version, what came when
+    tables/<format>-<name>.zip.xz  the table's folder, every file of it (of format 1 a .zip)
+    tables/<format>-<name>.json    what it holds: rows of each readable version, what came when,
+                                   from format 2 on whole rows of the newest and column ids
 
-`python -m tests.golden.make FORMAT` writes those of the code at hand under the name of its
-format (`format1`); once a format has been released its files are never written again.
+`python -m tests.golden.make` writes those of the code at hand under the name of its writer's
+format (`format2`); once a format has been released its files are never written again.
 `test_golden_tables.py` reads, writes, compacts and verifies all of them with the newest code.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import re
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
 from metatable import Table
 from metatable.engine.local import LocalEngine
+from metatable.metadata.manifest import WRITER_FORMAT, load_newest
+from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -41,6 +46,14 @@ SHRUNK: dict[str, Any] = {
     "hfile_target_bytes": 4096,
     "key_salts": [3, -5],
 }
+
+NESTED = pa.schema(
+    [
+        *SCHEMA,
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([("x", pa.float64()), ("names", pa.map_(pa.string(), "i4"))])),
+    ]
+)
 
 
 def rows(first: int, last: int, v: int, shift: int = 0, cities: int = 2) -> list[Row]:
@@ -85,6 +98,19 @@ def compacted(table: Table) -> None:
     table.compact(major=True, partitions=["column_stats"], buckets=[1, 2])
     table.compact(major=True)
     table.delete(arrow(rows(20, 22, 0, cities=3)))
+
+
+def nested(table: Table) -> None:
+    """Columns inside of columns, which have ids too."""
+
+    def filled(row: Row) -> Row:
+        place = {"x": row["v"] / 2, "names": [(row["city"], row["v"])]}
+        return row | {"tags": [row["id"], None], "place": place}
+
+    for first, last, v in ((0, 9, 1), (6, 12, 2)):
+        given = [filled(row) for row in rows(first, last, v)]
+        table.upsert(pa.Table.from_pylist(given, schema=NESTED))
+    table.delete(arrow(rows(0, 2, 0)))
 
 
 def rolled_back(table: Table) -> None:
@@ -152,14 +178,23 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "bloom-global-compacted": ("metadata_bloom", "global", compacted, {}),
     "bloom-partition-rolled-back": ("metadata_bloom", "partition", rolled_back, {}),
     "bloom-undone-half": ("metadata_bloom", "global", undone_half, {}),
+    "bloom-nested": ("metadata_bloom", "partition", nested, {}),
 }
+FORMATS = {
+    "format1": tuple(name for name in TABLES if name != "bloom-nested"),
+    "format2": (
+        *("record-global", "record-partition-compacted", "record-dead"),
+        *("bloom-nested", "bloom-global-compacted", "bloom-undone-half"),
+    ),
+}
+"""Which kinds there are of each."""
 
 
 def make(name: str, folder: Path) -> Table:
     index, scope, fill, options = TABLES[name]
     table = metatable.create(
         folder / "table",
-        SCHEMA,
+        NESTED if fill is nested else SCHEMA,
         key="id",
         partition_by="city",
         ordering="ts",
@@ -171,28 +206,54 @@ def make(name: str, folder: Path) -> Table:
     return table
 
 
-def keep(table: Table, target: Path) -> None:
+def whole(table: Table) -> list[Row]:
+    """The newest rows with all of their columns, as JSON has them."""
+    found: list[Row] = json.loads(json.dumps(table.scan().to_arrow().to_pylist()))
+    return sorted(found, key=lambda row: (row["id"], row["city"]))
+
+
+def column_ids(table: Table) -> dict[str, int]:
+    store = Store(table.uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    return Snapshot(store, newest).table_schema.ids()
+
+
+def keep(table: Table, target: str) -> None:
     """The folder as it is, and what its versions hold."""
-    told = {"history": [one.to_dict() for one in table.history()], "rows": {}}
+    told: dict[str, Any] = {"history": [one.to_dict() for one in table.history()], "rows": {}}
     for version in range(1, table.version + 1):
         try:
             told["rows"][version] = scanned(table, version)
         except metatable.MetatableError:
             told["rows"][version] = None  # undone: its files are gone
-    with zipfile.ZipFile(target.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as file:
+    told |= {"newest": whole(table), "ids": column_ids(table)}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
         for path in sorted(Path(table.uri).rglob("*")):
             if path.is_file():
                 file.write(path, path.relative_to(table.uri).as_posix())
+    (FOLDER / f"{target}.zip.xz").write_bytes(lzma.compress(packed.getvalue()))
     text = json.dumps(told, ensure_ascii=False, indent=1)
-    target.with_suffix(".json").write_text(text + "\n", "utf-8")
+    (FOLDER / f"{target}.json").write_text(text + "\n", "utf-8")
+
+
+def unpack(name: str, folder: Path) -> None:
+    """Either kind of file."""
+    path = FOLDER / f"{name}.zip"
+    if path.exists():
+        packed = path.read_bytes()
+    else:
+        packed = lzma.decompress(Path(f"{path}.xz").read_bytes())
+    with zipfile.ZipFile(io.BytesIO(packed)) as file:
+        file.extractall(folder)
 
 
 def main() -> None:
-    [prefix] = sys.argv[1:]
-    FOLDER.mkdir(exist_ok=True)
-    for name in TABLES:
+    prefix = f"format{WRITER_FORMAT}"
+    for name in FORMATS[prefix]:
         with tempfile.TemporaryDirectory() as folder:
-            keep(make(name, Path(folder)), FOLDER / f"{prefix}-{name}")
+            keep(make(name, Path(folder)), f"{prefix}-{name}")
 
 
 if __name__ == "__main__":

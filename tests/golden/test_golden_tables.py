@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,29 @@ import pytest
 
 import metatable
 from metatable import Table
+from metatable.metadata.manifest import WRITER_FORMAT, load_newest
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.store import Store
-from tests.golden.make import CITIES, FAST, FOLDER, TABLES, rows
+from tests.golden.make import (
+    CITIES,
+    FAST,
+    FOLDER,
+    FORMATS,
+    column_ids,
+    rows,
+    unpack,
+    whole,
+)
 from tests.model import Model, Row, arrow, check, read_by_hudi, scanned
 
-GOLDEN = sorted(path.stem for path in FOLDER.glob("*.zip"))
+GOLDEN = sorted(path.stem for path in FOLDER.glob("*.json"))
 LONG_AGO = 1_600_000_000
 
 
 def unpacked(name: str, folder: Path) -> Table:
     """The table in `folder`, its files as old as they would be by now."""
-    with zipfile.ZipFile(FOLDER / f"{name}.zip") as file:
-        file.extractall(folder)
+    unpack(name, folder)
     for path in folder.rglob("*"):
         os.utime(path, (LONG_AGO, LONG_AGO))
     cache.clear()
@@ -39,6 +47,11 @@ def unpacked(name: str, folder: Path) -> Table:
 def told(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     return found
+
+
+def ids_of(held: dict[str, Any], table: Table) -> dict[str, int]:
+    """Those it was written with; of before there were any, what its (flat) columns count as."""
+    return held.get("ids") or {name: n for n, name in enumerate(table.schema.names, 1)}
 
 
 def newest_rows(name: str) -> list[Row]:
@@ -52,9 +65,8 @@ def probe() -> list[Row]:
 
 
 def test_every_kind_of_table_is_there_in_every_format() -> None:
-    prefixes = {name.partition("-")[0] for name in GOLDEN}
-    assert "format1" in prefixes
-    assert sorted(GOLDEN) == sorted(f"{prefix}-{name}" for prefix in prefixes for name in TABLES)
+    assert list(FORMATS) == [f"format{number}" for number in range(1, WRITER_FORMAT + 1)]
+    assert sorted(f"{one}-{name}" for one, names in FORMATS.items() for name in names) == GOLDEN
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -68,6 +80,8 @@ def test_an_old_table_is_read_as_it_was_written(name: str, tmp_path: Path) -> No
                 scanned(table, int(version))
         else:
             assert scanned(table, int(version)) == [tuple(row) for row in expected]
+    assert held.get("newest", whole(table)) == whole(table)
+    assert column_ids(table) == ids_of(held, table)
     assert table.verify().findings == () or name.endswith(("unfinished", "undone-half"))
 
 
@@ -93,6 +107,10 @@ def test_an_old_table_is_written_compacted_and_rolled_back(name: str, tmp_path: 
     table.rollback()
     model.rollback()
     check(table, model, probe())
+    newest = load_newest(Store(table.uri, FAST))
+    assert newest is not None
+    assert "last_column_id" in json.loads(newest.schema)
+    assert column_ids(table) == ids_of(told(name), table)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
