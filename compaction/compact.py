@@ -19,10 +19,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
-
 from metatable.compaction.merge import merge_hfiles
 from metatable.compaction.service import Outcome
+from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Swap, SwapFiles
@@ -130,21 +129,27 @@ def _newest_run(refs: Sequence[HFileRef]) -> list[HFileRef]:
     return chosen
 
 
-_JOB = pa.schema([pa.field("task", pa.int32())])
-_BUILT = pa.schema([pa.field("task", pa.int32()), pa.field("ref", pa.string())])
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The task of this number: all of them ride in the function, with their inputs."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Receipt: the file that a task made, if anything was left to write."""
+
+    number: int
+    ref: str
 
 
 def _carry_out(
     engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask], owner: Owner
 ) -> list[Swap]:
-    rows = pa.table([pa.array(range(len(tasks)), pa.int32())], schema=_JOB)
-    spread = engine.exchange(engine.rows(rows), "task", len(tasks))
-    work = partial(_merge_batches, snapshot, tuple(tasks), owner)
-    built = {
-        one["task"]: HFileRef.decode(json.loads(one["ref"]))
-        for one in engine.run(spread, work, _BUILT).to_pylist()
-        if one["ref"] is not None
-    }
+    jobs = [_Job(number) for number in range(len(tasks))]
+    receipts = run_jobs(engine, jobs, partial(_merge, snapshot, tuple(tasks), owner), _Merged)
+    built = {one.number: HFileRef.decode(json.loads(one.ref)) for one in receipts}
     return [
         Swap(
             partition=task.partition,
@@ -157,18 +162,18 @@ def _carry_out(
     ]
 
 
-def _merge_batches(
+def _merge(
     snapshot: Snapshot,
     tasks: Sequence[CompactionTask],
     owner: Owner,
-    batches: Iterator[pa.RecordBatch],
+    jobs: Iterator[_Job],
     counters: Counters,
-) -> Iterator[pa.RecordBatch]:
-    """Engine task: one output file a row."""
+) -> Iterator[_Merged]:
+    """Task: one output file a job."""
     store = snapshot.store.counting(counters)
     stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
-    for number in (value for batch in batches for value in batch["task"].to_pylist()):
-        task = tasks[number]
+    for job in jobs:
+        task = tasks[job.number]
         ref = merge_hfiles(
             store,
             stored[task.partition],
@@ -178,8 +183,8 @@ def _merge_batches(
             owner,
             keep_tombstones=task.keep_tombstones,
         )
-        row = {"task": number, "ref": None if ref is None else json.dumps(ref.encode())}
-        yield pa.RecordBatch.from_pylist([row], schema=_BUILT)
+        if ref is not None:
+            yield _Merged(job.number, json.dumps(ref.encode()))
 
 
 def _index(snapshot: Snapshot) -> Any:

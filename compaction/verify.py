@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from metatable.data.base_file import read_base_file
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Timeline, completed_path
+from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
@@ -45,31 +46,32 @@ __all__ = ["verify"]
 
 PATH = META_COLUMNS[3]
 
-_FILES = pa.schema(
-    [pa.field("path", pa.string()), pa.field("size", pa.int64()), pa.field("task", pa.int32())]
-)
-_CHECKED = pa.schema(
-    [
-        pa.field("code", pa.string()),
-        pa.field("where", pa.string()),
-        pa.field("detail", pa.string()),
-        pa.field("rows", pa.int64()),
-        pa.field("identities", pa.binary()),
-    ]
-)
-"""A finding, or (code null) the rows of a file and eight bytes of hash for each of its keys."""
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """Job: a data file of the version."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Receipt: a finding (as text), or the rows of a file and eight bytes of hash for each key."""
+
+    finding: str | None = None
+    rows: int = 0
+    identities: bytes = b""
 
 
 def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     """Compare everything; memory: eight bytes a row, and a file a worker."""
     began = time.perf_counter()
     files = slices_of_table(snapshot)
-    checked = _check_files(engine, snapshot, files)
-    findings = [
-        str(Finding(one["code"], one["where"], one["detail"]))
-        for one in checked.filter(checked["code"].is_valid()).to_pylist()
-    ]
-    rows = int(pc.sum(checked["rows"]).as_py() or 0)
+    jobs = [_Live(one.path, one.size_bytes) for one in files]
+    checked = run_jobs(engine, jobs, partial(_check_files, snapshot), _Checked, engine.slots * 4)
+    findings = [one.finding for one in checked if one.finding is not None]
+    rows = sum(one.rows for one in checked)
     findings += _check_unique(checked)
     findings += _check_entries(snapshot, files, rows)
     findings += _check_commits(snapshot)
@@ -88,35 +90,20 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     )
 
 
-def _check_files(engine: Engine[Any], snapshot: Snapshot, files: Sequence[DataFile]) -> pa.Table:
-    tasks = max(1, min(len(files), engine.slots * 4))
-    table = pa.table(
-        [
-            pa.array([one.path for one in files], pa.string()),
-            pa.array([one.size_bytes for one in files], pa.int64()),
-            pa.array([place % tasks for place in range(len(files))], pa.int32()),
-        ],
-        schema=_FILES,
-    )
-    spread = engine.exchange(engine.rows(table), "task", tasks)
-    return engine.run(spread, partial(_check_batches, snapshot), _CHECKED)
-
-
-def _check_batches(
-    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
-) -> Iterator[pa.RecordBatch]:
+def _check_files(
+    snapshot: Snapshot, jobs: Iterator[_Live], counters: Counters
+) -> Iterator[_Checked]:
     snapshot = snapshot.counting(counters)
-    for one in (row for batch in batches for row in batch.to_pylist()):
-        file = DataFile.decode(one["path"], one["size"])
+    for job in jobs:
+        file = DataFile.decode(job.path, job.size_bytes)
         held = _opened(snapshot, file)
         if isinstance(held, Finding):
-            yield pa.RecordBatch.from_pylist([asdict(held)], schema=_CHECKED)
+            yield _Checked(str(held))
             continue
         keys, paths = held
-        rows: list[dict[str, Any]] = [asdict(found) for found in _check(snapshot, file, *held)]
+        yield from (_Checked(str(found)) for found in _check(snapshot, file, keys, paths))
         texts = keys if snapshot.options.is_global else _joined(paths, keys)
-        rows.append({"rows": len(keys), "identities": xxh64(texts, 0).tobytes()})
-        yield pa.RecordBatch.from_pylist(rows, schema=_CHECKED)
+        yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
 
 
 def _opened(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array] | Finding:
@@ -182,8 +169,8 @@ def _check_locations(
         )
 
 
-def _check_unique(checked: pa.Table) -> list[str]:
-    raw = b"".join(checked["identities"].drop_null().to_pylist())
+def _check_unique(checked: Sequence[_Checked]) -> list[str]:
+    raw = b"".join(one.identities for one in checked)
     identities = np.sort(np.frombuffer(raw, dtype=np.uint64))
     again = int((identities[1:] == identities[:-1]).sum())
     detail = f"{again} keys live in more than one place"

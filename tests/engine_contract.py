@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from metatable.engine.jobs import run_jobs
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 
@@ -118,6 +120,38 @@ def refuse(kind: type[Exception], batches: Batches, counters: Counters) -> Batch
     for batch in batches:
         raise kind("no such thing: here", rows=batch.num_rows)
         yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    number: int
+    name: str | None
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task was given, and how many jobs it had been given until then."""
+
+    number: int
+    name: str | None
+    raw: bytes | None
+    until_then: int
+
+
+def carry_out(twice: set[int], errands: Iterator[Errand], counters: Counters) -> Iterator[Done]:
+    """Receipts: two for the numbers in `twice`, none for number 0."""
+    counters.add("tasks")
+    for place, one in enumerate(errands, 1):
+        counters.add("errands")
+        for _ in range((one.number != 0) + (one.number in twice)):
+            yield Done(one.number, one.name, one.raw, place)
+
+
+def fail(kind: type[Exception], errands: Iterator[Errand], counters: Counters) -> Iterator[Done]:
+    for one in errands:
+        raise kind("no such errand", number=one.number)
+        yield
 
 
 def as_set(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -375,3 +409,33 @@ class EngineContract:
         told = engine.run(self.spread(engine, table, 1), same, schema)
         assert told.schema.equals(schema)
         assert as_set(told) == as_set(table)
+
+    # jobs
+
+    @pytest.mark.parametrize(("tasks", "expected"), [(None, 7), (3, 3), (100, 7)])
+    def test_every_job_is_done_once_in_as_many_tasks_as_asked(
+        self, engine: Any, tasks: int | None, expected: int
+    ) -> None:
+        errands = [Errand(n, f"n{n}", bytes([n])) for n in range(7)]
+        done = run_jobs(engine, errands, partial(carry_out, {2, 5}), Done, tasks)
+        assert sorted(one.number for one in done) == [1, 2, 2, 3, 4, 5, 5, 6]
+        assert engine.counters == {"tasks": expected, "errands": 7}
+        assert {(one.number, one.until_then) for one in done} == {
+            (n, n // expected + 1) for n in range(1, 7)
+        }
+
+    def test_jobs_and_receipts_keep_the_values_of_their_fields(self, engine: Any) -> None:
+        errands = [Errand((1 << 63) - 1, None, b"\x00\xff"), Errand(-(1 << 63), "ä\0", b"")]
+        done = run_jobs(engine, errands, partial(carry_out, set()), Done, 1)
+        assert done == [
+            Done(one.number, one.name, one.raw, place) for place, one in enumerate(errands, 1)
+        ]
+
+    def test_no_jobs_run_nothing(self, engine: Any) -> None:
+        assert run_jobs(engine, [], partial(fail, UsageError), Done) == []
+        assert engine.counters == {}
+
+    @pytest.mark.parametrize("kind", [UsageError, CorruptError])
+    def test_an_error_of_a_job_comes_back_as_itself(self, engine: Any, kind: Any) -> None:
+        with pytest.raises(kind, match=r"^no such errand: number=4$"):
+            run_jobs(engine, [Errand(4, "n", b"")], partial(fail, kind), Done)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
+from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.manifest import HFileRef
@@ -16,11 +16,25 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write.plan import TASK_COLUMN
 
 __all__ = ["build_hfiles"]
 
-_BUILT = pa.schema([pa.field("partition", pa.string()), pa.field("ref", pa.string())])
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Job: the entries of buckets [lo, hi) of a metadata partition."""
+
+    partition: str
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """Receipt: a file that a version may name."""
+
+    partition: str
+    ref: str
 
 
 def build_hfiles(
@@ -32,55 +46,40 @@ def build_hfiles(
     owner: Owner,
 ) -> dict[str, tuple[HFileRef, ...]]:
     """The HFiles of a commit, by metadata partition: a task each."""
-    jobs = []
-    for partition in partitions:
-        ours = [run for run in runs if run.partition == partition.name]
-        target = partition.options.hfile_target_bytes
-        jobs += [(partition.name, lo, hi) for lo, hi in cut_ranges(partition, ours, target)]
-    table = pa.Table.from_pylist(
-        [
-            {"partition": name, "lo": lo, "hi": hi, TASK_COLUMN: place}
-            for place, (name, lo, hi) in enumerate(jobs)
-        ],
-        schema=_JOB,
-    )
-    work = partial(_build_files, store, scratch, tuple(partitions), tuple(runs), owner)
-    spread = engine.exchange(engine.rows(table), TASK_COLUMN, max(1, len(jobs)))
-    built = engine.run(spread, work, _BUILT).to_pylist()
-    refs = [(one["partition"], HFileRef.decode(json.loads(one["ref"]))) for one in built]
-    return {
-        partition.name: tuple(ref for name, ref in refs if name == partition.name)
+    jobs = [
+        _Range(partition.name, lo, hi)
         for partition in partitions
-        if any(name == partition.name for name, _ in refs)
-    }
-
-
-_JOB = pa.schema(
-    [
-        pa.field("partition", pa.string()),
-        pa.field("lo", pa.int32()),
-        pa.field("hi", pa.int32()),
-        pa.field(TASK_COLUMN, pa.int32()),
+        for lo, hi in cut_ranges(
+            partition, _of(runs, partition), partition.options.hfile_target_bytes
+        )
     ]
-)
+    work = partial(_build, store, scratch, tuple(partitions), tuple(runs), owner)
+    refs: dict[str, tuple[HFileRef, ...]] = {}
+    for one in run_jobs(engine, jobs, work, _Built):
+        ref = HFileRef.decode(json.loads(one.ref))
+        refs[one.partition] = (*refs.get(one.partition, ()), ref)
+    return refs
 
 
-def _build_files(
+def _build(
     store: Store,
     scratch: Store,
     partitions: Sequence[MetadataPartition],
     runs: Sequence[Run],
     owner: Owner,
-    batches: Iterator[pa.RecordBatch],
+    jobs: Iterator[_Range],
     counters: Counters,
-) -> Iterator[pa.RecordBatch]:
-    """Task: one HFile a row of `_JOB`."""
+) -> Iterator[_Built]:
+    """Task: one HFile a job, or none where nothing is in its buckets."""
     by_name = {partition.name: partition for partition in partitions}
     store, scratch = store.counting(counters), scratch.counting(counters)
-    for job in (row for batch in batches for row in batch.to_pylist()):
-        partition = by_name[job["partition"]]
-        ours = [run for run in runs if run.partition == partition.name]
-        ref = build_hfile(store, scratch, partition, ours, job["lo"], job["hi"], owner)
+    for job in jobs:
+        partition = by_name[job.partition]
+        ours = _of(runs, partition)
+        ref = build_hfile(store, scratch, partition, ours, job.lo, job.hi, owner)
         if ref is not None:
-            row = {"partition": partition.name, "ref": json.dumps(ref.encode())}
-            yield pa.RecordBatch.from_pylist([row], schema=_BUILT)
+            yield _Built(partition.name, json.dumps(ref.encode()))
+
+
+def _of(runs: Sequence[Run], partition: MetadataPartition) -> list[Run]:
+    return [run for run in runs if run.partition == partition.name]

@@ -1,0 +1,80 @@
+"""Jobs: a list of small things to do, spread over tasks; receipts come back.
+
+A job is a frozen dataclass, and travels as a row of a small table: so an engine spreads, sends
+and repeats jobs as it does any other rows, and a worker is sent its own alone. What all jobs
+share rides in the function. A receipt is a frozen dataclass too, and a row of `Engine.run`.
+
+Fields are of these kinds, by annotation: int, str, bytes, each also `| None`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from metatable.engine.protocol import Engine
+from metatable.storage.counters import Counters
+
+__all__ = ["run_jobs"]
+
+Job = TypeVar("Job")
+Receipt = TypeVar("Receipt")
+
+_TASK = "_metatable_task"
+_KINDS = {"int": pa.int64(), "str": pa.string(), "bytes": pa.binary()}
+
+
+def run_jobs(
+    engine: Engine[Any],
+    jobs: Sequence[Job],
+    work: Callable[[Iterator[Job], Counters], Iterator[Receipt]],
+    receipt: type[Receipt],
+    tasks: int | None = None,
+) -> list[Receipt]:
+    """What `work` yields, of every task; nothing runs where there are no jobs.
+
+    `jobs`: values of one class. `work`: called once a task, with the task's jobs one by one;
+    a top-level function or a `functools.partial` of one, which may be called twice for the same
+    jobs. `receipt`: the class of what it yields. `tasks`: how many at most, a job each unless
+    said; neighbours go to different ones. Raises what `work` raises.
+    """
+    if not jobs:
+        return []
+    kind = type(jobs[0])
+    count = min(len(jobs), tasks or len(jobs))
+    task = pa.array([place % count for place in range(len(jobs))], pa.int32())
+    table = _rows(jobs, kind).append_column(_TASK, task)
+    spread = engine.exchange(engine.rows(table), _TASK, count)
+    told = engine.run(spread, partial(_work, work, kind, receipt), _schema(receipt))
+    return list(_values(told, receipt))
+
+
+def _work(
+    work: Callable[[Iterator[Any], Counters], Iterator[Any]],
+    kind: type[Any],
+    receipt: type[Any],
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Engine task: receipts, each sent as soon as it is there."""
+    jobs = (job for batch in batches for job in _values(batch, kind))
+    for one in work(jobs, counters):
+        yield from _rows([one], receipt).to_batches()
+
+
+def _schema(kind: type[Any]) -> pa.Schema:
+    kinds = {one.name: str(one.type).removesuffix(" | None") for one in dataclasses.fields(kind)}
+    return pa.schema({name: _KINDS[word] for name, word in kinds.items()})
+
+
+def _rows(values: Sequence[Any], kind: type[Any]) -> pa.Table:
+    return pa.Table.from_pylist([dataclasses.asdict(one) for one in values], _schema(kind))
+
+
+def _values(rows: pa.Table | pa.RecordBatch, kind: type[Receipt]) -> Iterator[Receipt]:
+    names = [one.name for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return (kind(**row) for row in rows.select(names).to_pylist())
