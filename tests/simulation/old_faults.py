@@ -5,6 +5,7 @@ millisecond   a compaction names its index files by a millisecond that nobody ha
 withdrawn     a fence does not raise the greatest instant, and nobody asks at the start or at
               the first put whether an instant was withdrawn
 requested     "already exists" of `.requested` is always taken for another writer's
+opened        two writers open one bucket, and both are published
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from metatable.data.timeline import Timeline, next_instant
 from metatable.metadata import commit
+from metatable.metadata.change import GroupsAbsent
 from metatable.metadata.owner import Owner
 from metatable.metadata.transaction import Transaction
 
@@ -64,4 +66,13 @@ def requested(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transaction, "start", start)
 
 
-FAULTS = {"millisecond": millisecond, "withdrawn": withdrawn, "requested": requested}
+def opened(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupsAbsent, "check", lambda self, race: None)
+
+
+FAULTS = {
+    "millisecond": millisecond,
+    "withdrawn": withdrawn,
+    "requested": requested,
+    "opened": opened,
+}

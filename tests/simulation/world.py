@@ -108,6 +108,7 @@ class World:
     """A store, clocks and actors. `faults` is the share of calls that go wrong."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.ids = random.Random(seed ^ 0x5EED)
         self.files: dict[str, tuple[bytes, float]] = {}
