@@ -1,15 +1,11 @@
 """Base files: the Parquet files that hold a table's rows, with the footer that Hudi's writers read.
 
-Columns: the five meta columns, then the table's. Footer keys:
-
-    org.apache.hudi.bloomfilter         base64 bloom filter over the record keys (filters/hudi.py)
-    hoodie_bloom_filter_type_code       DYNAMIC_V0
-    hoodie_min_record_key, hoodie_max_record_key     in byte order; absent in a file without rows
-
-Without the filter Hudi's bloom index dies of a null pointer, so there always is one. The Arrow
-schema is not stored: readers see plain Parquet types. A file's name is planned before it is
-written and the write is put-if-absent: a second attempt finds the file of the first and adopts
-it, because two files of one slice would make every read of the table fail.
+Columns: the five meta columns, then the table's. The footer tells bounds of the record keys and a
+filter over them (`key_footer.py`): without the filter Hudi's bloom index dies of a null pointer,
+so there always is one. The Arrow schema is not stored: readers see plain Parquet types. A file's
+name is planned before it is written and the write is put-if-absent: a second attempt finds the
+file of the first and adopts it, because two files of one slice would make every read of the table
+fail.
 """
 
 from __future__ import annotations
@@ -22,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metatable.data.key_footer import footer_of
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_FIELDS
 from metatable.data.slices import DataFile
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
-from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
 from metatable.storage.store import Store
 
 __all__ = [
@@ -193,21 +189,8 @@ def _encode(table: pa.Table, options: Options) -> bytes:
     )
     with writer:
         writer.write_table(table, row_group_size=options.row_group_rows)
-        writer.add_key_value_metadata(_footer(table.column(KEY_COLUMN), options.footer_bloom_fpp))
+        writer.add_key_value_metadata(footer_of(table.column(KEY_COLUMN), options.footer_bloom_fpp))
     return bytes(sink.getvalue())
-
-
-def _footer(keys: pa.ChunkedArray, fpp: float) -> dict[str, str]:
-    bloom = HudiBloom.build(keys.combine_chunks(), fpp)
-    footer = {
-        "org.apache.hudi.bloomfilter": bloom.to_base64().decode(),
-        "hoodie_bloom_filter_type_code": DYNAMIC,
-    }
-    if len(keys):
-        ends = pc.min_max(keys)
-        footer["hoodie_min_record_key"] = ends["min"].as_py()
-        footer["hoodie_max_record_key"] = ends["max"].as_py()
-    return footer
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:

@@ -1,0 +1,171 @@
+"""Key footers: what the Parquet footer of a base file says of its record keys.
+
+Footer keys, as Hudi's writers and ours set them:
+
+    org.apache.hudi.bloomfilter         base64 bloom filter over the record keys (filters/hudi.py);
+                                        com.uber.hoodie.bloomfilter in old files
+    hoodie_bloom_filter_type_code       DYNAMIC_V0 or SIMPLE; absent: SIMPLE
+    hoodie_min_record_key, hoodie_max_record_key     absent in a file without rows
+
+Ours are in byte order. Those of Hudi's Avro writers are in Java's, which is that of UTF-16: it
+puts U+E000 to U+FFFF behind what lies beyond them. So a minimum with a character beyond U+FFFF,
+or a maximum with one from U+E000 to U+FFFF, says nothing of the order of bytes. Where a bound is
+missing or says nothing, both are taken from the row groups' statistics of the key column: these
+are in byte order, and may be wider than the keys (cut off, the maximum raised), never narrower.
+
+Filters that Parquet itself defines lie outside of the footer, one a row group; a file that
+has some in all of its row groups has a `column_filter` (`storage/parquet/bloom_filter.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metatable.data.schema import KEY_COLUMN
+from metatable.data.slices import DataFile
+from metatable.storage.errors import CorruptError
+from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
+from metatable.storage.parquet.bloom_filter import Place
+from metatable.storage.parquet.footer import damaged, read_footer
+from metatable.storage.store import Store
+
+__all__ = ["HudiFilter", "KeyFooter", "footer_of", "read_key_footer"]
+
+_FILTER = "org.apache.hudi.bloomfilter"
+_OLD_FILTER = "com.uber.hoodie.bloomfilter"
+_TYPE_CODE = "hoodie_bloom_filter_type_code"
+_MINIMUM, _MAXIMUM = "hoodie_min_record_key", "hoodie_max_record_key"
+
+Bounds = tuple[str | None, str | None]
+_UNKNOWN: Bounds = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HudiFilter:
+    """Hudi's filter as it stands in a footer; decoded when it is asked."""
+
+    text: bytes
+    type_code: str
+
+    def decode(self, path: str) -> HudiBloom:
+        """Raises CorruptError, and UpgradeError for a family that is not known."""
+        return HudiBloom.from_base64(self.text, self.type_code, path)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFooter:
+    """Bounds of a file's record keys, and what filters it has.
+
+    `minimum` and `maximum`: no key of the file lies outside, in byte order; None: not known.
+    `column_filter`: where Parquet's filters of the key column lie, one for each row group that
+    has rows; None where one of them has none.
+    """
+
+    minimum: str | None
+    maximum: str | None
+    has_hudi_filter: bool
+    column_filter: tuple[Place, ...] | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        return 300 + len(self.minimum or "") + len(self.maximum or "")
+
+
+def footer_of(record_keys: pa.ChunkedArray, fpp: float) -> dict[str, str]:
+    """The footer keys of a file with these record keys (strings)."""
+    bloom = HudiBloom.build(record_keys.combine_chunks(), fpp)
+    footer = {_FILTER: bloom.to_base64().decode(), _TYPE_CODE: DYNAMIC}
+    if len(record_keys):
+        ends = pc.min_max(record_keys)
+        footer[_MINIMUM] = ends["min"].as_py()
+        footer[_MAXIMUM] = ends["max"].as_py()
+    return footer
+
+
+def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:
+    """What a stored file's footer says of its keys, by reading the footer alone.
+
+    The filter is given beside, because it is large. Counts `data.footers_read`. Raises
+    CorruptError: missing, not Parquet, without a key column, bounds that contradict each other.
+    """
+    store.counters.add("data.footers_read")
+    size_bytes = file.size_bytes or store.size(file.path) or 0
+    parquet = read_footer(store, file.path, size_bytes)
+    try:
+        words = parquet.metadata or {}
+        chunks = _key_chunks(parquet, file.path)
+        hudi = _hudi_filter(words)
+        minimum, maximum = _bounds(words, chunks, file.path)
+        places = _places(chunks)
+    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+        raise damaged(file.path, error) from error
+    return KeyFooter(minimum, maximum, hudi is not None, places), hudi
+
+
+def _key_chunks(parquet: pq.FileMetaData, path: str) -> list[pq.ColumnChunkMetaData]:
+    """The key column's chunk in each row group that has rows."""
+    leaves = [parquet.schema.column(leaf).path for leaf in range(parquet.num_columns)]
+    if KEY_COLUMN not in leaves:
+        raise CorruptError("data file has no key column", path=path, expected=KEY_COLUMN)
+    leaf = leaves.index(KEY_COLUMN)
+    groups = [parquet.row_group(group) for group in range(parquet.num_row_groups)]
+    return [group.column(leaf) for group in groups if group.num_rows]
+
+
+def _hudi_filter(words: Mapping[bytes, bytes]) -> HudiFilter | None:
+    text = words.get(_FILTER.encode(), words.get(_OLD_FILTER.encode()))
+    if text is None:
+        return None
+    return HudiFilter(text, words.get(_TYPE_CODE.encode(), SIMPLE.encode()).decode())
+
+
+def _bounds(
+    words: Mapping[bytes, bytes], chunks: list[pq.ColumnChunkMetaData], path: str
+) -> Bounds:
+    raw = words.get(_MINIMUM.encode()), words.get(_MAXIMUM.encode())
+    minimum, maximum = _believed(*(None if one is None else one.decode() for one in raw))
+    if minimum is None or maximum is None:
+        minimum, maximum = _bounds_of_groups(chunks)
+    if minimum is not None and maximum is not None and minimum > maximum:
+        what = "bounds of the record keys contradict each other"
+        raise CorruptError(what, path=path, minimum=minimum, maximum=maximum)
+    return minimum, maximum
+
+
+def _believed(minimum: str | None, maximum: str | None) -> Bounds:
+    """Those bounds that hold in byte order whoever wrote them."""
+    if minimum is None or maximum is None:
+        return _UNKNOWN
+    if max(minimum, default="") > "\uffff" or any("\ue000" <= one <= "\uffff" for one in maximum):
+        return _UNKNOWN
+    return minimum, maximum
+
+
+def _bounds_of_groups(chunks: list[pq.ColumnChunkMetaData]) -> Bounds:
+    """The least and the greatest bound of all; unknown where a row group has none."""
+    known = [chunk.statistics for chunk in chunks]
+    if not known or not all(one is not None and one.has_min_max for one in known):
+        return _UNKNOWN
+    try:
+        ends = [(_text(one.min_raw), _text(one.max_raw)) for one in known]
+    except UnicodeDecodeError:  # cut in the middle of a character
+        return _UNKNOWN
+    return min(least for least, _ in ends), max(most for _, most in ends)
+
+
+def _text(bound: bytes | str) -> str:
+    return bound if isinstance(bound, str) else bound.decode()
+
+
+def _places(chunks: list[pq.ColumnChunkMetaData]) -> tuple[Place, ...] | None:
+    """Where pyarrow says that they lie; older ones do not, and then nothing is asked."""
+    offsets = [getattr(chunk, "bloom_filter_offset", None) for chunk in chunks]
+    lengths = [getattr(chunk, "bloom_filter_length", None) for chunk in chunks]
+    places = [(at, size) for at, size in zip(offsets, lengths, strict=True) if at is not None]
+    return tuple(places) if chunks and len(places) == len(chunks) else None
