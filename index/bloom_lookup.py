@@ -1,4 +1,4 @@
-"""The three levels of a bloom index, as two tasks over batches.
+"""The three levels of a bloom index, as two tasks over batches, and the index made of them.
 
     1  ranges    a key can only be in a file whose [min, max] record key holds it
     2  filters   ask the filters of the files that are left, in batches
@@ -6,7 +6,8 @@
 
 `candidates` does the first two and yields one row a file and chunk of candidates, so that a
 hot file spreads over tasks and nothing has to be counted first; `validate` does the third.
-Where ranges and filters come from is a `LookupSource`'s business: metadata or footers.
+Where ranges and filters come from is a `LookupSource`'s business: metadata or footers. All else
+is `BloomIndex`, the same for each of them.
 
 Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_ranges`,
 `tag.files_after_filters`, `tag.candidates`, `tag.false_positives`, `tag.files_opened`.
@@ -17,7 +18,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +27,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.base_file import read_record_keys
-from metatable.data.key_texts import texts_of
+from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
+from metatable.data.options import Options
 from metatable.data.slices import DataFile
 from metatable.engine.batches import gathered
+from metatable.engine.protocol import Engine
+from metatable.index.key_filters import AskedKeys, KeyFilter
 from metatable.index.protocol import LOCATION_FIELD, locations
+from metatable.metadata.files import FileSystemView
+from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
-from metatable.storage.filters import Filter
-from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 
 __all__ = [
+    "BloomIndex",
     "LookupSource",
+    "Ranges",
     "candidate_schema",
     "candidates",
     "chunks",
@@ -51,19 +58,80 @@ BATCH_KEYS = 1 << 20
 """Keys looked up together: enough to sort once, bounded for memory."""
 
 
+TASKS_PER_SLOT = 3
+"""More tasks than slots even out files of different size; many more only cost overhead."""
+
+
 class LookupSource(Protocol):
     """Where ranges and filters come from. Pickles."""
 
-    def ranges(self, snapshot: Snapshot, partition_paths: Sequence[str] | None) -> Ranges: ...
+    def ranges(self, snapshot: Snapshot, partition_path: str | None) -> Ranges:
+        """The live slices of a table partition (None: of all) and their bounds."""
+        ...
 
-    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]: ...
+    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
+        """The filter of each of these slices, in order."""
+        ...
+
+
+class BloomIndex:
+    """Tags by the three levels. Subclasses name themselves, their partitions and their source.
+
+    `_late` is the source for a view of what was published after a version. It names the slices
+    that came after it and no others: a key that was absent then is in none of the older ones,
+    and of those that a compaction has lifted into the view not all that is asked for may be there.
+    """
+
+    name: str
+    partitions: tuple[MetadataPartition, ...] = ()
+    proves_presence = True
+    _source: LookupSource
+    _late: LookupSource
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+        schema = engine.schema(rows)
+        on = identity_columns(self._options, schema.names)
+        identity = pa.schema([schema.field(name) for name in on])
+        tasks = engine.slots * TASKS_PER_SLOT
+        find = partial(candidates, self._source, snapshot, tasks)
+        found = engine.map(rows, on, find, candidate_schema(identity))
+        spread = engine.exchange(found, "_task", tasks)
+        inputs = candidate_schema(identity).names
+        matches = engine.map(spread, inputs, partial(validate, snapshot), match_schema(identity))
+        return engine.attach(rows, matches, on)
+
+    def placement(self, snapshot: Snapshot) -> None:
+        return None
+
+    def holds(
+        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+    ) -> npt.NDArray[np.bool_]:
+        batch = pa.RecordBatch.from_arrays([keys, partition_paths], names=[KEY, PATH])
+        counters = Counters()
+        asked = batch.select(identity_columns(self._options, batch.schema.names))
+        found = candidates(self._late, snapshot, 1, iter([asked]), counters)
+        held = np.zeros(len(keys), dtype=bool)
+        for match in validate(snapshot, found, counters):
+            held |= _contained(batch, match)
+        return held
+
+
+def _contained(batch: pa.RecordBatch, match: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Rows of `batch` whose identity is in `match` (one file's, so of one partition)."""
+    here = pc.is_in(batch[KEY], value_set=match[KEY])
+    if PATH in match.schema.names and match.num_rows:
+        here = pc.and_(here, pc.equal(batch[PATH], match[PATH][0]))
+    return np.asarray(here.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """Files and the least and greatest record key of each (string arrays, null: not known)."""
 
-    files: Sequence[DataFile]
+    files: FileSystemView
     minimum: pa.Array
     maximum: pa.Array
 
@@ -99,8 +167,7 @@ def candidates(
         counters.add("tag.keys", len(keys))
         for path, rows in _by_partition(snapshot, paths):
             probe = _Probe.of(keys, rows, batch)
-            where = None if path is None else [path]
-            yield from _candidates_in(source, snapshot, tasks, batch, probe, where)
+            yield from _candidates_in(source, snapshot, tasks, batch, probe, path)
 
 
 def validate(
@@ -119,16 +186,15 @@ def validate(
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """Keys in byte order, the row each came from, and their hashes.
+    """Keys in byte order, and the row each came from.
 
     Rows that agree in all identity columns are asked for once. Rows that only agree in the text
     of their key (a null and an empty text name one partition) are all asked for, because answers
     find their rows by value.
     """
 
-    keys: pa.Array
+    keys: AskedKeys
     rows: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
 
     @classmethod
     def of(
@@ -143,7 +209,7 @@ class _Probe:
         if again.any():
             again &= _same_as_before(batch, rows)
             keys, rows = keys.filter(pa.array(~again)), rows[~again]
-        return cls(keys, rows, xxh64(keys, 42))
+        return cls(AskedKeys(keys), rows)
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -179,19 +245,23 @@ def _candidates_in(
     tasks: int,
     batch: pa.RecordBatch,
     probe: _Probe,
-    partition_paths: Sequence[str] | None,
+    partition_path: str | None,
 ) -> Iterator[pa.RecordBatch]:
     counters = snapshot.store.counters
-    ranges = source.ranges(snapshot, partition_paths)
+    ranges = source.ranges(snapshot, partition_path)
     counters.add("tag.files", len(ranges.files))
-    first, last = key_slices(probe.keys, ranges.minimum, ranges.maximum)
+    first, last = key_slices(probe.keys.texts, ranges.minimum, ranges.maximum)
     left = np.flatnonzero(first < last)
     counters.add("tag.files_after_ranges", len(left))
     files = [ranges.files[place] for place in left.tolist()]
     for file, body, lo, hi in zip(
-        files, source.filters(snapshot, files), first[left], last[left], strict=True
+        files,
+        source.filters(snapshot, files),
+        first[left].tolist(),
+        last[left].tolist(),
+        strict=True,
     ):
-        passed = lo + np.flatnonzero(body.might_contain(probe.hashes[lo:hi]))
+        passed = lo + np.flatnonzero(body.might_contain(probe.keys, lo, hi))
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
         yield from chunks(file, tasks, batch, probe.rows[passed])

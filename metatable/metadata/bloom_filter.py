@@ -30,7 +30,10 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
 
-__all__ = ["BloomFilterPartition", "filters_of", "has_filters", "hashes_of"]
+__all__ = ["SEED", "BloomFilterPartition", "filters_of", "hashes_of"]
+
+SEED = 42
+"""Of the XXH64 that filters are built from and asked with."""
 
 
 class BloomFilterPartition(MetadataPartition):
@@ -53,8 +56,8 @@ class BloomFilterPartition(MetadataPartition):
 
 
 def hashes_of(record_keys: pa.Array) -> npt.NDArray[np.uint64]:
-    """What filters are built from and asked with: XXH64 of the record-key text, seed 42."""
-    return xxh64(record_keys, 42)
+    """What filters are built from and asked with: XXH64 of the record-key text."""
+    return xxh64(record_keys, SEED)
 
 
 def filters_of(snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
@@ -70,14 +73,6 @@ def filters_of(snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
     return [
         decode(kind, bodies[place].as_py(), files[place].path) for place, kind in enumerate(kinds)
     ]
-
-
-def has_filters(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
-    """For each file whether this view holds a filter of it."""
-    if not files:
-        return np.zeros(0, dtype=bool)
-    found = snapshot.lookup(BloomFilterPartition(snapshot.options), _keys(files))
-    return np.asarray(found.values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _keys(files: Sequence[DataFile]) -> pa.Array:

@@ -36,6 +36,7 @@ __all__ = [
     "FileSystemView",
     "FilesPartition",
     "current_slices",
+    "published_since",
     "slices_of_partition",
     "slices_of_table",
     "view_of_partition",
@@ -67,6 +68,23 @@ def current_slices(
     found = snapshot.lookup(FilesPartition(snapshot.options), keys)
     present = iter(_data_files(found.values.drop_null()))
     return [next(present) if valid else None for valid in found.values.is_valid().to_pylist()]
+
+
+def published_since(view: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
+    """For each slice that `view.since(version)` shows: whether it came after that version.
+
+    A compaction lifts entries of older slices into such a view, so what is in it may be older:
+    only the version itself tells. In a view of everything all slices came after.
+    """
+    base = view.base()
+    if base is None:
+        return np.ones(len(files), dtype=bool)
+    before = current_slices(
+        base, [one.partition_path for one in files], [one.file_id for one in files]
+    )
+    pairs = zip(files, before, strict=True)
+    late = (old is None or old.name != new.name for new, old in pairs)
+    return np.fromiter(late, dtype=bool, count=len(files))
 
 
 def slices_of_partition(snapshot: Snapshot, partition_path: str) -> list[DataFile]:

@@ -85,6 +85,12 @@ class Snapshot:
         """Only what was published after `version`."""
         return Snapshot(self.store, self.manifest, max(version, self._after))
 
+    def base(self) -> Snapshot | None:
+        """The version that `since` named, whole; None for a view of everything."""
+        if not self._after:
+            return None
+        return Snapshot(self.store, load_version(self.store, self._after))
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Files may go while they are read, because their commit is undone: that is no damage.

@@ -1,0 +1,82 @@
+"""Filters of every family, asked with the same keys.
+
+Filters differ in what they are asked with: 64-bit hashes of one seed or another, or Hudi's own
+chain of hashes. `AskedKeys` makes each of these once for a batch of keys, however many files'
+filters are asked; a `KeyFilter` asks for what it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage.filters import Filter
+from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.filters.protocol import Hashes
+from metatable.storage.hashing import xxh64
+
+__all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class AskedKeys:
+    """Distinct key texts (string array, no nulls) in byte order."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        self.texts = texts
+        self._hashes: dict[int, Hashes] = {}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def hashes(self, seed: int) -> Hashes:
+        """XXH64 of each text."""
+        if seed not in self._hashes:
+            self._hashes[seed] = xxh64(self.texts, seed)
+        return self._hashes[seed]
+
+
+class KeyFilter(Protocol):
+    """What a file says of keys without being read."""
+
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+        """For the keys [first, last): False only for one that the file does not hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HashFilters:
+    """Filters of hashes of one seed, each over a part of the file's keys."""
+
+    parts: tuple[Filter, ...]
+    seed: int
+
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+        hashes = keys.hashes(self.seed)[first:last]
+        found = np.zeros(len(hashes), dtype=bool)
+        for part in self.parts:
+            found |= part.might_contain(hashes)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class HudiKeyFilter:
+    """The filter that Hudi's writers leave in a footer."""
+
+    bloom: HudiBloom
+
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+        return self.bloom.might_contain(keys.texts.slice(first, last - first))
+
+
+@dataclass(frozen=True, slots=True)
+class NoFilter:
+    """A file that has none may hold every key."""
+
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+        return np.ones(last - first, dtype=bool)
