@@ -3,7 +3,7 @@
 if __name__ != "metatable.index":  # a second copy would have other error classes
     raise ImportError(f"import metatable.index, not {__name__}")
 
-from metatable.index import metadata_bloom, record
+from metatable.index import footer_bloom, metadata_bloom, record
 from metatable.index.bucket import simple
 from metatable.index.placed import PlacedIndex
 from metatable.index.placement import Placement
@@ -16,6 +16,7 @@ __all__ = [
     "PlacedIndex",
     "Placement",
     "create_index",
+    "footer_bloom",
     "metadata_bloom",
     "record",
     "register",

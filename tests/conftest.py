@@ -1,17 +1,18 @@
 """What a test may ask for: real files of other writers, a place for a table on a disk or on a
-real S3 server, a Spark session."""
+real S3 server, something that happens between two steps of a writer, a Spark session."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from metatable.metadata import transaction
 from tests.services.programs import MissingError
 from tests.services.servers import Bucket, Versitygw
 
@@ -60,6 +61,21 @@ def interop() -> Path:
 def table_uri(tmp_path: Path) -> str:
     """Where a table may be created; nothing is there yet."""
     return str(tmp_path / "table")
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """`between(act)`: the next one to publish first waits until `act` is done."""
+    put = transaction.publish
+    waiting: list[Callable[[], Any]] = []
+
+    def act_first(*given: Any) -> Any:
+        if waiting:
+            waiting.pop()()
+        return put(*given)
+
+    monkeypatch.setattr(transaction, "publish", act_first)
+    return waiting.append
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,142 @@
+"""`bloom`: ranges and filters from the footers of the data files; no metadata of its own.
+
+Level 1 takes the bounds of the record key from footers, level 2 the filter that Hudi's writers
+leave there, else Parquet's own filters of the key column; a file that has neither is left for
+level 3. A footer is read once a process, a few side by side, and kept: files never change. What
+is kept of one is small; filters wait among the blocks, so that however many there are they drive
+nothing else out, and one that was driven out is read again with its footer.
+
+Counted, besides the levels: `data.footers_read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.data.key_footer import HudiFilter, KeyFooter, read_key_footer
+from metatable.data.slices import DataFile
+from metatable.index.bloom_lookup import BloomIndex, Ranges
+from metatable.index.key_filters import HashFilters, HudiKeyFilter, KeyFilter, NoFilter
+from metatable.index.protocol import register
+from metatable.metadata.files import (
+    FileSystemView,
+    published_since,
+    view_of_partition,
+    view_of_table,
+)
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.cache import cached
+from metatable.storage.errors import UpgradeError
+from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.bloom_filter import SEED, read_bloom_filters
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
+
+__all__ = ["FooterBloomIndex", "FooterSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class FooterSource:
+    """Ranges and filters from footers. `late`: of a view since a version, only slices that came
+    after it."""
+
+    late: bool = False
+
+    def ranges(self, snapshot: Snapshot, partition_path: str | None) -> Ranges:
+        if self.late:
+            files = _view(snapshot, partition_path)
+            came = np.flatnonzero(published_since(snapshot, files))
+            return _ranges(snapshot.store, files.take(came))
+        return cached(
+            ("footer-ranges", snapshot.identity, partition_path),
+            lambda: _ranges(snapshot.store, _view(snapshot, partition_path)),
+            _size_of_ranges,
+        )
+
+    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
+        return in_order(partial(_filter, snapshot.store), files)
+
+
+def _view(snapshot: Snapshot, partition_path: str | None) -> FileSystemView:
+    if partition_path is None:
+        return view_of_table(snapshot)
+    return view_of_partition(snapshot, partition_path)
+
+
+def _ranges(store: Store, files: FileSystemView) -> Ranges:
+    kept = [cache.shared.get(_footer_key(store, file)) for file in files]
+    missing = [files[place] for place, one in enumerate(kept) if one is None]
+    read = in_order(partial(_read, store), missing)
+    footers = [next(read)[0] if one is None else one for one in kept]
+    minimum = pa.array([one.minimum for one in footers], pa.string())
+    maximum = pa.array([one.maximum for one in footers], pa.string())
+    return Ranges(files, minimum, maximum)
+
+
+def _read(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:
+    """A footer from the store, kept with its filter from now on."""
+    footer, hudi = read_key_footer(store, file)
+    footer = cache.shared.offer(_footer_key(store, file), footer, footer.size_bytes)
+    if hudi is not None:
+        cache.blocks.offer(_text_key(store, file), hudi, len(hudi.text))
+    return footer, hudi
+
+
+def _filter(store: Store, file: DataFile) -> KeyFilter:
+    key = ("footer-filter", store.uri, file.path)
+    kept: KeyFilter | None = cache.blocks.get(key)
+    if kept is not None:
+        return kept
+    made, size_bytes = _make_filter(store, file)
+    return cache.blocks.offer(key, made, size_bytes)
+
+
+def _make_filter(store: Store, file: DataFile) -> tuple[KeyFilter, int]:
+    """The best filter that a file has, and the bytes of it."""
+    footer: KeyFooter | None = cache.shared.get(_footer_key(store, file))
+    hudi: HudiFilter | None = cache.blocks.get(_text_key(store, file))
+    if footer is None or (footer.has_hudi_filter and hudi is None):
+        footer, hudi = _read(store, file)
+    bloom = None if hudi is None else _decoded(hudi, file)
+    if bloom is not None:
+        return HudiKeyFilter(bloom), sum(len(row) for row in bloom.rows)
+    if footer.column_filter is not None:
+        parts = read_bloom_filters(store, file.path, file.size_bytes, footer.column_filter)
+        if parts is not None:
+            return HashFilters(tuple(parts), SEED), sum(one.words.nbytes for one in parts)
+    return NoFilter(), 100
+
+
+def _decoded(hudi: HudiFilter, file: DataFile) -> HudiBloom | None:
+    """None for a family or form that is not known: the file is asked without."""
+    try:
+        return hudi.decode(file.path)
+    except UpgradeError:
+        return None
+
+
+def _footer_key(store: Store, file: DataFile) -> tuple[str, str, str]:
+    return "footer", store.uri, file.path
+
+
+def _text_key(store: Store, file: DataFile) -> tuple[str, str, str]:
+    return "footer-text", store.uri, file.path
+
+
+def _size_of_ranges(ranges: Ranges) -> int:
+    return int(ranges.files.nbytes + ranges.minimum.nbytes + ranges.maximum.nbytes)
+
+
+class FooterBloomIndex(BloomIndex):
+    name = "bloom"
+    _source = FooterSource()
+    _late = FooterSource(late=True)
+
+
+register(FooterBloomIndex.name, FooterBloomIndex)
