@@ -1,7 +1,8 @@
 """Verify: hold the index against the data, both ways, by reading all of it.
 
     data -> index   every live file is there with its size; its filter passes all of its keys;
-                    its statistics cover them; the record index finds each key in its group
+                    its statistics cover them; the record index finds each key in its group;
+                    its footer passes its keys, where the index asks footers
     index -> data   no filter, statistic or record index entry is left of what is gone;
                     no key lives twice in its scope
     timeline -> us   every completed commit is ours, and every one of ours is completed
@@ -28,6 +29,7 @@ from metatable.data.timeline import Timeline, completed_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.footer_bloom import denied_by_footer
 from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
 from metatable.metadata.files import slices_of_table
@@ -124,11 +126,14 @@ def _check(
     if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
         yield Finding("partition-path", file.path, "a row names another partition path")
     yield from _check_stats(snapshot, file, keys)
-    names = [one.name for one in create_index(snapshot.options).partitions]
+    index = create_index(snapshot.options)
+    names = [one.name for one in index.partitions]
     if BloomFilterPartition.name in names:
         yield from _check_filter(snapshot, file, keys)
     if RecordIndexPartition.name in names:
         yield from _check_locations(snapshot, file, keys, paths)
+    if index.asks_footers:
+        yield from _check_footer(snapshot, file, keys)
 
 
 def _check_stats(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
@@ -149,6 +154,16 @@ def _check_filter(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterato
     denied = int((~body.might_contain(hashes_of(keys))).sum())
     if denied:
         yield Finding("bloom-filter", file.path, f"{denied} keys of the file are denied")
+
+
+def _check_footer(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
+    try:
+        denied = denied_by_footer(snapshot.store, file, keys)
+    except CorruptError as error:
+        yield Finding("footer", file.path, str(error))
+        return
+    if denied:
+        yield Finding("footer", file.path, f"{denied} keys of the file are denied")
 
 
 def _check_locations(

@@ -47,6 +47,7 @@ __all__ = [
     "candidate_schema",
     "candidates",
     "chunks",
+    "key_slices",
     "match_schema",
     "validate",
 ]
@@ -85,6 +86,7 @@ class BloomIndex:
     name: str
     partitions: tuple[MetadataPartition, ...] = ()
     proves_presence = True
+    asks_footers = False
     _source: LookupSource
     _late: LookupSource
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from metatable.data.key_footer import HudiFilter, KeyFooter, read_key_footer
 from metatable.data.slices import DataFile
-from metatable.index.bloom_lookup import BloomIndex, Ranges
-from metatable.index.key_filters import HashFilters, HudiKeyFilter, KeyFilter, NoFilter
+from metatable.index.bloom_lookup import BloomIndex, Ranges, key_slices
+from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, KeyFilter, NoFilter
 from metatable.index.protocol import register
 from metatable.metadata.files import (
     FileSystemView,
@@ -34,11 +34,12 @@ from metatable.storage import cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import UpgradeError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.ordering import sort_order
 from metatable.storage.parquet.bloom_filter import SEED, read_bloom_filters
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["FooterBloomIndex", "FooterSource"]
+__all__ = ["FooterBloomIndex", "FooterSource", "denied_by_footer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,21 @@ class FooterSource:
 
     def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
         return in_order(partial(_filter, snapshot.store), files)
+
+
+def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int:
+    """How many of a file's keys its own footer would leave out: 0, unless it is damaged.
+
+    Reads the footer as it is stored, and keeps nothing. Raises CorruptError.
+    """
+    footer, hudi = read_key_footer(store, file)
+    asked = AskedKeys(record_keys.take(pa.array(sort_order(record_keys))))
+    ends = [pa.array([bound], pa.string()) for bound in (footer.minimum, footer.maximum)]
+    first, last = (int(place[0]) for place in key_slices(asked.texts, *ends))
+    if first >= last:
+        return len(asked)
+    body, _ = _best(store, file, footer, hudi)
+    return len(asked) - int(body.might_contain(asked, first, last).sum())
 
 
 def _view(snapshot: Snapshot, partition_path: str | None) -> FileSystemView:
@@ -98,11 +114,17 @@ def _filter(store: Store, file: DataFile) -> KeyFilter:
 
 
 def _make_filter(store: Store, file: DataFile) -> tuple[KeyFilter, int]:
-    """The best filter that a file has, and the bytes of it."""
     footer: KeyFooter | None = cache.shared.get(_footer_key(store, file))
     hudi: HudiFilter | None = cache.blocks.get(_text_key(store, file))
     if footer is None or (footer.has_hudi_filter and hudi is None):
         footer, hudi = _read(store, file)
+    return _best(store, file, footer, hudi)
+
+
+def _best(
+    store: Store, file: DataFile, footer: KeyFooter, hudi: HudiFilter | None
+) -> tuple[KeyFilter, int]:
+    """The best filter that a file has, and the bytes of it."""
     bloom = None if hudi is None else _decoded(hudi, file)
     if bloom is not None:
         return HudiKeyFilter(bloom), sum(len(row) for row in bloom.rows)
@@ -135,6 +157,7 @@ def _size_of_ranges(ranges: Ranges) -> int:
 
 class FooterBloomIndex(BloomIndex):
     name = "bloom"
+    asks_footers = True
     _source = FooterSource()
     _late = FooterSource(late=True)
 

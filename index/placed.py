@@ -34,6 +34,7 @@ class PlacedIndex:
     name: str
     partitions: tuple[MetadataPartition, ...] = ()
     proves_presence = False
+    asks_footers = False
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -2,7 +2,8 @@
 
 An index is given an engine and a snapshot, and adds a column `_location` to rows: the file
 group that holds the row's key, null where none does. What it needs to know it keeps in
-metadata partitions, which every commit fills. One class an index; `register` names it.
+metadata partitions, which every commit fills, or finds in the data files. One class an index;
+`register` names it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Index(Protocol):
     """Filled by every commit, compacted, verified."""
     proves_presence: bool
     """Whether a location says that the key is there; else only that it is nowhere else."""
+    asks_footers: bool
+    """It believes the footers of data files, so these are verified too."""
 
     def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
         """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""

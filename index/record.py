@@ -35,6 +35,7 @@ BATCH_KEYS = 512 << 10
 class RecordIndex:
     name = "record"
     proves_presence = True
+    asks_footers = False
 
     def __init__(self, options: Options) -> None:
         self._options = options

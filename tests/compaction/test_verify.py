@@ -14,6 +14,7 @@ import pytest
 
 import metatable
 from metatable import CorruptError, Table
+from metatable.data import base_file
 from metatable.data.base_file import write_base_file
 from metatable.data.slices import DataFile, new_file_id
 from metatable.metadata.bloom_filter import BloomFilterPartition
@@ -118,7 +119,7 @@ def bloom(table_uri: str) -> Damaged:
     return Damaged(table_uri, "metadata_bloom")
 
 
-@pytest.fixture(params=["record", "metadata_bloom"])
+@pytest.fixture(params=["record", "metadata_bloom", "bloom"])
 def damaged(request: pytest.FixtureRequest, table_uri: str) -> Damaged:
     return Damaged(table_uri, request.param)
 
@@ -148,7 +149,8 @@ def test_a_data_file_with_other_bytes_is_found(damaged: Damaged, where: str) -> 
     for offset in range(start, start + 8):
         body[offset] ^= 0xFF
     path.write_bytes(body)
-    assert damaged.codes() & {"file-damaged", "column-stats", "bloom-filter", "record-index"}
+    own = {"bloom-filter", "record-index", "footer"}
+    assert damaged.codes() & {"file-damaged", "column-stats", *own}
 
 
 def test_rows_of_another_partition_in_a_file_are_found(damaged: Damaged) -> None:
@@ -174,8 +176,8 @@ def test_a_key_that_the_data_has_and_the_statistics_exclude_is_found(damaged: Da
     )
     partition = FilesPartition(damaged.options)
     damaged.enter(partition, partition.entries(damaged.written(made)))
-    own = "record-index" if damaged.options.index == "record" else "bloom-filter"
-    assert {"column-stats", own} <= damaged.codes()
+    own = {"record": {"record-index"}, "metadata_bloom": {"bloom-filter"}, "bloom": set()}
+    assert {"column-stats", *own[damaged.options.index]} <= damaged.codes()
 
 
 def test_missing_statistics_of_a_live_file_are_found(damaged: Damaged) -> None:
@@ -212,6 +214,35 @@ def test_a_filter_of_a_file_that_is_gone_is_found(bloom: Damaged) -> None:
     bloom.enter(partition, partition.entries(bloom.written(gone)))
     expected = "entry-count: bloom_filter: expected 4 live entries, found 5"
     assert bloom.only_finding() == expected
+
+
+@pytest.mark.parametrize("index", ["record", "bloom"])
+@pytest.mark.parametrize("what", ["minimum", "maximum", "filter", "damaged"])
+def test_a_footer_that_denies_keys_of_its_file_is_found_where_it_is_asked(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, what: str, index: str
+) -> None:
+    damaged = Damaged(table_uri, index)
+    file = damaged.files()[2]
+    rows = damaged.rows(file)
+    keys = rows[KEY].combine_chunks().sort()
+    words = base_file.footer_of(rows[KEY], 1e-6)
+    words |= {
+        "minimum": {"hoodie_min_record_key": keys[2].as_py()},
+        "maximum": {"hoodie_max_record_key": keys[-3].as_py()},
+        "filter": base_file.footer_of(pa.chunked_array([keys[2:]]), 1e-6)
+        | {"hoodie_min_record_key": keys[0].as_py()},
+        "damaged": {"hoodie_min_record_key": "z", "hoodie_max_record_key": "a"},
+    }[what]
+    monkeypatch.setattr(base_file, "footer_of", lambda *_: words)
+    made = damaged.file_of(rows, file, file.file_id)
+    partition = FilesPartition(damaged.options)
+    damaged.enter(partition, partition.entries(damaged.written(made)))
+    if index == "record":
+        assert damaged.codes() == set()
+    elif what == "damaged":
+        assert damaged.only_finding().startswith(f"footer: {file.path}: bounds of the record keys")
+    else:
+        assert damaged.only_finding() == f"footer: {file.path}: 2 keys of the file are denied"
 
 
 def test_a_key_that_the_record_index_does_not_know_is_found(record: Damaged) -> None:
