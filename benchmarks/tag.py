@@ -33,6 +33,7 @@ INDEXES: dict[str, dict[str, str]] = {
     "record": {"index": "record"},
     "record of HFiles without compression": {"index": "record", "hfile_codec": "none"},
     "metadata_bloom": {"index": "metadata_bloom"},
+    "bloom": {"index": "bloom"},
 }
 """A name, and what the table is created with."""
 
