@@ -250,6 +250,14 @@ class MetadataBloomPartition(History):
     index, scope = "metadata_bloom", "partition"
 
 
+class BloomGlobal(History):
+    index, scope = "bloom", "global"
+
+
+class BloomPartition(History):
+    index, scope = "bloom", "partition"
+
+
 class Bucket(History):
     index, scope = "bucket", "partition"
     shrunk: ClassVar[dict[str, Any]] = {
@@ -265,6 +273,8 @@ MACHINES = (
     MetadataBloomPartition,
     Bucket,
 )
+if LONG:  # in short, tests/index/index_contract.py has histories of every index
+    MACHINES = (*MACHINES, BloomGlobal, BloomPartition)
 
 LENGTH = settings(
     max_examples=100 if LONG else 4,

@@ -54,10 +54,12 @@ def _held(table: metatable.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
-def test_scope_defaults_to_global_for_record_and_partition_for_metadata_bloom(
-    tmp_path: Path,
-) -> None:
-    for index, scope in (("record", "global"), ("metadata_bloom", "partition")):
+def test_scope_defaults_to_global_for_record_and_partition_for_others(tmp_path: Path) -> None:
+    for index, scope in (
+        ("record", "global"),
+        ("metadata_bloom", "partition"),
+        ("bloom", "partition"),
+    ):
         table = metatable.create(tmp_path / index, SCHEMA, key="id", index=index)
         assert table.options.key_scope == scope
 

@@ -87,7 +87,7 @@ def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) 
 MANY_GROUPS = 1000 if os.environ.get("METATABLE_LONG") == "1" else 250
 
 
-@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom"])
 def test_a_commit_costs_the_same_beside_few_and_beside_many_file_groups(
     table_uri: str, index: str
 ) -> None:

@@ -43,6 +43,11 @@ ROOMS = (
             "tests/metadata",
         ),
     ),
+    Room(
+        "parquet",
+        ("storage/parquet/*.py",),
+        ("tests/storage/parquet", "tests/data/test_key_footer.py"),
+    ),
     Room("storage", ("storage/*.py",), ("tests/storage --ignore=tests/storage/hfile",)),
     Room("data", ("metatable/data/*.py",), ("tests/data",)),
     Room(
