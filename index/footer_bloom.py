@@ -73,8 +73,6 @@ def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int
     asked = AskedKeys(record_keys.take(pa.array(sort_order(record_keys))))
     ends = [pa.array([bound], pa.string()) for bound in (footer.minimum, footer.maximum)]
     first, last = (int(place[0]) for place in key_slices(asked.texts, *ends))
-    if first >= last:
-        return len(asked)
     body, _ = _best(store, file, footer, hudi)
     return len(asked) - int(body.might_contain(asked, first, last).sum())
 

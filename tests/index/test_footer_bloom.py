@@ -118,6 +118,12 @@ def test_filters_that_were_driven_out_are_read_again_with_their_footers(
     assert found.null_count == 0
 
 
+def test_a_filter_is_decoded_once(table: metatable.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    cost(table, rows(0, 60))
+    monkeypatch.setattr(key_footer.HudiFilter, "decode", None)
+    assert table.tag_locations(rows(0, 60))["_location"].null_count == 0
+
+
 def test_memory_holds_few_filters_at_once(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
