@@ -20,6 +20,15 @@ SCHEMA = pa.schema(
 SMALL = {"file_rows": 20, "small_file_bytes": 0, "hfile_block_bytes": 256, "lease_seconds": 5}
 
 
+def fitting(index: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options for an index: a table in buckets has no say in how files are cut."""
+    if index != "bucket":
+        return options
+    cut = ("file_rows", "file_bytes", "small_file_bytes")
+    kept = {name: value for name, value in options.items() if name not in cut}
+    return {"bucket_count": 16, **kept}
+
+
 def rows(first: int, last: int, value: int = 0) -> pa.Table:
     """Keys k000000…, cities in turn."""
     numbers = range(first, last)
@@ -42,7 +51,7 @@ def make(uri: str, index: str, scope: str, **options: Any) -> metatable.Table:
         key="id",
         partition_by="city",
         index=index,
-        options={**SMALL, "key_scope": scope, **options},
+        options=fitting(index, {**SMALL, "key_scope": scope, **options}),
         storage_options={"durable": "false"},
     )
 

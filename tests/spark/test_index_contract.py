@@ -14,6 +14,7 @@ from tests.index.index_contract import KINDS, HistoryContract, IndexContract, Ki
 LONG = os.environ.get("METATABLE_LONG") == "1"
 
 ASKED = [("record", "partition"), ("metadata_bloom", "global"), ("bloom", "partition")]
+ASKED += [("bucket", "partition")]
 WRITTEN = [("bloom", "global")]
 
 
