@@ -2,7 +2,8 @@
 
     data -> index   every live file is there with its size; its filter passes all of its keys;
                     its statistics cover them; the record index finds each key in its group;
-                    its footer passes its keys, where the index asks footers
+                    its footer passes its keys, where the index asks footers; an index that
+                    places rows would place them there
     index -> data   no filter, statistic or record index entry is left of what is gone;
                     no key lives twice in its scope
     timeline -> us   every completed commit is ours, and every one of ours is completed
@@ -30,6 +31,8 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.footer_bloom import denied_by_footer
+from metatable.index.placement import Placement
+from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
 from metatable.metadata.files import slices_of_table
@@ -70,12 +73,14 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     """Compare everything; memory: eight bytes a row, and a file a worker."""
     began = time.perf_counter()
     files = slices_of_table(snapshot)
+    index = create_index(snapshot.options)
     jobs = [_Live(one.path, one.size_bytes) for one in files]
-    checked = run_jobs(engine, jobs, partial(_check_files, snapshot), _Checked, engine.slots * 4)
+    work = partial(_check_files, snapshot, index)
+    checked = run_jobs(engine, jobs, work, _Checked, engine.slots * 4)
     findings = [one.finding for one in checked if one.finding is not None]
     rows = sum(one.rows for one in checked)
     findings += _check_unique(checked)
-    findings += _check_entries(snapshot, files, rows)
+    findings += _check_entries(snapshot, index, files, rows)
     findings += _check_commits(snapshot)
     if findings and undone_since(snapshot.store, snapshot.version):
         raise CorruptError("files went while they were verified", path=snapshot.store.uri)
@@ -93,7 +98,7 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
 
 
 def _check_files(
-    snapshot: Snapshot, jobs: Iterator[_Live], counters: Counters
+    snapshot: Snapshot, index: Index, jobs: Iterator[_Live], counters: Counters
 ) -> Iterator[_Checked]:
     snapshot = snapshot.counting(counters)
     for job in jobs:
@@ -103,7 +108,7 @@ def _check_files(
             yield _Checked(str(held))
             continue
         keys, paths = held
-        yield from (_Checked(str(found)) for found in _check(snapshot, file, keys, paths))
+        yield from (_Checked(str(found)) for found in _check(snapshot, index, file, keys, paths))
         texts = keys if snapshot.options.is_global else _joined(paths, keys)
         yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
 
@@ -120,13 +125,12 @@ def _opened(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array] | F
 
 
 def _check(
-    snapshot: Snapshot, file: DataFile, keys: pa.Array, paths: pa.Array
+    snapshot: Snapshot, index: Index, file: DataFile, keys: pa.Array, paths: pa.Array
 ) -> Iterator[Finding]:
     """What the index says wrongly of one live file."""
     if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
         yield Finding("partition-path", file.path, "a row names another partition path")
     yield from _check_stats(snapshot, file, keys)
-    index = create_index(snapshot.options)
     names = [one.name for one in index.partitions]
     if BloomFilterPartition.name in names:
         yield from _check_filter(snapshot, file, keys)
@@ -134,6 +138,9 @@ def _check(
         yield from _check_locations(snapshot, file, keys, paths)
     if index.asks_footers:
         yield from _check_footer(snapshot, file, keys)
+    placement = index.placement(snapshot)
+    if placement is not None:
+        yield from _check_placement(placement, file, keys, paths)
 
 
 def _check_stats(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
@@ -166,6 +173,19 @@ def _check_footer(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterato
         yield Finding("footer", file.path, f"{denied} keys of the file are denied")
 
 
+def _check_placement(
+    placement: Placement, file: DataFile, keys: pa.Array, paths: pa.Array
+) -> Iterator[Finding]:
+    rows, file_ids = placement.place(keys, paths)
+    here = pc.equal(file_ids, file.file_id).to_numpy(zero_copy_only=False)
+    wrong = np.setdiff1d(np.arange(len(keys)), rows[here])
+    if len(wrong):
+        key = keys[int(wrong[0])].as_py()
+        yield Finding(
+            "placement", file.path, f"{len(wrong)} keys belong to another group, such as {key!r}"
+        )
+
+
 def _check_locations(
     snapshot: Snapshot, file: DataFile, keys: pa.Array, paths: pa.Array
 ) -> Iterator[Finding]:
@@ -192,11 +212,13 @@ def _check_unique(checked: Sequence[_Checked]) -> list[str]:
     return [str(Finding("duplicate-keys", "table", detail))] if again else []
 
 
-def _check_entries(snapshot: Snapshot, files: Sequence[DataFile], rows: int) -> list[str]:
+def _check_entries(
+    snapshot: Snapshot, index: Index, files: Sequence[DataFile], rows: int
+) -> list[str]:
     """Entries of what is gone show as a count that is too high."""
     findings = []
     expected = {BloomFilterPartition.name: len(files), RecordIndexPartition.name: rows}
-    for partition in partitions_of(snapshot.options, create_index(snapshot.options)):
+    for partition in partitions_of(snapshot.options, index):
         if partition.name not in expected:
             continue
         found = sum(batch.num_rows for batch in snapshot.scan(partition))

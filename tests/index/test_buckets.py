@@ -17,6 +17,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.data.key_texts import parts_of
 from metatable.engine.local import LocalEngine
+from metatable.index.bucket import simple
 from metatable.index.bucket.simple import bucket_numbers, file_id_of
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -221,6 +222,19 @@ def test_what_a_view_of_later_commits_holds_is_read_in_the_files(table_uri: str)
     asked = pa.array(["k100", "k000", "k999"]), pa.array(["city=ny", "city=ny", "city=ny"])
     bucket = bucket_numbers(asked[0], ["id"], 4).tolist()
     assert index.holds(since, *asked).tolist() == [True, bucket[0] == bucket[1], False]
+
+
+def test_verify_finds_rows_in_a_group_where_their_index_would_not_look(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(table_uri)
+    with monkeypatch.context() as patch:
+        patch.setattr(simple, "bucket_numbers", lambda keys, *_: np.ones(len(keys), np.int64))
+        table.insert(arrow(rows(0, 20)))
+        assert table.verify().findings == ()
+    findings = table.verify().findings
+    assert len(findings) == len(table.files()) == 2
+    assert all("placement" in one and "belong to another group" in one for one in findings)
 
 
 # What contradicts one file group a bucket
