@@ -40,6 +40,7 @@ from metatable.storage.ordering import PrefixIndex, sort_order
 
 __all__ = [
     "DELETE",
+    "NAMED_KEYS",
     "PROFILE",
     "TASK_COLUMN",
     "Destinations",
@@ -60,6 +61,9 @@ FILE_KEYS = 64
 
 TASK_BYTES = 256 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
+
+NAMED_KEYS = 5
+"""So many keys an error names."""
 
 GROUP_BYTES = 1 << 30
 """Rows in memory that one commit puts into one file group, however well they compress."""
@@ -86,9 +90,10 @@ def count_groups(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: rows of each (partition path, location, placed group), keys in order; in `PROFILE`.
+    """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
-    The keys are all of them, or every n-th, beginning with the least.
+    Of rows that a plan must find a place for, the keys in order: all of them, or every n-th,
+    beginning with the least. Of others a few, to be named.
     """
     table = pa.Table.from_batches(list(batches))
     places, row_of = _places(table, placement)
@@ -97,7 +102,12 @@ def count_groups(
     keys = table[KEY].combine_chunks()
     counts = np.array([len(here) for here in rows], dtype=np.int64)
     finest = max(1, _most_rows(options, width) // FILE_KEYS)
-    samples = [_sample(keys, row_of[here], finest) for here in rows]
+    samples = [
+        _sample(keys, row_of[here], finest)
+        if _is_open(group)
+        else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
+        for group, here in zip(groups.to_pylist(), rows, strict=True)
+    ]
     yield pa.RecordBatch.from_arrays(
         [
             *(groups[name].combine_chunks() for name in places),
@@ -107,6 +117,12 @@ def count_groups(
         ],
         schema=PROFILE,
     )
+
+
+def _is_open(group: Mapping[str, str | None]) -> bool:
+    """Whether rows of this kind may go to any file group of their partition."""
+    stays = group["located_path"] == group["partition_path"]
+    return not stays and group["target_id"] is None
 
 
 def _places(
@@ -187,7 +203,7 @@ class WritePlan:
         if operation != DELETE:
             for path, file_id, base, weight in _placed(snapshot, profile):
                 chosen.add(path, file_id, base, weight)
-        bins: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        bins = {}
         for path, inserts in _inserts(profile, operation).items():
             cuts, sizes = _cut_keys(inserts, _bins_for(snapshot, path, inserts))
             bins[path] = (
@@ -353,9 +369,8 @@ class _Inserts:
 def _inserts(profile: pa.Table, operation: str) -> dict[str, _Inserts]:
     """Rows that no index has placed and that do not stay where they are."""
     found: dict[str, _Inserts] = {}
-    open_rows = profile.filter(profile["target_id"].is_null())
-    for one in open_rows.to_pylist() if operation != DELETE else []:
-        if one["located_path"] == one["partition_path"]:
+    for one in profile.to_pylist() if operation != DELETE else []:
+        if not _is_open(one):
             continue
         inserts = found.setdefault(one["partition_path"], _Inserts())
         inserts.add(one["rows"], one["bytes"], one["keys"])

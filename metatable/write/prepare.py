@@ -24,12 +24,9 @@ from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
-from metatable.write.plan import DELETE, TASK_COLUMN
+from metatable.write.plan import DELETE, NAMED_KEYS, TASK_COLUMN
 
-__all__ = ["NAMED_KEYS", "distinct", "prepared"]
-
-NAMED_KEYS = 5
-"""So many keys does an error name."""
+__all__ = ["distinct", "prepared"]
 
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
