@@ -56,7 +56,7 @@ ROOMS = (
         ("tests/metadata", "tests/simulation", "tests/face/test_kill.py"),
     ),
     Room("engine", ("metatable/engine/*.py",), ("tests/engine",)),
-    Room("index", ("index/*.py",), ("tests/index",)),
+    Room("index", ("index/**/*.py",), ("tests/index",)),
     Room("compaction", ("compaction/*.py",), ("tests/compaction",)),
     Room(
         "write",

@@ -90,6 +90,16 @@ def test_rooms_name_modules_and_tests_that_are_there() -> None:
     assert [one for one in named if not (ROOT / one.removeprefix("--ignore=")).exists()] == []
 
 
+def test_every_module_is_in_a_room_but_those_of_spark_and_the_demo() -> None:
+    folders = [ROOT / name for name in ("metatable", "index", "compaction", "storage")]
+    paths = {path for folder in folders for path in folder.rglob("*.py")}
+    paths = {path for path in paths if not any(one.is_symlink() for one in path.parents)}
+    held = {path for room in ROOMS for path in modules(ROOT, room)}
+    left = {path.relative_to(ROOT).as_posix() for path in paths} - held
+    left = {path for path in left if not path.startswith("metatable/spark/")}
+    assert left == {f"metatable/{name}.py" for name in ("__init__", "__main__", "demo")}
+
+
 def test_an_equivalent_is_a_mutant_of_the_code_as_it_is() -> None:
     names = {
         one.name(source)
