@@ -82,6 +82,30 @@ def test_small_files_are_not_filled_beyond_file_rows(tmp_path: Path, index: str)
     assert table.verify().findings == ()
 
 
+def test_small_files_are_not_filled_beyond_file_rows_where_keys_are_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "SAMPLE_KEYS", 16)
+    table = _create(tmp_path, "record", file_rows=640, small_file_bytes=1 << 20)
+    keys = [f"customer-number-{place:06d}" for place in range(2300)]
+    random.Random(6).shuffle(keys)
+    table.insert(_rows(keys[:300]))
+    table.insert(_rows(keys[300:]))
+    sizes = _sizes(table)
+    assert (sum(sizes), len(sizes)) == (2300, 4)
+    assert max(sizes) <= 640
+
+
+def test_one_commit_puts_no_more_into_a_file_than_memory_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _create(tmp_path, "record")
+    rows = _rows([f"customer-number-{place:06d}" for place in range(1000)])
+    monkeypatch.setattr(plan, "GROUP_BYTES", rows.nbytes // 2)
+    table.insert(rows)
+    assert 3 <= len(_sizes(table)) <= 12  # the rows in memory have their key's text, too
+
+
 def test_small_files_are_not_filled_beyond_file_bytes(tmp_path: Path) -> None:
     table = _create(tmp_path, "record", file_bytes=64 << 10, small_file_bytes=63 << 10)
     rng = random.Random(4)
