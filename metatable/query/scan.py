@@ -175,13 +175,15 @@ class Scan:
 
     @cached_property
     def _selection(self) -> Selection:
-        return keep_files(self._where, self._snapshot)
+        with self._snapshot.reading():
+            return keep_files(self._where, self._snapshot)
 
     def _counted(self, selection: Selection, snapshot: Snapshot) -> DataFiles:
         """The files with their rows: what was read of statistics may tell; if not, they are."""
         view, counts = selection.files(), selection.row_counts.copy()
         unknown = np.flatnonzero(counts < 0)
-        counts[unknown] = row_counts(snapshot, view.take(unknown))
+        with snapshot.reading():
+            counts[unknown] = row_counts(snapshot, view.take(unknown))
         return DataFiles(snapshot.store.uri, view.paths, view.sizes, counts)
 
     def _within_limit(self, files: DataFiles) -> DataFiles:

@@ -21,6 +21,15 @@ PORTIONS = 100 if LONG else 20
 """Of so many worlds each is one test, so that workers share them."""
 
 
+FOUND_SOMETHING = (15223,)
+"""A version that holds an undone commit was called damaged, where its index files were gone."""
+
+
+@pytest.mark.parametrize("seed", FOUND_SOMETHING)
+def test_a_world_that_once_found_a_fault_ends_well(seed: int) -> None:
+    play(seed)
+
+
 @pytest.mark.parametrize("portion", range(PORTIONS))
 def test_in_every_world_no_commit_is_lost_or_half_there(portion: int) -> None:
     if SEED is not None:
