@@ -28,6 +28,7 @@ from metatable.data.timeline import Timeline
 from metatable.metadata.change import Change, NewestIsBase, Withdraw
 from metatable.metadata.commit import publish
 from metatable.metadata.leases import (
+    LEASES,
     StoredLease,
     is_dead,
     lease_path,
@@ -58,7 +59,7 @@ def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: se
             under_way.append(listed)
     for listed in _dead(store, under_way, newest.options.lease_seconds):
         raw = store.get(listed.path)
-        if raw is not None:
+        if raw is not None and _unchanged(store, listed):
             newest = _recover_one(store, newest, listed.name, _decoded(raw, listed.path))
     return newest
 
@@ -102,6 +103,12 @@ def _dead(store: Store, leases: Collection[Listed], seconds: float) -> list[List
         return []
     now = store_time(store) if sane(seconds) else 0.0
     return [one for one in leases if is_dead(one.modified, now, seconds)]
+
+
+def _unchanged(store: Store, listed: Listed) -> bool:
+    """Whether what was just read is the lease that was judged: another recovery may have swept
+    first meanwhile, and its lease has only begun to run out."""
+    return any(one == listed for one in store.list(LEASES))
 
 
 def _decoded(raw: bytes, path: str) -> StoredLease:
