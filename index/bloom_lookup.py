@@ -1,21 +1,19 @@
-"""The three levels of a bloom index, as two tasks over batches, and the index made of them.
+"""The three levels of a bloom index, and the index made of them.
 
     1  ranges    a key can only be in a file whose [min, max] record key holds it
     2  filters   ask the filters of the files that are left, in batches
     3  validate  read the key column of the few candidate files, row groups first
 
-`candidates` does the first two and yields one row a file and chunk of candidates, so that a
-hot file spreads over tasks and nothing has to be counted first; `validate` does the third.
+`candidates` does the first two; the third is that of any index (`presence.py`).
 Where ranges and filters come from is a `LookupSource`'s business: metadata or footers. All else
 is `BloomIndex`, the same for each of them.
 
 Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_ranges`,
-`tag.files_after_filters`, `tag.candidates`, `tag.false_positives`, `tag.files_opened`.
+`tag.files_after_filters`, `tag.candidates`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,41 +24,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import read_record_keys
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.options import Options
 from metatable.data.slices import DataFile
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.key_filters import AskedKeys, KeyFilter
-from metatable.index.protocol import LOCATION_FIELD, locations
+from metatable.index.presence import BATCH_KEYS, chunks, confirmed, validate
 from metatable.metadata.files import FileSystemView
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 
-__all__ = [
-    "BloomIndex",
-    "LookupSource",
-    "Ranges",
-    "candidate_schema",
-    "candidates",
-    "chunks",
-    "key_slices",
-    "match_schema",
-    "validate",
-]
-
-CHUNK_KEYS = 128 << 10
-"""Most candidates of one file in one task."""
-
-BATCH_KEYS = 1 << 20
-"""Keys looked up together: enough to sort once, bounded for memory."""
-
-
-TASKS_PER_SLOT = 3
-"""More tasks than slots even out files of different size; many more only cost overhead."""
+__all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
 
 class LookupSource(Protocol):
@@ -94,16 +71,9 @@ class BloomIndex:
         self._options = options
 
     def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
-        schema = engine.schema(rows)
-        on = identity_columns(self._options, schema.names)
-        identity = pa.schema([schema.field(name) for name in on])
-        tasks = engine.slots * TASKS_PER_SLOT
-        find = partial(candidates, self._source, snapshot, tasks)
-        found = engine.map(rows, on, find, candidate_schema(identity))
-        spread = engine.exchange(found, "_task", tasks)
-        inputs = candidate_schema(identity).names
-        matches = engine.map(spread, inputs, partial(validate, snapshot), match_schema(identity))
-        return engine.attach(rows, matches, on)
+        inputs = identity_columns(self._options, engine.schema(rows).names)
+        find = partial(candidates, self._source, snapshot)
+        return confirmed(engine, rows, rows, inputs, find, snapshot)
 
     def placement(self, snapshot: Snapshot) -> None:
         return None
@@ -114,7 +84,7 @@ class BloomIndex:
         batch = pa.RecordBatch.from_arrays([keys, partition_paths], names=[KEY, PATH])
         counters = Counters()
         asked = batch.select(identity_columns(self._options, batch.schema.names))
-        found = candidates(self._late, snapshot, 1, iter([asked]), counters)
+        found = candidates(self._late, snapshot, iter([asked]), counters)
         held = np.zeros(len(keys), dtype=bool)
         for match in validate(snapshot, found, counters):
             held |= _contained(batch, match)
@@ -138,29 +108,12 @@ class Ranges:
     maximum: pa.Array
 
 
-def candidate_schema(identity: pa.Schema) -> pa.Schema:
-    """Rows between the tasks: a file, and the identity columns of its candidates."""
-    return pa.schema(
-        [
-            pa.field("_path", pa.string()),
-            pa.field("_size", pa.int64()),
-            pa.field("_task", pa.int32()),
-            pa.field("_keys", pa.list_(pa.struct(list(identity)))),
-        ]
-    )
-
-
-def match_schema(identity: pa.Schema) -> pa.Schema:
-    """What `validate` yields: identity columns and the location."""
-    return pa.schema([*identity, *LOCATION_FIELD])
-
-
 def candidates(
     source: LookupSource,
     snapshot: Snapshot,
-    tasks: int,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
+    tasks: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Task, levels 1 and 2: identity columns in, `candidate_schema` out."""
     snapshot = snapshot.counting(counters)
@@ -170,20 +123,6 @@ def candidates(
         for path, rows in _by_partition(snapshot, paths):
             probe = _Probe.of(keys, rows, batch)
             yield from _candidates_in(source, snapshot, tasks, batch, probe, path)
-
-
-def validate(
-    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
-) -> Iterator[pa.RecordBatch]:
-    """Task, level 3: `candidate_schema` in, `match_schema` out."""
-    snapshot = snapshot.counting(counters)
-    for batch in batches:
-        for number in range(batch.num_rows):
-            path, size = batch["_path"][number].as_py(), batch["_size"][number].as_py()
-            asked = pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
-            matches = _validate(snapshot, DataFile.decode(path, size), asked)
-            counters.add("tag.false_positives", asked.num_rows - matches.num_rows)
-            yield matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,56 +206,6 @@ def _candidates_in(
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
         yield from chunks(file, tasks, batch, probe.rows[passed])
-
-
-def chunks(
-    file: DataFile, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
-) -> Iterator[pa.RecordBatch]:
-    """These rows of `batch` as candidates of a file, in `candidate_schema`."""
-    for start in range(0, len(rows), CHUNK_KEYS):
-        yield _chunk(file, start // CHUNK_KEYS, tasks, batch, rows[start : start + CHUNK_KEYS])
-
-
-def _chunk(
-    file: DataFile, number: int, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
-    asked = batch.take(pa.array(rows))
-    keys = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), asked.to_struct_array())
-    task = zlib.crc32(f"{file.path}/{number}".encode()) % tasks
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([file.path]),
-            pa.array([file.size_bytes], pa.int64()),
-            pa.array([task], pa.int32()),
-            keys,
-        ],
-        names=["_path", "_size", "_task", "_keys"],
-    )
-
-
-def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.RecordBatch:
-    keys, _ = texts_of(snapshot.options, snapshot.schema, asked)
-    ends = pc.min_max(keys).as_py()
-    snapshot.store.counters.add("tag.files_opened")
-    held, positions = read_record_keys(snapshot.store, file, ends["min"], ends["max"])
-    distinct = keys.dictionary_encode()
-    places = pc.index_in(held, value_set=distinct.dictionary)  # the asked are the smaller side
-    here = places.is_valid().to_numpy(zero_copy_only=False)
-    position = np.full(len(distinct.dictionary), -1, dtype=np.int64)
-    position[places.drop_null().to_numpy()] = positions[here]
-    found = position[distinct.indices.to_numpy()]
-    rows = np.flatnonzero(found >= 0)
-    located = locations(
-        np.zeros(len(rows), dtype=np.int64),
-        [file.partition_path],
-        [file.file_id],
-        [file.instant],
-        pa.array(found[rows]),
-    )
-    matched = asked.take(pa.array(rows))
-    return pa.RecordBatch.from_arrays(
-        [*matched.columns, located], schema=match_schema(matched.schema)
-    )
 
 
 def key_slices(

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from metatable.data.key_texts import identity_columns, texts_of
 from metatable.data.options import Options
+from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
-from metatable.index.presence import held
+from metatable.index.presence import BATCH_KEYS, held
 from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
@@ -62,7 +63,7 @@ def _locate_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the file group that each row is placed in first, null where it is not there yet."""
     snapshot = snapshot.counting(counters)
-    for batch in batches:
+    for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
         counters.add("tag.keys", len(keys))
         rows, file_ids = placement.place(keys, paths)

@@ -14,10 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.options import Options
+from metatable.data.slices import DataFile
+from metatable.data.taking import grouped
 from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
+from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
@@ -31,6 +35,7 @@ __all__ = [
     "Index",
     "count_found",
     "create_index",
+    "located_slices",
     "locations",
     "register",
 ]
@@ -108,6 +113,18 @@ def locations(
     ]
     last = pa.nulls(len(places), pa.int64()) if positions is None else positions
     return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))
+
+
+def located_slices(
+    snapshot: Snapshot, location: pa.Array
+) -> list[tuple[tuple[str, str], DataFile | None, npt.NDArray[np.int64]]]:
+    """The file groups that a `LOCATION` column without nulls names: (partition path, file id),
+    the current slice (None: there is none), and the numbers of the rows that name it."""
+    names = ("partition_path", "file_id")
+    groups, rows = grouped({name: pc.struct_field(location, name) for name in names})
+    paths, ids = (groups[name].to_pylist() for name in names)
+    slices = current_slices(snapshot, paths, ids)
+    return list(zip(zip(paths, ids, strict=True), slices, rows, strict=True))
 
 
 FOUND = pa.schema([pa.field("keys", pa.int64()), pa.field("found", pa.int64())])

@@ -11,11 +11,9 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import KEY, texts_of
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.taking import grouped
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.index.protocol import LOCATION_COLUMN
-from metatable.metadata.files import current_slices
+from metatable.index.protocol import LOCATION_COLUMN, located_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 
@@ -44,13 +42,10 @@ def read_keys(
 
 def _by_file(snapshot: Snapshot, tagged: pa.Table) -> list[tuple[DataFile, pa.RecordBatch]]:
     location = tagged[LOCATION_COLUMN].combine_chunks()
-    names = ("partition_path", "file_id")
-    groups, rows = grouped({name: pc.struct_field(location, name) for name in names})
-    paths, ids = (groups[name].to_pylist() for name in names)
     keys = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks()
     return [
         (file, keys.take(pa.array(here)).to_batches()[0])
-        for file, here in zip(current_slices(snapshot, paths, ids), rows, strict=True)
+        for _, file, here in located_slices(snapshot, location)
         if file is not None
     ]
 

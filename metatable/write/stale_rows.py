@@ -23,9 +23,9 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.taking import grouped
+from metatable.data.taking import joined, taken
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.protocol import LOCATION_COLUMN, located_slices
 from metatable.metadata.column_stats import maxima
 from metatable.metadata.files import current_slices
 from metatable.metadata.snapshot import Snapshot
@@ -129,15 +129,13 @@ def _stale(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the identity of every row that is older than the stored one, file by file."""
     snapshot = snapshot.counting(counters)
-    table = pa.Table.from_batches(list(batches)).flatten()
+    table = joined(pa.Table.from_batches(list(batches)))
     wanted = pa.schema([pa.field(KEY, pa.string()), snapshot.schema.field(ordering)])
-    names = [f"{LOCATION_COLUMN}.partition_path", f"{LOCATION_COLUMN}.file_id"]
-    groups, rows = grouped({name: table[name] for name in names})
-    paths, ids = (groups[name].to_pylist() for name in names)
-    slices = list(_there(current_slices(snapshot, paths, ids), groups.to_pylist()))
+    located = located_slices(snapshot, table[LOCATION_COLUMN].combine_chunks())
+    slices = list(_there([one for _, one, _ in located], [group for group, _, _ in located]))
     greatest = maxima(snapshot, ordering, wanted.field(ordering).type, slices)
-    for current, bound, here in zip(slices, greatest, rows, strict=True):
-        ours = table.take(pa.array(here))
+    for current, bound, (_, _, here) in zip(slices, greatest, located, strict=True):
+        ours = taken(table, pa.array(here))
         if _is_newer(ours[ordering], bound):
             continue
         held = read_slice(snapshot.store, FileSlice(current), wanted)

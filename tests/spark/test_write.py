@@ -18,7 +18,7 @@ import metatable
 from metatable.data.base_file import read_base_file
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.engine.local import LocalEngine
-from metatable.index import bloom_lookup
+from metatable.index import bloom_lookup, presence
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.manifest import load_newest
@@ -235,7 +235,7 @@ def test_candidates_of_a_hot_file_spread_over_tasks(
     )
     table.insert(rows(0, 400))
     assert len(table.scan().files()) == 1
-    monkeypatch.setattr(bloom_lookup, "CHUNK_KEYS", 10)
+    monkeypatch.setattr(presence, "CHUNK_KEYS", 10)
     engine = LocalEngine(threads=1)
     manifest = load_newest(Store(table.uri))
     assert manifest is not None
@@ -243,8 +243,9 @@ def test_candidates_of_a_hot_file_spread_over_tasks(
     from metatable.index.metadata_bloom import MetadataSource  # noqa: PLC0415
 
     asked = rows(0, 400).select(["id"]).to_batches()
+    counters = engine.counters
     found = list(
-        bloom_lookup.candidates(MetadataSource(), snapshot, 8, iter(asked), engine.counters)
+        bloom_lookup.candidates(MetadataSource(), snapshot, iter(asked), counters, tasks=8)
     )
     tasks = Counter(batch["_task"][0].as_py() for batch in found)
     assert len(found) == 40
