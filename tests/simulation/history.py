@@ -1,6 +1,6 @@
 """What a simulated world must come to: its operations, and the versions replayed against a dict.
 
-An operation is known by the instants that it has taken, whether or not its caller ever heard of
+An operation is known by the leases that it has taken, whether or not its caller ever heard of
 its end; so every published version says which operation made it, and the rows of each
 version follow from the one before.
 """
@@ -104,10 +104,12 @@ class Game:
         self.compacted: list[int] = []
         self.here = threading.local()
         self.takers: dict[str, tuple[Operation, int]] = {}
+        """By the nonce of a lease, what was done under it on which base: an instant that is
+        undone may be taken once more, by a writer whose base is older."""
         first = beginning(self.index, self.scope, self.ordering)
         world.files.update(first.files)
         self.operations.append(first.operation)
-        self.takers[first.operation.result.instant] = first.operation, 1
+        self.takers[first.nonce] = first.operation, 1
         self.note_instants(patch)
 
     # acting
@@ -153,13 +155,12 @@ class Game:
         operation.result = write(self.world.store(), LocalEngine(1), given, operation.kind)
 
     def note_instants(self, patch: pytest.MonkeyPatch) -> None:
-        """Let every operation know the instants that it takes, also where it dies over it."""
+        """Let every operation be known by the leases that it takes, also where it dies over it."""
         start = Transaction.start
 
         def noting(transaction: Transaction) -> str:
             instant = start(transaction)
-            # given up, it may be taken again
-            self.takers[instant] = self.here.operation, transaction.base.version
+            self.takers[transaction.owner.nonce] = self.here.operation, transaction.base.version
             return instant
 
         patch.setattr(Transaction, "start", noting)
@@ -242,7 +243,7 @@ class Game:
             if manifest.operation == "rollback":
                 before = states[manifest.summary["undone_version"] - 1]
             elif manifest.instant:
-                operation, base = self.takers[manifest.instant]
+                operation, base = self.takers[_nonce(self.world.store(), manifest)]
                 assert operation.kind == manifest.operation
                 before = self.applied(operation, before, states[base])
             states[manifest.version] = before
@@ -410,6 +411,7 @@ class Beginning:
 
     files: dict[str, tuple[bytes, float]]
     operation: Operation
+    nonce: str
 
 
 @lru_cache
@@ -421,7 +423,9 @@ def beginning(index: str, scope: str, ordering: bool) -> Beginning:
     with world_of(0) as world:
         table = _created(world, index, scope, ordering)
         operation = Operation("insert", rows, result=table.insert(arrow(rows)))
-        return Beginning(dict(world.files), operation)
+        newest = load_newest(world.store())
+        assert newest is not None
+        return Beginning(dict(world.files), operation, _nonce(world.store(), newest))
 
 
 def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
@@ -440,6 +444,13 @@ def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
             index=index,
             options={**(BUCKETED if index == "bucket" else OPTIONS), "key_scope": scope},
         )
+
+
+def _nonce(store: Store, manifest: Manifest) -> str:
+    """Of the lease under which a version was written: its index files tell."""
+    names = [ref.path.rpartition("/")[2] for ref in Snapshot(store, manifest).refs("files")]
+    (nonce,) = {name.split("-")[1] for name in names if name.startswith(f"{manifest.instant}-")}
+    return nonce
 
 
 def _rows(table: Table, version: int) -> list[tuple[Any, ...]]:
