@@ -1,6 +1,6 @@
 """What a simulated world must come to: its operations, and the versions replayed against a dict.
 
-An operation is known by the leases that it has taken, whether or not its caller ever heard of
+An operation is known by the index files that it wrote, whether or not its caller ever heard of
 its end; so every published version says which operation made it, and the rows of each
 version follow from the one before.
 """
@@ -30,6 +30,7 @@ from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
+from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
 from metatable.metadata.manifest import HOME, Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
@@ -104,13 +105,13 @@ class Game:
         self.compacted: list[int] = []
         self.here = threading.local()
         self.takers: dict[str, tuple[Operation, int]] = {}
-        """By the nonce of a lease, what was done under it on which base: an instant that is
-        undone may be taken once more, by a writer whose base is older."""
+        """By the path of an index file, what it was written for, and on which base. Instants do
+        not tell: an undone one may be taken once more, by a writer whose base is older."""
         first = beginning(self.index, self.scope, self.ordering)
         world.files.update(first.files)
         self.operations.append(first.operation)
-        self.takers[first.nonce] = first.operation, 1
-        self.note_instants(patch)
+        self.takers[first.hfile] = first.operation, 1
+        self.note_files(patch)
 
     # acting
 
@@ -154,16 +155,17 @@ class Game:
         given = arrow(operation.rows)
         operation.result = write(self.world.store(), LocalEngine(1), given, operation.kind)
 
-    def note_instants(self, patch: pytest.MonkeyPatch) -> None:
-        """Let every operation be known by the leases that it takes, also where it dies over it."""
-        start = Transaction.start
+    def note_files(self, patch: pytest.MonkeyPatch) -> None:
+        """Let every operation be known by what it puts, also where it dies over the put."""
+        publish = Transaction.publish
 
-        def noting(transaction: Transaction) -> str:
-            instant = start(transaction)
-            self.takers[transaction.owner.nonce] = self.here.operation, transaction.base.version
-            return instant
+        def noting(transaction: Transaction, change: Change) -> Manifest:
+            added = [one for one in change.updates if isinstance(one, AddFiles)]
+            for ref in (ref for one in added for refs in one.files.values() for ref in refs):
+                self.takers[ref.path] = self.here.operation, transaction.base.version
+            return publish(transaction, change)
 
-        patch.setattr(Transaction, "start", noting)
+        patch.setattr(Transaction, "publish", noting)
 
     def compacting(self, count: int) -> Callable[[Actor], None]:
         def compact() -> None:
@@ -243,7 +245,7 @@ class Game:
             if manifest.operation == "rollback":
                 before = states[manifest.summary["undone_version"] - 1]
             elif manifest.instant:
-                operation, base = self.takers[_nonce(self.world.store(), manifest)]
+                operation, base = self.takers[_written(self.world.store(), manifest)]
                 assert operation.kind == manifest.operation
                 before = self.applied(operation, before, states[base])
             states[manifest.version] = before
@@ -411,7 +413,7 @@ class Beginning:
 
     files: dict[str, tuple[bytes, float]]
     operation: Operation
-    nonce: str
+    hfile: str
 
 
 @lru_cache
@@ -425,7 +427,7 @@ def beginning(index: str, scope: str, ordering: bool) -> Beginning:
         operation = Operation("insert", rows, result=table.insert(arrow(rows)))
         newest = load_newest(world.store())
         assert newest is not None
-        return Beginning(dict(world.files), operation, _nonce(world.store(), newest))
+        return Beginning(dict(world.files), operation, _written(world.store(), newest))
 
 
 def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
@@ -446,11 +448,10 @@ def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
         )
 
 
-def _nonce(store: Store, manifest: Manifest) -> str:
-    """Of the lease under which a version was written: its index files tell."""
-    names = [ref.path.rpartition("/")[2] for ref in Snapshot(store, manifest).refs("files")]
-    (nonce,) = {name.split("-")[1] for name in names if name.startswith(f"{manifest.instant}-")}
-    return nonce
+def _written(store: Store, manifest: Manifest) -> str:
+    """The path of an index file that a data commit has written."""
+    refs = Snapshot(store, manifest).refs("files")
+    return next(ref.path for ref in refs if ref.sequence == manifest.version)
 
 
 def _rows(table: Table, version: int) -> list[tuple[Any, ...]]:
