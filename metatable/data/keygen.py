@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.options import Options
+from metatable.data.taking import whole
 from metatable.storage.errors import UsageError
 
 __all__ = ["DEFAULT_PARTITION", "KeyGenerator", "text"]
@@ -126,8 +127,7 @@ def text(column: pa.Array, name: str = "") -> pa.Array:
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     if batch.schema.get_field_index(name) < 0:
         raise UsageError("key column is missing", column=name, found=batch.schema.names)
-    column = batch.column(name)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole(batch.column(name))
 
 
 def _as_it_is(column: pa.Array, _: str) -> pa.Array:
@@ -140,8 +140,8 @@ def _date(column: pa.Array, _: str) -> pa.Array:
 
 def _microseconds(column: pa.Array, name: str) -> pa.Array:
     try:
-        whole = column.cast(pa.timestamp("us", column.type.tz))
-        return whole.cast(pa.int64()).cast(pa.string())
+        micros = column.cast(pa.timestamp("us", column.type.tz))
+        return micros.cast(pa.int64()).cast(pa.string())
     except pa.ArrowInvalid as error:
         what = "timestamp is not a whole number of microseconds"
         raise UsageError(what, column=name, found=str(error)) from error
@@ -150,10 +150,10 @@ def _microseconds(column: pa.Array, name: str) -> pa.Array:
 def _plain_decimals(column: pa.Array, _: str) -> pa.Array:
     """Digits before the point and `scale` digits behind it (Arrow's cast writes 1E-7)."""
     scale = column.type.scale
-    whole = column.cast(pa.decimal128(column.type.precision, scale))
-    buffers = [None if one is None else one for one in whole.buffers()]
+    scaled = column.cast(pa.decimal128(column.type.precision, scale))
+    buffers = [None if one is None else one for one in scaled.buffers()]
     unscaled = pa.Array.from_buffers(
-        pa.decimal128(column.type.precision, 0), len(whole), buffers, offset=whole.offset
+        pa.decimal128(column.type.precision, 0), len(scaled), buffers, offset=scaled.offset
     ).cast(pa.string())
     if scale <= 0:
         return unscaled

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.taking import taken
+from metatable.data.taking import taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
@@ -73,7 +73,7 @@ def deduplicate(table: pa.Table, key_columns: Sequence[str], ordering: str | Non
 
 def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
     """For each pair whether the incoming row replaces the stored one, that is, is not older."""
-    base, incoming = _whole(base_ordering), _whole(incoming_ordering)
+    base, incoming = whole(base_ordering), whole(incoming_ordering)
     if base.type != incoming.type:
         base = base.cast(incoming.type)
     replaces = _numpy_mask(pc.greater_equal(incoming, base))
@@ -110,8 +110,8 @@ def merge_rows(
         inserted=len(new),
         deleted=len(taken),
         stale=len(found) - int(wins.sum()),
-        inserted_keys=_whole(upserts.column(KEY)).take(pa.array(new)),
-        deleted_keys=_whole(base.column(KEY)).take(pa.array(taken)),
+        inserted_keys=whole(upserts.column(KEY)).take(pa.array(new)),
+        deleted_keys=whole(base.column(KEY)).take(pa.array(taken)),
     )
 
 
@@ -119,7 +119,7 @@ def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:
     """A number for each key of the three, equal for equal keys; below `base.num_rows`, its row."""
     stored, offered = base.num_rows, upserts.num_rows
     chunks = [*base.column(KEY).chunks, *upserts.column(KEY).chunks]
-    chunks += [_whole(deletes).cast(base.schema.field(KEY).type)]
+    chunks += [whole(deletes).cast(base.schema.field(KEY).type)]
     codes, _ = _codes([pa.chunked_array(chunks, type=base.schema.field(KEY).type)])
     if not np.array_equal(codes[:stored], np.arange(stored)):
         again = np.flatnonzero(codes[:stored] != np.arange(stored))[0]
@@ -143,8 +143,8 @@ def _winners(
 ) -> Mask:
     if ordering is None:
         return np.ones(len(rows), np.bool_)
-    old = _whole(base.column(ordering)).take(pa.array(targets))
-    return newer(old, _whole(upserts.column(ordering)).take(pa.array(rows)))
+    old = whole(base.column(ordering)).take(pa.array(targets))
+    return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
 def _take_from(base: pa.Table, upserts: pa.Table, source: Positions) -> pa.Table:
@@ -166,14 +166,14 @@ def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
 
 
 def _column_codes(column: pa.ChunkedArray) -> tuple[Positions, int]:
-    encoded = _whole(column).dictionary_encode(null_encoding="encode")
+    encoded = whole(column).dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, len(encoded.dictionary)
 
 
 def _ascending(ordering: pa.ChunkedArray) -> Positions:
     """Row numbers from lowest to greatest, null first, NaN last, equal ones in their order."""
-    column = _whole(ordering)
+    column = whole(ordering)
     if pa.types.is_floating(column.type):
         nulls = _numpy_mask(column.is_null())
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -181,12 +181,6 @@ def _ascending(ordering: pa.ChunkedArray) -> Positions:
     order = pc.array_sort_indices(column, null_placement="at_start")
     rows: Positions = order.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
 
 
 def _numpy_mask(mask: pa.Array) -> Mask:

@@ -13,12 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["grouped", "joined", "taken"]
+__all__ = ["grouped", "joined", "taken", "whole"]
 
 WHOLE_BYTES = 1 << 30
 """Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, without a copy where it is one already."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
 
 
 def joined(table: pa.Table) -> pa.Table:

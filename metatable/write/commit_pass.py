@@ -47,16 +47,9 @@ from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
-from metatable.write.plan import (
-    DELETE,
-    NAMED_KEYS,
-    PROFILE,
-    TASK_COLUMN,
-    WritePlan,
-    count_groups,
-    route,
-)
+from metatable.write.plan import DELETE, TASK_COLUMN, WritePlan, route
 from metatable.write.prepare import distinct, prepared
+from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
 
 __all__ = ["INSERT", "UPSERT", "write"]

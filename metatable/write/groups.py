@@ -36,7 +36,7 @@ from metatable.data.slices import (
     partition_metadata,
     partition_metadata_path,
 )
-from metatable.data.taking import joined, taken
+from metatable.data.taking import joined, taken, whole
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition, WrittenFile
 from metatable.metadata.snapshot import Snapshot
@@ -107,7 +107,7 @@ class _Rows:
         return cls(
             table,
             to,
-            _whole(table[KEY]),
+            whole(table[KEY]),
             _Grouped.of(np.arange(len(to.source)), to.source),
             _Grouped.of(to.rows, to.groups),
         )
@@ -198,7 +198,7 @@ def _write_group(
     written = WrittenFile(
         data_file=target,
         replaced=base,
-        keys=_whole(table[KEY]) if ours else read_record_keys(store, target)[0],
+        keys=whole(table[KEY]) if ours else read_record_keys(store, target)[0],
         arrived=rows.keys(arriving),
         departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=_stats(snapshot, target, table, ours),
@@ -232,7 +232,7 @@ def _merge(
         return merge_rows(base, schema.empty_table(), deletes, None)
     offered = taken(rows.table, pa.array(rows.entering.of_group(place)))
     columns = offered.select(snapshot.schema.names)
-    upserts = add_meta_columns(columns, _whole(offered[KEY]), group.target, place)
+    upserts = add_meta_columns(columns, whole(offered[KEY]), group.target, place)
     return merge_rows(base, upserts, deletes, snapshot.options.ordering)
 
 
@@ -241,7 +241,7 @@ def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> 
     here = rows.entering.of_group(place)
     order = here[sort_order(rows.all_keys.take(pa.array(here)))]
     offered = taken(rows.table, pa.array(order))
-    keys, columns = _whole(offered[KEY]), offered.select(snapshot.schema.names)
+    keys, columns = whole(offered[KEY]), offered.select(snapshot.schema.names)
     return Merged(
         table=add_meta_columns(columns, keys, group.target, place),
         updated=0,
@@ -287,7 +287,3 @@ class _Runs:
 def _file_receipts(receipts: Sequence[FileReceipt]) -> pa.RecordBatch:
     rows: list[dict[str, Any]] = [{"file": json.dumps(asdict(one))} for one in receipts]
     return pa.RecordBatch.from_pylist(rows, schema=RECEIPT)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()

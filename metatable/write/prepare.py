@@ -24,7 +24,8 @@ from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
-from metatable.write.plan import DELETE, NAMED_KEYS, TASK_COLUMN
+from metatable.write.plan import DELETE, TASK_COLUMN
+from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["distinct", "prepared"]
 

@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable.data import taking
-from metatable.write import commit_pass, groups, plan
+from metatable.write import bins, commit_pass, groups, plan, profile
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
@@ -85,7 +85,7 @@ def test_small_files_are_not_filled_beyond_file_rows(tmp_path: Path, index: str)
 def test_small_files_are_not_filled_beyond_file_rows_where_keys_are_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "SAMPLE_KEYS", 16)
+    monkeypatch.setattr(profile, "SAMPLE_KEYS", 16)
     table = _create(tmp_path, "record", file_rows=640, small_file_bytes=1 << 20)
     keys = [f"customer-number-{place:06d}" for place in range(2300)]
     random.Random(6).shuffle(keys)
@@ -101,7 +101,7 @@ def test_one_commit_puts_no_more_into_a_file_than_memory_is_for(
 ) -> None:
     table = _create(tmp_path, "record")
     rows = _rows([f"customer-number-{place:06d}" for place in range(1000)])
-    monkeypatch.setattr(plan, "GROUP_BYTES", rows.nbytes // 2)
+    monkeypatch.setattr(bins, "GROUP_BYTES", rows.nbytes // 2)
     table.insert(rows)
     assert 3 <= len(_sizes(table)) <= 12  # the rows in memory have their key's text, too
 

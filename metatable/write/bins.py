@@ -1,0 +1,118 @@
+"""Bins: which insert goes to which file group where the index leaves that open.
+
+The inserts of a partition fill small files first and then new groups. Each of these bins is a
+range of keys, cut at quantiles of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.data.slices import DataFile
+from metatable.metadata.column_stats import row_counts
+from metatable.metadata.files import slices_of_partition
+from metatable.metadata.snapshot import Snapshot
+from metatable.write.profile import is_open, most_rows
+
+__all__ = ["Inserts", "bins_for", "cut_keys", "inserts_of"]
+
+GROUP_BYTES = 1 << 30
+"""Rows in memory that one commit puts into one file group, however well they compress."""
+
+SMALL_FILES = 64
+"""At most so many small files of a partition are filled up in one commit."""
+
+
+@dataclass(slots=True)
+class Inserts:
+    """Rows to be put into one partition: how many, how large, sampled keys with weights.
+
+    Between two sampled keys there are at most `slack` rows more than their weights say.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    slack: int = 0
+    keys: list[str] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        """Bytes of a row in memory."""
+        return max(self.bytes / max(self.rows, 1), 1.0)
+
+    def add(self, rows: int, size_bytes: int, keys: Sequence[str]) -> None:
+        """Rows of one task: each key stands for itself and those before the next one."""
+        step = -(-rows // len(keys))
+        self.rows += rows
+        self.bytes += size_bytes
+        self.slack += 2 * (step - 1)
+        self.keys += keys
+        self.weights += [step] * (len(keys) - 1) + [rows - step * (len(keys) - 1)]
+
+
+def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
+    """By partition path, rows that no index has placed and that do not stay where they are."""
+    found: dict[str, Inserts] = {}
+    for one in profile.to_pylist():
+        if not is_open(one):
+            continue
+        inserts = found.setdefault(one["partition_path"], Inserts())
+        inserts.add(one["rows"], one["bytes"], one["keys"])
+    return dict(sorted(found.items()))
+
+
+_Bin = tuple[DataFile | None, int]
+
+
+def bins_for(snapshot: Snapshot, path: str, inserts: Inserts) -> list[_Bin]:
+    """(small file to fill or None for a new one, rows for it): all inserts of a partition.
+
+    A small file is left alone where its room is less than what samples may be wrong by.
+    """
+    options = snapshot.options
+    left = inserts.rows
+    bins: list[_Bin] = []
+    width = inserts.width
+    memory = max(1, int(GROUP_BYTES / width))
+    for small, held in _small_files(snapshot, path):
+        width = small.size_bytes / max(held, 1)
+        room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
+        rows = min(left, room - inserts.slack, memory)
+        if rows > 0:
+            bins.append((small, rows))
+            left -= rows
+    most = min(most_rows(options, width), memory)
+    most -= min(inserts.slack, most // 8)  # more slack than that is chance, and evens out
+    count = -(-left // most)
+    borders = [left * number // count for number in range(count + 1)] if count else []
+    bins += [(None, hi - lo) for lo, hi in pairwise(borders)]
+    return bins
+
+
+def _small_files(snapshot: Snapshot, path: str) -> list[tuple[DataFile, int]]:
+    """Files of a partition that may be filled up, smallest first, with their row counts."""
+    limit = snapshot.options.small_file_bytes
+    if not limit:
+        return []
+    small = [one for one in slices_of_partition(snapshot, path) if one.size_bytes < limit]
+    small = sorted(small, key=lambda one: (one.size_bytes, one.file_id))[:SMALL_FILES]
+    counts = row_counts(snapshot, small).tolist()
+    return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
+
+
+def cut_keys(inserts: Inserts, bins: Sequence[_Bin]) -> tuple[tuple[str, ...], list[_Bin]]:
+    """Keys between neighbouring bins, so that each gets about its number of rows; and the bins,
+    without those for which the sample is too coarse: every one has its first key."""
+    order = sorted(range(len(inserts.keys)), key=inserts.keys.__getitem__)
+    before = np.cumsum([0] + [inserts.weights[place] for place in order])[:-1]
+    borders = np.cumsum([0, *(rows for _, rows in bins)])[:-1]
+    first = np.searchsorted(before, borders)
+    firsts, kept = np.unique(first[first < len(order)], return_index=True)
+    cuts = tuple(inserts.keys[order[place]] for place in firsts[1:].tolist())
+    return cuts, [bins[place] for place in kept.tolist()]

@@ -1,0 +1,138 @@
+"""Profile: how many rows go from where to where, counted before anything is written.
+
+`count_groups` tells it for each partition of the engine's rows, with a sample of the keys that
+have no place yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.options import Options
+from metatable.data.slices import is_file_id
+from metatable.data.taking import grouped, whole
+from metatable.index.placement import Placement
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.ordering import sort_order
+
+__all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open", "most_rows"]
+
+SAMPLE_KEYS = 2048
+"""Keys a partition of rows gives as a sample: all of a small batch, enough of a large one."""
+
+FILE_KEYS = 64
+"""Keys at least that stand for the rows of one file: so much finer are samples than files."""
+
+NAMED_KEYS = 5
+"""So many keys an error names."""
+
+PROFILE = pa.schema(
+    [
+        pa.field("partition_path", pa.string()),
+        pa.field("located_path", pa.string()),
+        pa.field("file_id", pa.string()),
+        pa.field("target_id", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("keys", pa.list_(pa.string())),
+    ]
+)
+
+
+def count_groups(
+    options: Options,
+    placement: Placement | None,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: rows of each (partition path, location, placed group), in `PROFILE`.
+
+    Of rows that a plan must find a place for, the keys in order: all of them, or every n-th,
+    beginning with the least. Of others a few, to be named.
+    """
+    table = pa.Table.from_batches(list(batches))
+    places, row_of = _places(table, placement)
+    groups, rows = grouped(places)
+    width = table.nbytes / max(table.num_rows, 1)
+    keys = table[KEY].combine_chunks()
+    counts = np.array([len(here) for here in rows], dtype=np.int64)
+    finest = max(1, most_rows(options, width) // FILE_KEYS)
+    samples = [
+        _sample(keys, row_of[here], finest)
+        if is_open(group)
+        else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
+        for group, here in zip(groups.to_pylist(), rows, strict=True)
+    ]
+    yield pa.RecordBatch.from_arrays(
+        [
+            *(groups[name].combine_chunks() for name in places),
+            pa.array(counts),
+            pa.array((counts * width).astype(np.int64)),
+            pa.array(samples, pa.list_(pa.string())),
+        ],
+        schema=PROFILE,
+    )
+
+
+def is_open(group: Mapping[str, str | None]) -> bool:
+    """Whether rows of this kind may go to any file group of their partition."""
+    stays = group["located_path"] == group["partition_path"]
+    return not stays and group["target_id"] is None
+
+
+def _places(
+    table: pa.Table, placement: Placement | None
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
+    """Where rows come from and, where that is decided, go to; and which rows these are."""
+    location = whole(table[LOCATION_COLUMN])
+    columns = {
+        "partition_path": whole(table[PATH]),
+        "located_path": pc.struct_field(location, "partition_path"),
+        "file_id": pc.struct_field(location, "file_id"),
+    }
+    if placement is None:
+        rows, file_ids = np.arange(table.num_rows), pa.nulls(table.num_rows, pa.string())
+    else:
+        rows, file_ids = placement.place(whole(table[KEY]), columns["partition_path"])
+        _check_placed(rows, file_ids, table.num_rows)
+        columns = {name: one.take(pa.array(rows)) for name, one in columns.items()}
+    return columns | {"target_id": file_ids}, rows
+
+
+def _check_placed(rows: npt.NDArray[np.int64], file_ids: pa.Array, count: int) -> None:
+    """Placements are written by others, too: no row may be lost, no id make a name of no file."""
+    placed = np.zeros(count, dtype=bool)
+    placed[rows] = True
+    if not placed.all() or (np.diff(rows) < 0).any() or len(file_ids) != len(rows):
+        raise UsageError(
+            "the index has not placed all rows, in ascending order",
+            expected=f"{count} rows or more, each with a file id",
+            found=f"{int(placed.sum())} rows, {len(file_ids)} file ids",
+        )
+    for file_id in pc.unique(file_ids).to_pylist():
+        if file_id is None or not is_file_id(file_id):
+            raise UsageError(
+                "the index has placed rows under an id that makes no file name",
+                expected="up to 100 letters, digits and hyphens",
+                found=file_id,
+            )
+
+
+def _sample(keys: pa.Array, rows: npt.NDArray[np.int64], finest: int) -> list[str]:
+    step = min(finest, -(-len(rows) // SAMPLE_KEYS))
+    keys = keys.take(pa.array(rows))
+    picked: list[str] = keys.take(pa.array(sort_order(keys)[::step])).to_pylist()
+    return picked
+
+
+def most_rows(options: Options, width: float) -> int:
+    """Rows of this many bytes that one commit puts into one file group."""
+    return max(1, min(options.file_rows, int(options.file_bytes / max(width, 1.0))))
