@@ -3,8 +3,7 @@
 if __name__ != "metatable.index":  # a second copy would have other error classes
     raise ImportError(f"import metatable.index, not {__name__}")
 
-from metatable.index import footer_bloom, metadata_bloom, record
-from metatable.index.bucket import simple
+from metatable.index import bucket, footer_bloom, metadata_bloom, record
 from metatable.index.placed import PlacedIndex
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION, LOCATION_COLUMN, Index, create_index, register
@@ -15,10 +14,10 @@ __all__ = [
     "Index",
     "PlacedIndex",
     "Placement",
+    "bucket",
     "create_index",
     "footer_bloom",
     "metadata_bloom",
     "record",
     "register",
-    "simple",
 ]

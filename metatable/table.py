@@ -132,10 +132,7 @@ class Table:
         An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
         on the version it was made on.
         """
-        snapshot = self._snapshot(version)
-        with self._counted(_engine(rows)) as engine, snapshot.reading():
-            tagged = self._tagged(engine, rows, snapshot)
-            return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
+        return self._located(rows, version)
 
     def explain(self, rows: Any, version: int | None = None) -> Explain:
         """Run `tag_locations` for what it finds and costs, and keep nothing else of it.
@@ -157,13 +154,10 @@ class Table:
 
     def filter_exists(self, rows: Any) -> Any:
         """The rows whose key is in the table: an Arrow table, or, of a DataFrame, a lazy one."""
-        snapshot = self._snapshot(None)
-        with self._counted(_engine(rows)) as engine, snapshot.reading():
-            tagged = self._tagged(engine, rows, snapshot, proven=True)
-            if not isinstance(engine, LocalEngine):
-                return tagged.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
-            found = engine.to_table(tagged)
+        found = self._located(rows, None, proven=True)
+        if isinstance(found, pa.Table):
             return found.filter(found[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
+        return found.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
 
     def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys; reads only the files that hold them.
@@ -260,6 +254,13 @@ class Table:
             raise UsageError("no such engine", found=session, expected="a Spark session, or none")
         with self._counted(chosen) as engine:
             return execute(self._store, engine, service)
+
+    def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
+        """With `_location`, in this process as a table; `proven`: null where no file holds it."""
+        snapshot = self._snapshot(version)
+        with self._counted(_engine(rows)) as engine, snapshot.reading():
+            tagged = self._tagged(engine, rows, snapshot, proven=proven)
+            return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
 
     def _tagged(
         self,
