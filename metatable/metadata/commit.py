@@ -22,7 +22,7 @@ in the time of one commit are no contention, but something that goes in a circle
 def publish(store: Store, base: Manifest, change: Change) -> Manifest:
     """Put the next version. Raises ConflictError or StaleError; then nothing is visible."""
     newest = base
-    _check_fence(base, change, base)
+    _check_fence(Race(store, base, base), change)
     for _ in range(MOST_PUTS):
         manifest = _compose(store, newest, change)
         if store.create(manifest.path, manifest.encode()):
@@ -43,21 +43,17 @@ def _newest(store: Store) -> Manifest:
 
 
 def _check(race: Race, change: Change) -> None:
-    _check_fence(race.newest, change, race.base)
+    _check_fence(race, change)
     if race.newest.restored_at > race.base.version:
         raise race.lost("table was rolled back meanwhile: retry")
     for requirement in change.requires:
         requirement.check(race)
 
 
-def _check_fence(newest: Manifest, change: Change, base: Manifest) -> None:
-    if change.instant and change.instant in newest.withdrawn:
-        raise ConflictError(
-            "this writer was taken for dead and its instant withdrawn: retry",
-            instant=change.instant,
-            base=base.version,
-            newest=newest.version,
-        )
+def _check_fence(race: Race, change: Change) -> None:
+    if change.instant and change.instant in race.newest.withdrawn:
+        what = "this writer was taken for dead and its instant withdrawn: retry"
+        raise race.lost(what, instant=change.instant)
 
 
 def _compose(store: Store, newest: Manifest, change: Change) -> Manifest:

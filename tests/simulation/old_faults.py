@@ -32,9 +32,9 @@ def millisecond(patch: pytest.MonkeyPatch) -> None:
 def withdrawn(patch: pytest.MonkeyPatch) -> None:
     check, compose, begin = commit._check_fence, commit._compose, Transaction.__init__
 
-    def check_later(newest: Any, change: Any, base: Any) -> None:
-        if newest is not base:
-            check(newest, change, base)
+    def check_later(race: Any, change: Any) -> None:
+        if race.newest is not race.base:
+            check(race, change)
 
     def compose_low(store: Any, newest: Any, change: Any) -> Any:
         latest = max(newest.latest_instant, change.instant)
