@@ -7,6 +7,7 @@ and one to make the file visible.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from metatable.storage.listing import Listed
 from metatable.storage.store import Backend, Store
@@ -101,3 +103,19 @@ def watched(uri: str, **how: Any) -> tuple[Store, Watched]:
     backend = Watched(store.backend, **how)
     store.backend = backend
     return store, backend
+
+
+@contextmanager
+def dying(uri: str, where: str) -> Iterator[Store]:
+    """A store that dies at the first call (verb and path) that `where` matches, together with
+    whoever uses it in the block. He must come so far."""
+
+    def die(verb: str, path: str) -> None:
+        if re.fullmatch(where, f"{verb} {path}"):
+            backend.limit = 0
+            raise Refused(path)
+
+    store, backend = watched(uri, before=die)
+    with pytest.raises(Refused):
+        yield store
+    assert backend.limit == 0, "the work has not come so far"

@@ -34,7 +34,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, Refused, watched
+from tests.faults import READS, Refused, dying, watched
 from tests.model import (
     SCHEMA,
     Model,
@@ -74,19 +74,12 @@ def recovering(store: Store) -> None:
         pass
 
 
-def dying(operation: str, given: Sequence[Row], where: str) -> Operation:
+def dies(operation: str, given: Sequence[Row], where: str) -> Operation:
     """A writer that dies at the first call (verb and path) that `where` matches."""
 
     def run(store: Store) -> None:
-        def die(verb: str, path: str) -> None:
-            if re.fullmatch(where, f"{verb} {path}"):
-                backend.limit = 0
-                raise Refused(path)
-
-        deadly, backend = watched(store.uri, before=die)
-        with pytest.raises(Refused):
+        with dying(store.uri, where) as deadly:
             writing(operation, given)(deadly)
-        assert backend.limit == 0, "the writer has not come so far"
 
     return run
 
@@ -121,7 +114,7 @@ CASES = {
     "rollback of the first": Case("metadata_bloom", "partition", (FIRST,), ROLLBACK),
     **{
         f"recovery of a writer that died before {what}": Case(
-            "record", "global", (FIRST, dying("upsert", rows(8, 16, 2), where)), recovering
+            "record", "global", (FIRST, dies("upsert", rows(8, 16, 2), where)), recovering
         )
         for what, where in {
             "its first file": r"create .*\.parquet",

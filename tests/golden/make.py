@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import json
 import lzma
-import re
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import metatable
 from metatable import Table
@@ -32,7 +30,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import Refused, watched
+from tests.faults import dying
 from tests.model import SCHEMA, Row, arrow, scanned
 
 FOLDER = Path(__file__).parent / "tables"
@@ -64,16 +62,9 @@ def rows(first: int, last: int, v: int, shift: int = 0, cities: int = 2) -> list
     ]
 
 
-def dying(table: Table, given: list[Row], where: str) -> None:
+def dies(table: Table, given: list[Row], where: str) -> None:
     """An upsert that dies at the first call (verb and path) that `where` matches."""
-
-    def die(verb: str, path: str) -> None:
-        if re.fullmatch(where, f"{verb} {path}"):
-            backend.limit = 0
-            raise Refused(path)
-
-    store, backend = watched(table.uri, before=die)
-    with pytest.raises(Refused):
+    with dying(table.uri, where) as store:
         write(store, LocalEngine(1), arrow(given), "upsert")
 
 
@@ -127,7 +118,7 @@ def rolled_back(table: Table) -> None:
 def withdrawn(table: Table) -> None:
     """A writer died before its put and was fenced; its last sweep is still to come."""
     table.insert(arrow(rows(0, 15, 1)))
-    dying(table, rows(10, 18, 2), r"create .*/manifest/\d+\.json")
+    dies(table, rows(10, 18, 2), r"create .*/manifest/\d+\.json")
     recover(table)
     table.upsert(arrow(rows(12, 16, 3)))
     table.compact()
@@ -136,29 +127,22 @@ def withdrawn(table: Table) -> None:
 def dead(table: Table) -> None:
     """A writer died before its put, and nobody came since."""
     table.insert(arrow(rows(0, 15, 1)))
-    dying(table, rows(10, 18, 2), r"create .*/manifest/\d+\.json")
+    dies(table, rows(10, 18, 2), r"create .*/manifest/\d+\.json")
 
 
 def unfinished(table: Table) -> None:
     """A writer died after its put: Hudi's timeline lacks the commit."""
     table.insert(arrow(rows(0, 15, 1)))
-    dying(table, rows(10, 18, 2), r"create .*/\d+\.commit")
+    dies(table, rows(10, 18, 2), r"create .*/\d+\.commit")
 
 
 def undone_half(table: Table) -> None:
     """A rollback died after its put."""
     table.insert(arrow(rows(0, 15, 1)))
     table.upsert(arrow(rows(10, 18, 2)))
-
-    def die(verb: str, path: str) -> None:
-        if re.fullmatch(r"delete .*\.parquet", f"{verb} {path}"):
-            backend.limit = 0
-            raise Refused(path)
-
-    store, backend = watched(table.uri, before=die)
-    twin = metatable.open(table.uri, FAST)
-    twin._store = store
-    with pytest.raises(Refused):
+    with dying(table.uri, r"delete .*\.parquet") as store:
+        twin = metatable.open(table.uri, FAST)
+        twin._store = store
         twin.rollback()
 
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metatable import (
-    Table,
-)
-from tests.face.protocol.making import (
-    made,
-    rows,
-)
-from tests.model import (
-    arrow,
-)
+from metatable import Table
+from tests.face.protocol.making import made, rows
+from tests.model import arrow
 
 
 @pytest.fixture(params=["record", "metadata_bloom"])

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import metatable
-from metatable import (
-    Table,
-)
+from metatable import Table
 from metatable.engine.local import LocalEngine
 from metatable.metadata import manifest
 from metatable.metadata.leases import LEASES
@@ -21,12 +16,8 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import Refused, watched
-from tests.model import (
-    SCHEMA,
-    Row,
-    arrow,
-)
+from tests.faults import dying
+from tests.model import SCHEMA, Row, arrow
 
 FAST = {"durable": "false"}
 
@@ -69,14 +60,7 @@ def age_leases(table: Table, seconds: float) -> None:
 
 def dies(table: Table, given: list[Row], where: str) -> None:
     """An upsert that dies at the first call (verb and path) that `where` matches."""
-
-    def die(verb: str, path: str) -> None:
-        if re.fullmatch(where, f"{verb} {path}"):
-            backend.limit = 0
-            raise Refused(path)
-
-    store, backend = watched(table.uri, before=die)
-    with pytest.raises(Refused):
+    with dying(table.uri, where) as store:
         write(store, LocalEngine(1), arrow(given), "upsert")
 
 
