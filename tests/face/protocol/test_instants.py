@@ -36,7 +36,7 @@ from tests.face.protocol.making import (
     recover,
     rows,
 )
-from tests.faults import watched
+from tests.faults import dying, watched
 from tests.model import (
     arrow,
     completed,
@@ -90,6 +90,31 @@ def test_a_withdrawn_instant_is_refused_at_the_first_put(one: Table) -> None:
     with pytest.raises(ConflictError, match="taken for dead"):
         publish(store, fenced, Change("upsert", instant=gone))
     assert one.version == fenced.version
+
+
+def test_of_two_recoveries_side_by_side_none_sweeps_for_the_last_time(one: Table) -> None:
+    dies(one, rows(3, 5, 2), BEFORE_PUT)
+    age_leases(one, 3600)
+    (lease,) = Path(one.uri, LEASES).iterdir()
+    with dying(one.uri, r"list .*/\.temp/.*") as fencing, Transaction.begin(fencing):
+        pass
+    assert newest(one).operation == "fence"
+    swept: list[str] = []
+
+    def another_first(verb: str, path: str) -> None:
+        if not swept and verb == "read_whole" and path == f"{LEASES}/{lease.name}":
+            swept.append(path)
+            recover(one)  # for the first time, and gives the lease a new term
+
+    store, _ = watched(one.uri, before=another_first)
+    with Transaction.begin(store):
+        pass
+    assert swept
+    assert lease.exists(), "a sleeper's file would stay for ever"
+    assert Timeline(Store(one.uri, FAST)).load()[-1].time == lease.name
+    age_leases(one, 3600)
+    recover(one)
+    assert not lease.exists()
 
 
 def test_a_used_instant_is_not_taken_by_a_clock_that_stands_still(

@@ -23,7 +23,7 @@ from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata import manifest
 from metatable.metadata.leases import LEASES, StoredLease, lease_path
-from metatable.metadata.manifest import version_path
+from metatable.metadata.manifest import HOME, version_path
 from metatable.metadata.steps import staged_path
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -209,3 +209,19 @@ def test_a_lease_tells_whose_it_is(one: Table) -> None:
     lease = StoredLease.decode(path.read_bytes(), lease_path(path.name))
     hfiles = Path(one.uri, ".hoodie/metatable/files").glob(f"{path.name}-{lease.nonce}-*.hfile")
     assert len(list(hfiles)) == 1
+
+
+@pytest.mark.parametrize("asked", ["rows", "files"])
+def test_an_undone_version_is_stale_also_where_its_index_files_are_gone(
+    table: Table, asked: str
+) -> None:
+    undone = table.upsert(arrow(rows(8, 16, 2)))
+    table.rollback()
+    hfiles = list(Path(table.uri, HOME).rglob(f"{undone.instant}-*.hfile"))
+    assert hfiles
+    for hfile in hfiles:  # as a sweep does, of a writer that slept through all this and died
+        hfile.unlink()
+    cache.clear()
+    scan = table.scan(version=undone.version)
+    with pytest.raises(StaleError, match="undone meanwhile"):
+        scan.files() if asked == "files" else scan.to_arrow()
