@@ -11,29 +11,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
 
 __all__ = ["CommitInfo", "DataFiles", "Description", "Explain", "ServiceResult", "WriteResult"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WriteResult:
-    """What an insert, upsert or delete did. `version` is the table's after it.
-
-    `index_misses` counts keys that the index knew and their file did not hold: zero, unless
-    two keys share a hash.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WriteResult(RowCounts):
+    """What an insert, upsert or delete did. `version` is the table's after it."""
 
     operation: str
     version: int
     instant: str | None
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    moved: int = 0
-    stale: int = 0
-    absent: int = 0
-    index_misses: int = 0
     files: int = 0
     bytes: int = 0
     attempts: int = 1

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 
@@ -49,15 +50,7 @@ class WriteStat:
     size_bytes: int
 
     @classmethod
-    def of(
-        cls,
-        data_file: DataFile,
-        *,
-        previous: str | None,
-        inserted: int,
-        updated: int,
-        deleted: int,
-    ) -> WriteStat:
+    def of(cls, data_file: DataFile, previous: str | None, counts: RowCounts) -> WriteStat:
         """For a written file, whose size and row count are known."""
         return cls(
             data_file.partition_path,
@@ -65,9 +58,9 @@ class WriteStat:
             data_file.path,
             previous,
             data_file.row_count or 0,
-            inserted,
-            updated,
-            deleted,
+            counts.inserted,
+            counts.updated,
+            counts.deleted,
             data_file.size_bytes,
         )
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.row_counts import RowCounts
 from metatable.data.taking import taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
@@ -32,16 +33,12 @@ Mask = npt.NDArray[np.bool_]
 class Merged:
     """The rows of the new slice and what happened to get there.
 
-    `stale` counts rows that came in and lost against a newer stored one. `inserted_keys` and
-    `deleted_keys` are string arrays; a delete of an absent key counts nowhere.
+    `counts` are those of this group alone: what comes in from another one is inserted here, and
+    deleted there. `deleted_keys`: a string array; a delete of an absent key counts nowhere.
     """
 
     table: pa.Table
-    updated: int
-    inserted: int
-    deleted: int
-    stale: int
-    inserted_keys: pa.Array
+    counts: RowCounts
     deleted_keys: pa.Array
 
 
@@ -106,11 +103,12 @@ def merge_rows(
     source = np.concatenate([np.delete(source, taken), stored + new])
     return Merged(
         table=_take_from(base, upserts, source),
-        updated=int(wins.sum()),
-        inserted=len(new),
-        deleted=len(taken),
-        stale=len(found) - int(wins.sum()),
-        inserted_keys=whole(upserts.column(KEY)).take(pa.array(new)),
+        counts=RowCounts(
+            inserted=len(new),
+            updated=int(wins.sum()),
+            deleted=len(taken),
+            stale=len(found) - int(wins.sum()),
+        ),
         deleted_keys=whole(base.column(KEY)).take(pa.array(taken)),
     )
 

@@ -19,17 +19,18 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY, PATH
+from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -101,20 +102,13 @@ class _Attempt:
                 self._profiled(index, located, snapshot) as (located, profile, stale),
             ):
                 done = self._write(transaction, index, located, profile)
-        facts = _Facts.of(self.operation, profile, done.receipts)
         return WriteResult(
+            **asdict(replace(done.counts, stale=done.counts.stale + stale)),
             operation=self.operation,
             version=done.version,
             instant=transaction.instant or None,
-            inserted=facts.inserted,
-            updated=facts.updated,
-            deleted=facts.deleted,
-            moved=facts.moved,
-            stale=facts.stale + stale,
-            absent=facts.absent,
-            index_misses=facts.misses,
-            files=len(done.receipts),
-            bytes=facts.bytes,
+            files=len(done.stats),
+            bytes=sum(one.size_bytes for one in done.stats),
             attempts=attempt,
             seconds=time.perf_counter() - began,
             counters=dict(self.engine.counters),
@@ -140,10 +134,12 @@ class _Attempt:
     def _write(
         self, transaction: Transaction, index: Index, located: Any, profile: pa.Table
     ) -> _Done:
+        absent = RowCounts()
         if self.operation == DELETE:
+            absent = RowCounts(absent=_rows(profile.filter(profile["file_id"].is_null())))
             profile = profile.filter(profile["file_id"].is_valid())
         if not profile.num_rows:
-            return _Done(transaction.base.version, [])
+            return _Done(transaction.base.version, (), absent)
         snapshot, engine = transaction.snapshot, self.engine
         instant = transaction.start()
         plan = WritePlan.make(snapshot, index, profile, self.operation, instant, engine.slots)
@@ -157,7 +153,10 @@ class _Attempt:
         work = partial(write_groups, snapshot, plan, partitions, scratch)
         receipts, runs = _split(engine.run(spread, work, RECEIPT))
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
-        body = _commit_metadata(snapshot, self.operation, receipts).encode()
+        stats = tuple(one.stat for one in receipts)
+        counts = RowCounts.total([absent, *(one.counts for one in receipts)])
+        done = _Done(snapshot.version + 1, stats, counts)
+        body = _commit_metadata(snapshot, self.operation, stats).encode()
         change = Change(
             operation=self.operation,
             instant=instant,
@@ -168,55 +167,34 @@ class _Attempt:
             ),
             updates=(AddFiles(adds),),
             steps=(transaction.stage(body),),
-            summary=_Facts.of(self.operation, profile, receipts).summary(),
+            summary=done.summary(),
         )
         published = transaction.publish(change)
         scratch.delete(run.path for run in runs if run.path is not None)
-        return _Done(published.version, receipts)
+        return replace(done, version=published.version)
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
+    """What a commit came to: its version, the files it wrote, its rows."""
+
     version: int
-    receipts: list[FileReceipt]
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """Row counts of a commit, from what its tasks saw."""
-
-    inserted: int
-    updated: int
-    deleted: int
-    moved: int
-    stale: int
-    absent: int
-    misses: int
-    bytes: int
-    rows: int
-
-    @classmethod
-    def of(cls, operation: str, profile: pa.Table, receipts: Sequence[FileReceipt]) -> _Facts:
-        moved = sum(one.moved_in for one in receipts)
-        removed = sum(one.removed for one in receipts)
-        absent = 0
-        if operation == DELETE:
-            absent = _rows(profile.filter(profile["file_id"].is_null()))
-        return cls(
-            inserted=sum(one.stored - one.misses for one in receipts) - moved,
-            updated=sum(one.updated for one in receipts),
-            deleted=removed if operation == DELETE else 0,
-            moved=moved,
-            stale=sum(one.stale for one in receipts),
-            absent=absent,
-            misses=sum(one.misses for one in receipts),
-            bytes=sum(one.size_bytes for one in receipts),
-            rows=sum(one.row_count for one in receipts),
-        )
+    stats: tuple[WriteStat, ...]
+    counts: RowCounts
 
     def summary(self) -> dict[str, int]:
-        names = ("inserted", "updated", "deleted", "moved", "stale", "misses", "bytes", "rows")
-        return {name: getattr(self, name) for name in names}
+        """As history tells it."""
+        one = self.counts
+        return {
+            "inserted": one.inserted,
+            "updated": one.updated,
+            "deleted": one.deleted,
+            "moved": one.moved,
+            "stale": one.stale,
+            "misses": one.index_misses,
+            "bytes": sum(stat.size_bytes for stat in self.stats),
+            "rows": sum(stat.row_count for stat in self.stats),
+        }
 
 
 def _refuse_existing(profile: pa.Table) -> None:
@@ -233,17 +211,17 @@ def _refuse_existing(profile: pa.Table) -> None:
 def _split(table: pa.Table) -> tuple[list[FileReceipt], list[Run]]:
     files = table["file"].drop_null().to_pylist()
     runs = table.filter(table["file"].is_null()).drop_columns(["file"]).to_pylist()
-    receipts = [FileReceipt(**json.loads(one)) for one in files]
-    return sorted(receipts, key=lambda one: one.path), [Run(**one) for one in runs]
+    receipts = [FileReceipt.decode(one) for one in files]
+    return sorted(receipts, key=lambda one: one.stat.path), [Run(**one) for one in runs]
 
 
 def _commit_metadata(
-    snapshot: Snapshot, operation: str, receipts: Sequence[FileReceipt]
+    snapshot: Snapshot, operation: str, stats: tuple[WriteStat, ...]
 ) -> CommitMetadata:
     avro = to_avro(snapshot.schema, snapshot.options.name)
     return CommitMetadata(
         operation=operation.upper(),
-        stats=tuple(one.stat() for one in receipts),
+        stats=stats,
         extra={"schema": json.dumps(avro, separators=(",", ":"))},
     )
 

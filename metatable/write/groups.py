@@ -27,6 +27,7 @@ from metatable.data.base_file import (
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import Merged, merge_rows
+from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import (
@@ -59,33 +60,22 @@ RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 
 @dataclass(frozen=True, slots=True)
 class FileReceipt:
-    """One written file and what came of the rows. Counts of rows."""
+    """One written file: as Hudi's timeline tells of it, and its part of the commit's counts.
 
-    partition_path: str
-    file_id: str
-    path: str
-    previous: str | None
-    size_bytes: int
-    row_count: int
-    stored: int
-    updated: int
-    removed: int
-    stale: int
-    moved_in: int
-    misses: int
+    To Hudi a row that moves is deleted here and inserted there.
+    """
 
-    def stat(self) -> WriteStat:
-        return WriteStat(
-            partition_path=self.partition_path,
-            file_id=self.file_id,
-            path=self.path,
-            previous=self.previous,
-            row_count=self.row_count,
-            inserted=self.stored,
-            updated=self.updated,
-            deleted=self.removed,
-            size_bytes=self.size_bytes,
-        )
+    stat: WriteStat
+    counts: RowCounts
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> FileReceipt:
+        """From `encode`, which only ever passed from a task to its commit."""
+        held = json.loads(text)
+        return cls(WriteStat(**held["stat"]), RowCounts(**held["counts"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,21 +193,21 @@ def _write_group(
         departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=_stats(snapshot, target, table, ours),
     )
-    receipt = FileReceipt(
-        partition_path=target.partition_path,
-        file_id=target.file_id,
-        path=target.path,
-        previous=base.instant if base else None,
-        size_bytes=size_bytes,
-        row_count=table.num_rows,
-        stored=merged.inserted,
-        updated=merged.updated,
-        removed=merged.deleted,
-        stale=merged.stale,
-        moved_in=len(arriving) - len(rows.new(place)),
-        misses=merged.inserted - len(arriving) if plan.proven else 0,
+    stat = WriteStat.of(target, base.instant if base else None, merged.counts)
+    moved = len(arriving) - len(rows.new(place))
+    return FileReceipt(stat, _counts(plan, merged.counts, len(arriving), moved)), written
+
+
+def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:
+    """A group's part of the commit's counts, from what its merge has seen."""
+    misses = here.inserted - arriving if plan.proven else 0
+    return replace(
+        here,
+        inserted=here.inserted - misses - moved,
+        deleted=here.deleted if plan.operation == DELETE else 0,
+        moved=moved,
+        index_misses=misses,
     )
-    return receipt, written
 
 
 def _merge(
@@ -244,11 +234,7 @@ def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> 
     keys, columns = whole(offered[KEY]), offered.select(snapshot.schema.names)
     return Merged(
         table=add_meta_columns(columns, keys, group.target, place),
-        updated=0,
-        inserted=len(keys),
-        deleted=0,
-        stale=0,
-        inserted_keys=keys,
+        counts=RowCounts(inserted=len(keys)),
         deleted_keys=keys[:0],
     )
 
@@ -285,5 +271,5 @@ class _Runs:
 
 
 def _file_receipts(receipts: Sequence[FileReceipt]) -> pa.RecordBatch:
-    rows: list[dict[str, Any]] = [{"file": json.dumps(asdict(one))} for one in receipts]
+    rows: list[dict[str, Any]] = [{"file": one.encode()} for one in receipts]
     return pa.RecordBatch.from_pylist(rows, schema=RECEIPT)

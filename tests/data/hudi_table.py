@@ -103,13 +103,7 @@ class HudiTable:
         assert created
         new = replace(new, size_bytes=size, row_count=table.num_rows)
         self.groups[path] = new
-        return WriteStat.of(
-            new,
-            previous=old.instant if old else None,
-            inserted=merged.inserted,
-            updated=merged.updated,
-            deleted=merged.deleted,
-        )
+        return WriteStat.of(new, old.instant if old else None, merged.counts)
 
     def merged(self, old: DataFile | None, rows: pa.Table, deletes: pa.Array | None) -> Merged:
         schema = with_meta_columns(self.schema)

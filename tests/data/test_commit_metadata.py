@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 
 T = "20250102030405006"
 FILE = DataFile("city=sf", "f-0", "0-0-0", T, size_bytes=100, row_count=5)
-STAT = WriteStat.of(FILE, previous=None, inserted=4, updated=1, deleted=2)
+STAT = WriteStat.of(FILE, None, RowCounts(inserted=4, updated=1, deleted=2))
 
 
 def test_commit_comes_back_as_it_was() -> None:
-    other = WriteStat.of(DataFile("", "g-0", "1", T), previous=T, inserted=0, updated=0, deleted=0)
+    other = WriteStat.of(DataFile("", "g-0", "1", T), T, RowCounts())
     for replaced in (None, {"city=ny": ("a", "b"), "": ()}):
         commit = CommitMetadata(
             "UPSERT",

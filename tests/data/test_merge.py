@@ -142,12 +142,12 @@ def test_merging_is_what_a_dict_does(
         "ts" if ordered else None,
     )
     assert tuples(merged.table) == [(key, *row) for key, row in expected.items()]
-    assert merged.stale == stale
-    assert merged.updated == len(set(base) & set(upserts)) - stale
-    assert merged.inserted_keys.to_pylist() == [key for key in upserts if key not in base]
-    assert merged.inserted == len(merged.inserted_keys)
+    counts = merged.counts
+    assert counts.stale == stale
+    assert counts.updated == len(set(base) & set(upserts)) - stale
+    assert counts.inserted == len(set(upserts) - set(base))
     assert set(merged.deleted_keys.to_pylist()) == set(base) & set(deletes)
-    assert merged.deleted == len(merged.deleted_keys)
+    assert counts.deleted == len(merged.deleted_keys)
 
 
 def test_chunks_and_column_order_do_not_matter() -> None:

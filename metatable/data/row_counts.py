@@ -1,0 +1,32 @@
+"""Row counts: what became of the rows that a commit was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+__all__ = ["RowCounts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """One value from the merge of a file group to the result of a commit; counts of rows.
+
+    `moved` counts a row that came in from another group, where it arrives; `stale` one that lost
+    against a newer stored one; `absent` a key to delete that was not there; `index_misses` a key
+    that the index knew and its file did not hold: zero, unless two keys share a hash.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    moved: int = 0
+    stale: int = 0
+    absent: int = 0
+    index_misses: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[RowCounts]) -> RowCounts:
+        """Of several groups together."""
+        names, held = [one.name for one in fields(RowCounts)], list(parts)
+        return RowCounts(**{name: sum(getattr(one, name) for one in held) for name in names})
