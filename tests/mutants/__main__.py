@@ -92,7 +92,7 @@ def _run(chosen: Sequence[Chosen], jobs: int, near_only: bool) -> Iterator[tuple
             copies.put(Copy(ROOT, Path(work, f"{number}")))
         wide = () if near_only else WIDE
         with ThreadPoolExecutor(jobs) as pool:
-            sets = sorted({one.room.tests for one in chosen} | ({wide} - {()}))
+            sets = sorted({tests for one in chosen for tests in one.room.tests} | ({wide} - {()}))
             fits = dict(zip(sets, pool.map(lambda one: _fit(copies, one), sets), strict=True))
             outcomes = pool.map(lambda one: _meet(copies, one, wide, fits), chosen)
             yield from zip(chosen, outcomes, strict=True)
@@ -125,7 +125,7 @@ def _meet(
 ) -> Outcome:
     copy = copies.get()
     try:
-        for tests in filter(None, (one.room.tests, wide)):
+        for tests in filter(None, (*one.room.tests, wide)):
             outcome = copy.meet(one.mutant, fits[tests].tests, fits[tests].limit_s)
             if outcome.end != "survived":
                 break

@@ -1,6 +1,7 @@
 """Which tests are likely to notice a fault of a module, the likeliest first.
 
-A mutant that its own tests let live is then held against `WIDE`, before it is called a survivor.
+A mutant meets the phases of its room one after the other, seconds before minutes. One that all of
+them let live is then held against `WIDE`, before it is called a survivor.
 Left out are the room of Spark, whose tests take half a minute to begin, and the demo, which tells
 a story.
 """
@@ -16,62 +17,100 @@ __all__ = ["ROOMS", "WIDE", "Room", "modules"]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Modules (patterns from the root of the tree) and the tests that are near to them."""
+    """Modules (patterns from the root of the tree) and the tests near to them, in phases."""
 
     name: str
     modules: tuple[str, ...]
-    tests: tuple[str, ...]
+    tests: tuple[tuple[str, ...], ...]
 
 
-SLOW_OF_HFILES = tuple(
-    f"--ignore=tests/storage/hfile/test_{name}.py"
-    for name in ("big_files", "damage", "fuzz", "java_readers")
-)
-"""Minutes, for what the others nearly always notice first."""
+def _files(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/test_{name}.py" for name in names)
+
+
+HFILE = "tests/storage/hfile"
+FACE = "tests/face"
 
 ROOMS = (
-    Room("hfile", ("storage/hfile/**/*.py",), ("tests/storage/hfile", *SLOW_OF_HFILES)),
-    Room("avro", ("storage/avro/*.py",), ("tests/storage/test_avro.py", "tests/metadata")),
+    Room(
+        "hfile",
+        ("storage/hfile/**/*.py",),
+        (
+            _files(HFILE, "reader", "writer", "parts", "access", "order", "runs", "verify")
+            + _files(HFILE, "round_trip", "index_writer", "bounds"),
+            _files(HFILE, "codec", "forms", "interop_files", "hudi_wheel", "damage")
+            + _files(FACE, "cli_hfile"),
+        ),
+    ),
+    Room(
+        "avro",
+        ("storage/avro/*.py",),
+        (("tests/storage/test_avro.py",), ("tests/metadata",)),
+    ),
     Room(
         "filters",
         ("storage/filters/*.py", "storage/hashing.py"),
         (
-            "tests/storage/test_filters.py",
-            "tests/storage/test_split_block.py",
-            "tests/storage/test_hudi_filter.py",
-            "tests/storage/test_hashing.py",
-            "tests/metadata",
+            _files("tests/storage", "filters", "split_block", "hudi_filter", "hashing"),
+            ("tests/metadata", *_files("tests/index", "footer_bloom", "buckets")),
         ),
     ),
     Room(
         "parquet",
         ("storage/parquet/*.py",),
-        ("tests/storage/parquet", "tests/data/test_key_footer.py"),
+        (
+            ("tests/storage/parquet", "tests/data/test_key_footer.py"),
+            ("tests/index/test_footer_bloom.py",),
+        ),
     ),
-    Room("storage", ("storage/*.py",), ("tests/storage --ignore=tests/storage/hfile",)),
-    Room("data", ("metatable/data/*.py",), ("tests/data",)),
+    Room(
+        "storage",
+        ("storage/*.py",),
+        (
+            ("tests/storage --ignore=tests/storage/hfile",),
+            ("tests/services", *_files(FACE, "mistakes"), "tests/compaction"),
+        ),
+    ),
+    Room(
+        "data",
+        ("metatable/data/*.py",),
+        (("tests/data",), _files(FACE, "rules", "bad_input", "file_sizes")),
+    ),
     Room(
         "metadata",
         ("metatable/metadata/*.py",),
-        ("tests/metadata", "tests/simulation", "tests/face/test_kill.py"),
+        (
+            ("tests/metadata", "tests/face/protocol"),
+            ("tests/compaction", "tests/index", *_files(FACE, "kill")),
+        ),
     ),
-    Room("engine", ("metatable/engine/*.py",), ("tests/engine",)),
-    Room("index", ("index/**/*.py",), ("tests/index",)),
-    Room("compaction", ("compaction/*.py",), ("tests/compaction",)),
+    Room("engine", ("metatable/engine/*.py",), (("tests/engine",), _files(FACE, "rules"))),
+    Room(
+        "index",
+        ("index/**/*.py",),
+        (
+            _files("tests/index", "own_index", "buckets", "footer_bloom"),
+            ("tests/index/test_tag.py", "tests/compaction/test_verify.py"),
+        ),
+    ),
+    Room("compaction", ("compaction/*.py",), (("tests/compaction",), ("tests/face/protocol",))),
     Room(
         "write",
         ("metatable/write/*.py", "metatable/table.py"),
-        ("tests/face/test_rules.py", "tests/face/test_writers.py", "tests/index"),
+        (
+            _files(FACE, "rules", "file_sizes"),
+            (*_files(FACE, "bad_input", "writers", "mistakes"), "tests/index"),
+        ),
     ),
     Room(
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
-        ("tests/face/test_where.py", "tests/face/test_skipping.py", "tests/face/test_scan.py"),
+        (_files(FACE, "where", "scan"), _files(FACE, "skipping", "rules", "bad_input")),
     ),
     Room(
         "cli",
         ("metatable/cli/*.py",),
-        ("tests/face/test_cli_table.py", "tests/face/test_cli_hfile.py"),
+        (_files(FACE, "cli_table", "cli_hfile"), _files(FACE, "mistakes", "demo")),
     ),
 )
 
