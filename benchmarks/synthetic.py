@@ -154,7 +154,7 @@ def _file_entries(partition: MetadataPartition, numbers: Sequence[int], instant:
     )
     sizes = np.array([one.size_bytes for one in files], dtype=np.int64)
     values = encode_files(pa.array([one.path for one in files]), sizes)
-    return pa.table([pa.array(partition.buckets(keys)), keys, values], schema=ENTRIES)
+    return pa.table([pa.array(partition.places(keys)), keys, values], schema=ENTRIES)
 
 
 def _stats_entries(partition: MetadataPartition, numbers: Sequence[int], instant: str) -> pa.Table:
@@ -169,7 +169,7 @@ def _stats_entries(partition: MetadataPartition, numbers: Sequence[int], instant
         pa.array(names),
     )
     values = encode_stats(names, stats)
-    return pa.table([pa.array(partition.buckets(keys)), keys, values], schema=ENTRIES)
+    return pa.table([pa.array(partition.places(keys)), keys, values], schema=ENTRIES)
 
 
 def _stats_of(number: int) -> Iterator[ColumnStats]:

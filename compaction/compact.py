@@ -16,7 +16,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from metatable.compaction.merge import merge_hfiles
@@ -80,7 +79,7 @@ class Compact:
             task
             for name in named
             for lo, hi in self._ranges(snapshot, stored[name])
-            if (task := self._task(snapshot, name, lo, hi)) is not None
+            if (task := self._task(snapshot, stored[name], lo, hi)) is not None
         ]
 
     def _ranges(self, snapshot: Snapshot, partition: MetadataPartition) -> list[tuple[int, int]]:
@@ -90,27 +89,28 @@ class Compact:
                 if not 0 <= bucket < count:
                     expected = f"0 to {count - 1}"
                     raise UsageError("no such bucket", found=bucket, expected=expected)
-            return [(bucket, bucket + 1) for bucket in sorted(set(self.buckets))]
+            return [partition.bucket(number) for number in sorted(set(self.buckets))]
         refs = snapshot.refs(partition.name)
         joining = {ref.path: ref.size_bytes for ref in (refs if self.major else _newest_run(refs))}
         worth = sum(joining.values()) // snapshot.options.hfile_target_bytes
-        pieces = max(1, min(count, worth))
-        return list(pairwise(count * number // pieces for number in range(pieces + 1)))
+        return partition.cut(max(1, worth))
 
-    def _task(self, snapshot: Snapshot, name: str, lo: int, hi: int) -> CompactionTask | None:
-        refs = [ref for ref in snapshot.refs(name) if ref.lo < hi and lo < ref.hi]
+    def _task(
+        self, snapshot: Snapshot, partition: MetadataPartition, lo: int, hi: int
+    ) -> CompactionTask | None:
+        refs = [ref for ref in snapshot.placed(partition) if ref.covers(lo, hi)]
         chosen = refs if self.major else _newest_run(refs)
         lone = len(chosen) == 1 and not (self.major and chosen[0].tombstone_count)
         if not chosen or lone:
             return None
-        return CompactionTask(name, lo, hi, tuple(chosen), keep_tombstones=not self.major)
+        return CompactionTask(partition, lo, hi, tuple(chosen), keep_tombstones=not self.major)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Merge these files, newest first, for buckets [lo, hi) of a partition."""
+    """Merge these files, newest first, for places [lo, hi) of a partition."""
 
-    partition: str
+    partition: MetadataPartition
     lo: int
     hi: int
     inputs: tuple[HFileRef, ...]
@@ -152,7 +152,8 @@ def _carry_out(
     built = {one.number: HFileRef.decode(json.loads(one.ref)) for one in receipts}
     return [
         Swap(
-            partition=task.partition,
+            partition=task.partition.name,
+            space=task.partition.space,
             lo=task.lo,
             hi=task.hi,
             inputs=tuple(sorted({ref.path for ref in task.inputs})),
@@ -171,12 +172,11 @@ def _merge(
 ) -> Iterator[_Merged]:
     """Task: one output file a job."""
     store = snapshot.store.counting(counters)
-    stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
     for job in jobs:
         task = tasks[job.number]
         ref = merge_hfiles(
             store,
-            stored[task.partition],
+            task.partition,
             task.inputs,
             task.lo,
             task.hi,
@@ -196,13 +196,20 @@ def _file_count(snapshot: Snapshot) -> int:
 
 
 def _file_count_after(snapshot: Snapshot, swaps: Sequence[Swap]) -> int:
-    left = set()
-    for name in snapshot.manifest.pages:
-        for ref in snapshot.refs(name):
-            rest = [ref]
-            for swap in swaps:
-                if swap.partition == name and ref.path in swap.inputs:
-                    rest = [part for one in rest for part in one.without(swap.lo, swap.hi)]
-            if rest:
-                left.add(ref.path)
+    left = {
+        ref.path for name in snapshot.manifest.pages for ref in _refs_after(snapshot, name, swaps)
+    }
     return len(left) + sum(swap.output is not None for swap in swaps)
+
+
+def _refs_after(snapshot: Snapshot, name: str, swaps: Sequence[Swap]) -> list[HFileRef]:
+    """What stays of the references of a partition."""
+    refs = snapshot.refs(name)
+    for swap in (one for one in swaps if one.partition == name):
+        placed = (ref.placed(swap.space, snapshot.options.buckets[name]) for ref in refs)
+        refs = [
+            part
+            for ref in placed
+            for part in (ref.without(swap.lo, swap.hi) if ref.path in swap.inputs else [ref])
+        ]
+    return refs

@@ -1,6 +1,6 @@
-"""Merge the HFiles of a bucket range into one, in columns, bounded by a few blocks a file.
+"""Merge the HFiles of a range of places into one, in columns, bounded by a few blocks a file.
 
-Inputs come newest first: of equal keys the newest entry stays. A file that covers more buckets
+Inputs come newest first: of equal keys the newest entry stays. A file that covers more of them
 is read for the entries of this range only, and stays listed for the rest.
 """
 
@@ -30,7 +30,7 @@ def merge_hfiles(
     *,
     keep_tombstones: bool,
 ) -> HFileRef | None:
-    """One new HFile with the entries that `inputs` (newest first) have in buckets [lo, hi).
+    """One new HFile with the entries that `inputs` (newest first) have in places [lo, hi).
 
     None where nothing is left. Without `keep_tombstones` the inputs must include the oldest
     file of the range, or a hidden entry would come back.
@@ -49,10 +49,5 @@ def merge_hfiles(
 def _entries(
     partition: MetadataPartition, reader: HFileReader, lo: int, hi: int
 ) -> Iterator[pa.RecordBatch]:
-    whole = lo == 0 and hi == partition.bucket_count
     for batch in reader.scan():
-        if whole:
-            yield batch
-            continue
-        buckets = partition.buckets(batch["key"])
-        yield batch.filter(pa.array((buckets >= lo) & (buckets < hi)))
+        yield partition.live(batch, lo, hi)

@@ -134,8 +134,9 @@ def _check(
     names = [one.name for one in index.partitions]
     if BloomFilterPartition.name in names:
         yield from _check_filter(snapshot, file, keys)
-    if RecordIndexPartition.name in names:
-        yield from _check_locations(snapshot, file, keys, paths)
+    for partition in index.partitions:
+        if isinstance(partition, RecordIndexPartition):
+            yield from _check_locations(snapshot, partition, file, keys, paths)
     if index.asks_footers:
         yield from _check_footer(snapshot, file, keys)
     placement = index.placement(snapshot)
@@ -187,9 +188,13 @@ def _check_placement(
 
 
 def _check_locations(
-    snapshot: Snapshot, file: DataFile, keys: pa.Array, paths: pa.Array
+    snapshot: Snapshot,
+    partition: RecordIndexPartition,
+    file: DataFile,
+    keys: pa.Array,
+    paths: pa.Array,
 ) -> Iterator[Finding]:
-    found = locate(snapshot, keys, paths)
+    found = locate(snapshot, partition, keys, paths)
     here = [
         place
         for place, group in enumerate(found.groups)

@@ -21,7 +21,7 @@ from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_FIELD, locations, register
 from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import RecordIndexPartition, locate
+from metatable.metadata.record_index import Located, RecordIndexPartition, locate
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
@@ -39,11 +39,13 @@ class RecordIndex:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.partitions: tuple[MetadataPartition, ...] = (RecordIndexPartition(options),)
+        self._partition = RecordIndexPartition(options)
+        self.partitions: tuple[MetadataPartition, ...] = (self._partition,)
 
     def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
-        return engine.extend(rows, inputs, partial(locate_batches, snapshot), LOCATION_FIELD)
+        find = partial(locate_batches, snapshot, self._partition)
+        return engine.extend(rows, inputs, find, LOCATION_FIELD)
 
     def placement(self, snapshot: Snapshot) -> None:
         return None
@@ -51,22 +53,25 @@ class RecordIndex:
     def holds(
         self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
-        return np.asarray(locate(snapshot, keys, partition_paths).group >= 0)
+        return np.asarray(locate(snapshot, self._partition, keys, partition_paths).group >= 0)
 
 
 def locate_batches(
-    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
+    snapshot: Snapshot,
+    partition: RecordIndexPartition,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     snapshot = snapshot.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
         counters.add("tag.keys", len(keys))
-        yield pa.RecordBatch.from_arrays([_locate(snapshot, keys, paths)], schema=LOCATION_FIELD)
+        found = _located(snapshot, locate(snapshot, partition, keys, paths))
+        yield pa.RecordBatch.from_arrays([found], schema=LOCATION_FIELD)
 
 
-def _locate(snapshot: Snapshot, keys: pa.Array, paths: pa.Array) -> pa.Array:
-    found = locate(snapshot, keys, paths)
+def _located(snapshot: Snapshot, found: Located) -> pa.Array:
     partition_paths = [path for path, _ in found.groups]
     file_ids = [file_id for _, file_id in found.groups]
     slices = current_slices(snapshot, partition_paths, file_ids)

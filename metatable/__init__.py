@@ -15,6 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metatable.data.bucket_functions import BucketFunction as BucketFunction
+    from metatable.data.bucket_functions import (
+        register_bucket_function as register_bucket_function,
+    )
     from metatable.data.options import Options as Options
     from metatable.query.expressions import col as col
     from metatable.storage.errors import AccessError as AccessError
@@ -34,8 +38,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ERRORS = "metatable.storage.errors"
+_BUCKETS = "metatable.data.bucket_functions"
 _WHERE = {
     "AccessError": (_ERRORS, "AccessError"),
+    "BucketFunction": (_BUCKETS, "BucketFunction"),
     "ConflictError": (_ERRORS, "ConflictError"),
     "CorruptError": (_ERRORS, "CorruptError"),
     "Finding": (_ERRORS, "Finding"),
@@ -50,10 +56,12 @@ _WHERE = {
     "col": ("metatable.query.expressions", "col"),
     "create": ("metatable.table", "create"),
     "open": ("metatable.table", "open_table"),
+    "register_bucket_function": (_BUCKETS, "register_bucket_function"),
 }
 
 __all__ = [
     "AccessError",
+    "BucketFunction",
     "ConflictError",
     "CorruptError",
     "Finding",
@@ -68,6 +76,7 @@ __all__ = [
     "col",
     "create",
     "open",
+    "register_bucket_function",
 ]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from metatable.data.bucket_functions import bucket_functions
 from metatable.data.stored_fields import UNKNOWN, decode_fields, encode_fields, stored
 from metatable.storage import filters
 from metatable.storage.errors import CorruptError, UsageError
@@ -21,7 +22,6 @@ __all__ = ["Options"]
 
 SCOPES = ("partition", "global")
 KEY_FORMS = ("hash", "plain")
-BUCKET_FUNCTIONS = ("xxh64", "java_string")
 BUCKET = "bucket"
 BUCKET_ENGINES = ("simple",)
 HFILE_CODECS = ("gz", "none", "zstd")
@@ -148,7 +148,7 @@ class Options:
         _one_of("key_scope", self.key_scope, SCOPES)
         _one_of("bucket_engine", self.bucket_engine, BUCKET_ENGINES)
         _one_of("record_key_form", self.record_key_form, KEY_FORMS)
-        _one_of("record_bucket_function", self.record_bucket_function, BUCKET_FUNCTIONS)
+        _one_of("record_bucket_function", self.record_bucket_function, bucket_functions())
         _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
         self._check_numbers()

@@ -49,7 +49,7 @@ class BloomFilterPartition(MetadataPartition):
         slices = [made, *filter(None, (written.replaced,))]
         keys = _keys(slices)
         values = pa.concat_arrays([value, pa.nulls(len(slices) - 1, pa.binary())])
-        return pa.table([pa.array(self.buckets(keys)), keys, values], schema=ENTRIES)
+        return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}

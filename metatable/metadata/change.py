@@ -230,9 +230,10 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """`inputs` (paths) give up buckets [lo, hi) of a metadata partition to `output`."""
+    """`inputs` (paths) give up places [lo, hi) of a metadata partition to `output`."""
 
     partition: str
+    space: int
     lo: int
     hi: int
     inputs: tuple[str, ...]
@@ -240,12 +241,12 @@ class Swap:
 
     def within(self, refs: Sequence[HFileRef]) -> list[HFileRef]:
         """The partition's references after it. Raises ConflictError where an input is gone."""
-        taken = [ref for ref in refs if ref.path in self.inputs and self._covers(ref)]
+        taken = [ref for ref in refs if ref.path in self.inputs and ref.covers(self.lo, self.hi)]
         if {ref.path for ref in taken} != set(self.inputs):
             raise ConflictError(
                 "another compaction was first: nothing is lost, retry",
                 partition=self.partition,
-                buckets=(self.lo, self.hi),
+                places=(self.lo, self.hi),
             )
         kept = [ref for ref in refs if ref not in taken]
         kept += [rest for ref in taken for rest in ref.without(self.lo, self.hi)]
@@ -253,9 +254,6 @@ class Swap:
             newest = max(ref.sequence for ref in taken)
             kept.append(replace(self.output, sequence=newest))
         return kept
-
-    def _covers(self, ref: HFileRef) -> bool:
-        return ref.lo < self.hi and self.lo < ref.hi
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +263,10 @@ class SwapFiles:
     swaps: tuple[Swap, ...]
 
     def apply(self, draft: Draft) -> None:
-        for partition in sorted({swap.partition for swap in self.swaps}):
+        for partition, space in sorted({(swap.partition, swap.space) for swap in self.swaps}):
             refs = all_refs(draft.store, draft.pages.get(partition, ()))
+            buckets = draft.newest.options.buckets[partition]
+            refs = [ref.placed(space, buckets) for ref in refs]
             for swap in self.swaps:
                 refs = swap.within(refs) if swap.partition == partition else refs
             ordered = sorted(refs, key=lambda ref: (ref.sequence, ref.lo))

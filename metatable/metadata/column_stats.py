@@ -61,7 +61,7 @@ class ColumnStatsPartition(MetadataPartition):
             keys.append(self._keys(columns, written.replaced))
             values = pa.concat_arrays([values, pa.nulls(len(columns), pa.binary())])
         every = pa.concat_arrays(keys)
-        return pa.table([pa.array(self.buckets(every)), every, values], schema=ENTRIES)
+        return pa.table([pa.array(self.places(every)), every, values], schema=ENTRIES)
 
     def _keys(self, columns: Sequence[str], data_file: DataFile) -> pa.Array:
         count = len(columns)

@@ -1,7 +1,7 @@
 """From entries made by many tasks to few HFiles.
 
-A task's entries of one partition are a *run*: an Arrow IPC file sorted by bucket, in scratch,
-or, when it is tiny, inside the task's receipt. Each HFile is built from its range of buckets
+A task's entries of one partition are a *run*: an Arrow IPC file sorted by place, in scratch,
+or, when it is tiny, inside the task's receipt. Each HFile is built from its range of places
 of all runs. Ranges are contiguous and cut so that a file is worth its overhead: a small
 commit makes one HFile a partition, never one a bucket.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -51,9 +50,9 @@ class Run:
 
 
 def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
-    """Keep `entries` until the HFiles are built; sorted by bucket where they have one."""
-    if "bucket" in entries.column_names:
-        entries = entries.take(pa.array(np.argsort(entries["bucket"].to_numpy(), kind="stable")))
+    """Keep `entries` until the HFiles are built; sorted by place where they have one."""
+    if "place" in entries.column_names:
+        entries = entries.take(pa.array(np.argsort(entries["place"].to_numpy(), kind="stable")))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, entries.schema) as file:
         file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
@@ -66,7 +65,7 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
 
 
 def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
-    """The entries of a run, in batches, by bucket."""
+    """The entries of a run, in batches, by place."""
     source = pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
     with pa.ipc.open_file(source) as file:
         for number in range(file.num_record_batches):
@@ -76,16 +75,14 @@ def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
 def cut_ranges(
     partition: MetadataPartition, runs: Sequence[Run], target_bytes: int
 ) -> list[tuple[int, int]]:
-    """Bucket ranges [lo, hi) that cover the partition, one for each HFile to write.
+    """Ranges of places [lo, hi) that cover the partition, one for each HFile to write.
 
-    Hashing spreads entries evenly, so equal ranges of buckets hold about equal bytes.
+    Hashing spreads entries evenly, so equal ranges hold about equal bytes.
     """
     total = sum(run.entry_bytes for run in runs)
     if not any(run.entry_count for run in runs):
         return []
-    count = min(partition.bucket_count, max(1, -(-total // target_bytes)))
-    borders = [partition.bucket_count * number // count for number in range(count + 1)]
-    return list(pairwise(borders))
+    return partition.cut(max(1, -(-total // target_bytes)))
 
 
 def build_hfile(
@@ -97,7 +94,7 @@ def build_hfile(
     hi: int,
     owner: Owner,
 ) -> HFileRef | None:
-    """One HFile from the entries that `runs` have in buckets [lo, hi); None if there are none."""
+    """One HFile from the entries that `runs` have in places [lo, hi); None if there are none."""
     parts = [
         _within(batch, lo, hi)
         for run in runs
@@ -108,10 +105,10 @@ def build_hfile(
 
 
 def _overlaps(batch: pa.RecordBatch, lo: int, hi: int) -> bool:
-    buckets = batch["bucket"]
-    return len(buckets) > 0 and buckets[0].as_py() < hi and buckets[-1].as_py() >= lo
+    places = batch["place"]
+    return len(places) > 0 and places[0].as_py() < hi and places[-1].as_py() >= lo
 
 
 def _within(batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
-    first, last = np.searchsorted(batch["bucket"].to_numpy(), [lo, hi])
+    first, last = np.searchsorted(batch["place"].to_numpy(), [lo, hi])
     return batch.slice(int(first), int(last - first))

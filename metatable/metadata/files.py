@@ -52,7 +52,7 @@ class FilesPartition(MetadataPartition):
         made = written.data_file
         keys = file_group_keys(pa.array([made.partition_path]), pa.array([made.file_id]))
         values = encode_files(pa.array([made.path]), np.array([made.size_bytes], dtype=np.int64))
-        return pa.table([pa.array(self.buckets(keys)), keys, values], schema=ENTRIES)
+        return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}

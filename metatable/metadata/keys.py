@@ -1,4 +1,4 @@
-"""Keys of the metadata partitions, and the bucket that a key falls into.
+"""Keys of the metadata partitions.
 
     partition      key                                                            characters
     files          base64(hash64(partition) ‖ hash128(file id))                          32
@@ -31,7 +31,6 @@ from metatable.storage.byte_columns import byte_layout, from_layout
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import (
     SPARK_SEED,
-    java_string_hash,
     md5,
     md5_one,
     xxh64,
@@ -41,9 +40,6 @@ from metatable.storage.hashing import (
 
 __all__ = [
     "HUDI_SEED",
-    "bucket_java",
-    "bucket_of_hash",
-    "bucket_of_text",
     "column_partition_prefix",
     "column_prefix",
     "decode_keys",
@@ -143,44 +139,6 @@ def record_key_hash(keys: pa.Array | pa.ChunkedArray, salts: tuple[int, int]) ->
     halves = np.empty((len(keys), 2), ">u8")
     halves.T[:] = xxh64_pair(keys, hash_seeds(salts))
     return _fixed(halves.view(np.uint8).reshape(len(keys), 16))
-
-
-# Buckets
-
-
-def bucket_of_text(
-    keys: pa.Array | pa.ChunkedArray, count: int, seed: int = SPARK_SEED
-) -> npt.NDArray[np.int32]:
-    """The bucket of each key among `count`: the top bits of XXH64 of its text, as n int32."""
-    return _bucket(xxh64(keys, seed) >> np.uint64(32), count)
-
-
-def bucket_of_hash(hashes: pa.Array, count: int) -> npt.NDArray[np.int32]:
-    """The bucket of each hash of `record_key_hash`: the top bits of its first half."""
-    if isinstance(hashes, pa.ChunkedArray):
-        hashes = hashes.combine_chunks()
-    offsets, data = byte_layout(hashes)
-    if (np.diff(offsets) != 16).any():
-        raise UsageError("not a column of 128-bit hashes", found=str(hashes.type))
-    words = data[offsets[0] : offsets[-1]].view(">u4")[::4]
-    return _bucket(words.astype(np.uint64), count)
-
-
-def bucket_java(keys: pa.Array | pa.ChunkedArray, count: int) -> npt.NDArray[np.int32]:
-    """The bucket of RFC-08 and of Hudi's metadata table: Java's string hash modulo `count`."""
-    hashes = np.abs(java_string_hash(keys).astype(np.int64))
-    return (hashes % _checked(count)).astype(np.int32)
-
-
-def _bucket(top_32_bits: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int32]:
-    """Multiply and shift: bucket b of n holds the hashes from b/n to (b + 1)/n of the range."""
-    return (top_32_bits * np.uint64(_checked(count)) >> np.uint64(32)).astype(np.int32)
-
-
-def _checked(count: int) -> int:
-    if not 1 <= count < 1 << 31:
-        raise UsageError("number of buckets out of range", expected="1 to 2**31 - 1", found=count)
-    return count
 
 
 # Hashes of the parts: n rows of 8 or 16 bytes, one row for a single text

@@ -39,6 +39,7 @@ __all__ = [
     "PageRef",
     "TimelineStep",
     "all_refs",
+    "border",
     "checksum",
     "load_newest",
     "load_version",
@@ -51,16 +52,16 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 1
-WRITER_FORMAT = 2
-"""What a writer of 2 does and one of 1 does not: FORMAT.md, "Formats"."""
+READER_FORMAT = 2
+WRITER_FORMAT = 3
+"""What those of a number do and those below it do not: FORMAT.md, "Formats"."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class HFileRef:
-    """One HFile as a version sees it: of its buckets, those in [lo, hi) are still live."""
+    """One HFile as a version sees it: of its places, those in [lo, hi) are still live."""
 
     path: str
     lo: int
@@ -74,6 +75,9 @@ class HFileRef:
     last_key: bytes
     size_bytes: int
     checksum: str
+    space: int = 0
+    """How many places there are (`data/bucket_functions.py`). 0, in pages of format 1: `lo` and
+    `hi` number the buckets of the partition."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def encode(self) -> dict[str, Any]:
@@ -83,8 +87,23 @@ class HFileRef:
     def decode(cls, body: Any, path: str = "") -> HFileRef:
         return decode_fields(cls, body, path, "reference")
 
+    def placed(self, space: int, buckets: int) -> HFileRef:
+        """The same in places. Raises CorruptError where they are those of another space."""
+        if self.space == space:
+            return self
+        if self.space:
+            raise CorruptError(
+                "reference is in another space", path=self.path, expected=space, found=self.space
+            )
+        lo, hi = (border(space, buckets, bucket) for bucket in (self.lo, self.hi))
+        return replace(self, lo=lo, hi=hi, space=space)
+
+    def covers(self, lo: int, hi: int) -> bool:
+        """Whether any of the places [lo, hi) are its own."""
+        return self.lo < hi and lo < self.hi
+
     def without(self, lo: int, hi: int) -> list[HFileRef]:
-        """What stays live of this reference when buckets [lo, hi) are taken over."""
+        """What stays live of this reference when places [lo, hi) are taken over."""
         left = replace(self, hi=min(self.hi, lo))
         right = replace(self, lo=max(self.lo, hi))
         return [one for one in (left, right) if one.lo < one.hi]
@@ -197,6 +216,11 @@ class Manifest:
                 "manifest has no version before it", path=path, expected="less", found=made.parent
             )
         return made
+
+
+def border(space: int, buckets: int, bucket: int) -> int:
+    """The first place of a bucket: place p is in bucket `p * buckets // space`."""
+    return -(-space * bucket // buckets)
 
 
 def version_path(version: int) -> str:

@@ -1,9 +1,9 @@
 """What a metadata partition is: entries made from data files, stored in sorted HFiles.
 
-A partition knows its bytes: how a written data file becomes entries, which bucket a key
-belongs to, how a value is stored. An index only knows how to ask. Entries travel as
+A partition knows its bytes: how a written data file becomes entries, where a key
+is, how a value is stored. An index only knows how to ask. Entries travel as
 
-    bucket  int32   which bucket the key belongs to
+    place   int64   where the key is in the partition's space: its bucket follows from that
     key     binary  the HFile's row key
     value   binary or dictionary of binary; null = tombstone
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -23,11 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.bucket_functions import HASH_SPACE, place_by_text
 from metatable.data.options import Options
 from metatable.data.slices import DataFile
 from metatable.data.statistics import ColumnStats
-from metatable.metadata.keys import bucket_of_text
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
@@ -39,7 +40,7 @@ __all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter", "WrittenFile"]
 
 ENTRIES = pa.schema(
     [
-        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
         pa.field("key", pa.binary(), nullable=False),
         pa.field("value", pa.binary()),
     ]
@@ -80,7 +81,7 @@ class Rewriter(Protocol):
 
 
 class MetadataPartition:
-    """Base of the stored partitions: one sorted HFile over a range of buckets."""
+    """Base of the stored partitions: one sorted HFile over a range of places."""
 
     name: ClassVar[str]
     tombstone: ClassVar[bytes]
@@ -94,11 +95,31 @@ class MetadataPartition:
         """What one written file adds to and takes from this partition, in `schema`."""
         raise NotImplementedError
 
-    def buckets(self, keys: pa.Array) -> npt.NDArray[np.int32]:
-        """The bucket of each stored key, int32 in [0, bucket_count)."""
-        if self.bucket_count == 1:
-            return np.zeros(len(keys), dtype=np.int32)
-        return bucket_of_text(keys, self.bucket_count)
+    @property
+    def space(self) -> int:
+        """How many places there are; buckets are equal ranges of them."""
+        return HASH_SPACE
+
+    def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The place of each stored key, int64 in [0, space)."""
+        return place_by_text(keys)
+
+    def cut(self, pieces: int) -> list[tuple[int, int]]:
+        """About equal ranges of places, at borders of buckets: at most one a bucket."""
+        pieces = min(pieces, self.bucket_count)
+        buckets = [self.bucket_count * number // pieces for number in range(pieces + 1)]
+        return list(pairwise(border(self.space, self.bucket_count, one) for one in buckets))
+
+    def bucket(self, number: int) -> tuple[int, int]:
+        """The places of one bucket."""
+        return self.cut(self.bucket_count)[number]
+
+    def live(self, batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
+        """The entries of a batch that are in [lo, hi)."""
+        if lo == 0 and hi == self.space:
+            return batch
+        places = self.places(batch["key"])
+        return batch.filter(pa.array((places >= lo) & (places < hi)))
 
     def file_info(self) -> Mapping[str, bytes]:
         """Entries of our own for the HFile's file info."""
@@ -120,7 +141,7 @@ class MetadataPartition:
     def store(
         self, store: Store, lo: int, hi: int, entries: pa.Table, owner: Owner
     ) -> HFileRef | None:
-        """Write `entries` (any order, of buckets [lo, hi)) to one HFile, durable but unseen.
+        """Write `entries` (any order, of places [lo, hi)) to one HFile, durable but unseen.
 
         A commit has one entry a key: the writer refuses a second one.
         """
@@ -190,6 +211,7 @@ class MetadataPartition:
             last_key=made.last_key,
             size_bytes=made.size_bytes,
             checksum=made.checksum,
+            space=self.space,
         )
 
 

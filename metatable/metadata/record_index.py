@@ -23,13 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.bucket_functions import bucket_function, place_by_hash
 from metatable.data.options import Options
-from metatable.metadata.keys import (
-    bucket_java,
-    bucket_of_hash,
-    bucket_of_text,
-    record_key_hash,
-)
+from metatable.metadata.keys import record_key_hash
 from metatable.metadata.partition import MetadataPartition, Rewriter, WrittenFile
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.cache import cached
@@ -47,20 +43,24 @@ class RecordIndexPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = bytes(4)
     schema = pa.schema(
         [
-            pa.field("bucket", pa.int32(), nullable=False),
+            pa.field("place", pa.int64(), nullable=False),
             pa.field("key", pa.binary(), nullable=False),
             pa.field("value", pa.dictionary(pa.int32(), pa.string())),
         ]
     )
 
-    def buckets(self, keys: pa.Array) -> npt.NDArray[np.int32]:
-        if self.bucket_count == 1:
-            return np.zeros(len(keys), dtype=np.int32)
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._function = bucket_function(options.record_bucket_function)
+
+    @property
+    def space(self) -> int:
+        return self._function.space(self.bucket_count)
+
+    def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         if self.options.record_key_form == "hash":
-            return bucket_of_hash(keys, self.bucket_count)
-        if self.options.record_bucket_function == "java_string":
-            return bucket_java(keys.cast(pa.string()), self.bucket_count)
-        return bucket_of_text(keys, self.bucket_count)
+            return place_by_hash(keys)
+        return self._function.places(keys.cast(pa.string()), self.space)
 
     def entries(self, written: WrittenFile) -> pa.Table:
         made = written.data_file
@@ -70,8 +70,8 @@ class RecordIndexPartition(MetadataPartition):
         gone = np.arange(len(texts)) >= len(written.arrived)
         location = json.dumps([made.partition_path, made.file_id], ensure_ascii=False)
         values = pa.DictionaryArray.from_arrays(pa.array(here, mask=gone), pa.array([location]))
-        buckets = pa.array(self.buckets(keys))
-        return pa.table([buckets, keys.cast(pa.binary()), values], schema=self.schema)
+        places = pa.array(self.places(keys))
+        return pa.table([places, keys.cast(pa.binary()), values], schema=self.schema)
 
     def stored(self, entries: pa.Table) -> tuple[pa.Array, Mapping[str, bytes]]:
         values = entries["value"].unify_dictionaries().combine_chunks()
@@ -104,9 +104,13 @@ def index_keys(
     return texts.cast(pa.binary())
 
 
-def locate(snapshot: Snapshot, texts: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
+def locate(
+    snapshot: Snapshot,
+    partition: RecordIndexPartition,
+    texts: pa.Array,
+    partition_paths: pa.Array | pa.Scalar,
+) -> Located:
     """The file group of each record key, by one lookup in the key's bucket."""
-    partition = RecordIndexPartition(snapshot.options)
     found = snapshot.lookup(partition, index_keys(snapshot.options, texts, partition_paths))
     numbers = _values_to_numbers(found.values)
     group = np.full(len(numbers), -1, dtype=np.int64)

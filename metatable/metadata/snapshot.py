@@ -1,6 +1,6 @@
 """Snapshot: one version's entries, however many HFiles they lie in.
 
-A lookup asks the HFiles that cover a key's bucket from the newest to the oldest and keeps
+A lookup asks the HFiles that cover a key's place from the newest to the oldest and keeps
 the first answer: newest wins by sequence, a tombstone hides what is older. `since(version)`
 is the same view over what was published after a version: what a commit must look at to
 see whether others got in its way.
@@ -11,7 +11,7 @@ cache, so a task that sees many batches reads the manifest once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -117,16 +117,20 @@ class Snapshot:
         refs = all_refs(self.store, recent)
         return [ref for ref in refs if ref.sequence > self._after]
 
+    def placed(self, partition: MetadataPartition) -> list[HFileRef]:
+        """The same, whatever their page's format, in places."""
+        space, count = partition.space, partition.bucket_count
+        return [ref.placed(space, count) for ref in self.refs(partition.name)]
+
     def reader(self, ref: HFileRef) -> HFileReader:
         return HFileReader.open(self.store, ref.path, ref.size_bytes)
 
     def lookup(self, partition: MetadataPartition, keys: pa.Array) -> Found:
         """The stored value of each key (binary, any order, duplicates allowed)."""
-        refs = self.refs(partition.name)
+        refs = self.placed(partition)
         order = sort_order(keys)
         in_order = keys.take(pa.array(order))
-        buckets = partition.buckets(in_order)
-        answers, sources = self._ask(refs, as_binary(in_order), buckets)
+        answers, sources = self._ask(partition, refs, in_order)
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         values = answers.take(pa.array(back))
@@ -135,14 +139,14 @@ class Snapshot:
     def prefix(self, partition: MetadataPartition, prefix: bytes) -> pa.Table:
         """Live entries whose key starts with `prefix`: columns key, value, by key."""
         parts = [
-            _live_part(partition, ref, self.reader(ref).prefix(prefix))
-            for ref in self.refs(partition.name)
+            partition.live(self.reader(ref).prefix(prefix), ref.lo, ref.hi)
+            for ref in self.placed(partition)
         ]
         return _newest(partition, parts)
 
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
         """All live entries (key, value) by key; streams, holding a few blocks a file."""
-        refs = self.refs(partition.name)
+        refs = self.placed(partition)
         streams = [self._stream(partition, ref) for ref in refs]
         live = (
             pa.RecordBatch.from_arrays([keys, values], schema=_PAIRS)
@@ -152,18 +156,19 @@ class Snapshot:
 
     def _stream(self, partition: MetadataPartition, ref: HFileRef) -> Iterator[pa.RecordBatch]:
         for batch in self.reader(ref).scan():
-            yield _live_part(partition, ref, batch)
+            yield partition.live(batch, ref.lo, ref.hi)
 
     def _ask(
-        self, refs: Sequence[HFileRef], keys: pa.Array, buckets: npt.NDArray[np.int32]
+        self, partition: MetadataPartition, refs: Sequence[HFileRef], stored: pa.Array
     ) -> tuple[pa.Array, npt.NDArray[np.int32]]:
         """Answers for sorted keys, newest file first, each key until somebody knows it."""
+        keys, live = as_binary(stored), _live(partition, refs, stored)
         sources = np.full(len(keys), -1, dtype=np.int32)
         places = np.zeros(len(keys), dtype=np.int64)
         parts: list[pa.Array] = [pa.nulls(1, pa.binary())]
         held = 1
         for number, ref in enumerate(refs):
-            asked = np.flatnonzero((sources < 0) & (buckets >= ref.lo) & (buckets < ref.hi))
+            asked = np.flatnonzero((sources < 0) & live(ref))
             if not len(asked):
                 continue
             every = len(asked) == len(keys)
@@ -198,14 +203,15 @@ def _reload(store: Store, version: int, nonce: str) -> Manifest:
     return manifest
 
 
-def _live_part(
-    partition: MetadataPartition, ref: HFileRef, batch: pa.RecordBatch
-) -> pa.RecordBatch:
-    """The entries of the buckets that this reference still stands for."""
-    if ref.lo == 0 and ref.hi == partition.bucket_count:
-        return batch
-    buckets = partition.buckets(batch["key"])
-    return batch.filter(pa.array((buckets >= ref.lo) & (buckets < ref.hi)))
+def _live(
+    partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
+) -> Callable[[HFileRef], npt.NDArray[np.bool_]]:
+    """Which of the keys a reference stands for; most of them stand for all, unhashed."""
+    if all(ref.lo == 0 and ref.hi == partition.space for ref in refs):
+        every = np.ones(len(keys), dtype=bool)
+        return lambda ref: every
+    places = partition.places(keys)
+    return lambda ref: (places >= ref.lo) & (places < ref.hi)
 
 
 def _newest(partition: MetadataPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:

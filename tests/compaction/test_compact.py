@@ -17,9 +17,10 @@ import metatable
 from metatable import Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
+from metatable.data.bucket_functions import HASH_SPACE
 from metatable.engine.local import LocalEngine
 from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.manifest import HFileRef, load_newest
+from metatable.metadata.manifest import HFileRef, border, load_newest
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
@@ -85,6 +86,18 @@ def snapshot(table: Table) -> Snapshot:
 
 def refs(table: Table, partition: str) -> list[HFileRef]:
     return snapshot(table).refs(partition)
+
+
+def in_buckets(table: Table, ref: HFileRef) -> tuple[int, int]:
+    """The buckets [lo, hi) that a reference stands for: there are 8, or, of statistics, others."""
+    count = table.options.buckets[ref.path.split("/")[-2]]
+    found = [number for number in range(count) if ref.covers(*bucket(count, number))]
+    assert (ref.lo, ref.hi) == (bucket(count, found[0])[0], bucket(count, found[-1])[1])
+    return found[0], found[-1] + 1
+
+
+def bucket(count: int, number: int) -> tuple[int, int]:
+    return border(HASH_SPACE, count, number), border(HASH_SPACE, count, number + 1)
 
 
 def partition_of(table: Table, name: str) -> MetadataPartition:
@@ -200,9 +213,9 @@ def test_named_buckets_are_rewritten_and_old_files_keep_the_rest_of_their_range(
     table.compact(major=True, partitions=["record_index"], buckets=[2, 3, 6])
     new = refs(table, "record_index")
     made = [ref for ref in new if ref.path not in {one.path for one in old}]
-    assert sorted((ref.lo, ref.hi) for ref in made) == [(2, 3), (3, 4), (6, 7)]
+    assert sorted(in_buckets(table, ref) for ref in made) == [(2, 3), (3, 4), (6, 7)]
     for ref in old:
-        rest = sorted((one.lo, one.hi) for one in new if one.path == ref.path)
+        rest = sorted(in_buckets(table, one) for one in new if one.path == ref.path)
         assert rest == [(0, 2), (4, 6), (7, 8)]
     assert answers(table)[0].equals(before[0])
     assert table.verify().findings == ()
@@ -218,9 +231,10 @@ def test_an_output_holds_only_live_entries_of_its_buckets(table_uri: str, name: 
     partition = partition_of(table, name)
     before = live(table, partition)
     table.compact(major=True, partitions=[name], buckets=[1])
-    [made] = [ref for ref in refs(table, name) if (ref.lo, ref.hi) == (1, 2)]
+    [made] = [ref for ref in refs(table, name) if in_buckets(table, ref) == (1, 2)]
     held = pa.Table.from_batches(snapshot(table).reader(made).scan())
-    expected = before.filter(pa.array(partition.buckets(before["key"].combine_chunks()) == 1))
+    [batch] = before.combine_chunks().to_batches()
+    expected = pa.table(partition.live(batch, *partition.bucket(1)))
     assert held["key"].equals(expected["key"])
     assert made.entry_count == expected.num_rows > 0
     assert (made.first_key, made.last_key) == (held["key"][0].as_py(), held["key"][-1].as_py())
@@ -231,7 +245,7 @@ def test_compaction_of_a_bucket_reads_only_the_files_that_cover_it(table_uri: st
     table.insert(rows(0, 3000))
     table.upsert(rows(2990, 3010, 1))
     old = refs(table, "record_index")
-    covering = {ref.path for ref in old if ref.lo <= 5 < ref.hi}
+    covering = {ref.path for ref in old if ref.covers(*bucket(8, 5))}
     assert 1 < len(covering) < len(old), "the files must differ in what they cover"
     cache.clear()
     store, backend = watched(table_uri)
@@ -250,7 +264,7 @@ def test_an_old_file_does_not_answer_for_buckets_that_were_taken_from_it(table_u
     [tombstones, large] = refs(table, "record_index")
     partition = partition_of(table, "record_index")
     gone = snapshot(table).reader(tombstones).scan()
-    taken = int(partition.buckets(next(iter(gone))["key"])[0])
+    taken = int(partition.places(next(iter(gone))["key"])[0]) * 8 // HASH_SPACE
     table.compact(major=True, partitions=["record_index"], buckets=[taken])
     table.delete(rows(40, 50))
     rest = [bucket for bucket in range(8) if bucket != taken]
@@ -273,7 +287,7 @@ def test_a_deleted_key_stays_deleted_when_an_old_file_is_merged_for_what_it_stil
     [tombstones, large] = refs(table, "record_index")
     partition = partition_of(table, "record_index")
     gone = snapshot(table).reader(tombstones).scan()
-    taken = int(partition.buckets(next(iter(gone))["key"])[0])
+    taken = int(partition.places(next(iter(gone))["key"])[0]) * 8 // HASH_SPACE
     table.compact(major=True, partitions=["record_index"], buckets=[taken])
     table.upsert(rows(100, 110, 5))
     table.delete(rows(40, 50))
@@ -291,7 +305,7 @@ def test_large_partitions_are_cut_into_ranges_that_are_worth_a_file(table_uri: s
     table.insert(rows(0, 3000))
     table.upsert(rows(2990, 3010, 1))
     table.compact(major=True)
-    made = sorted((ref.lo, ref.hi) for ref in refs(table, "record_index"))
+    made = sorted(in_buckets(table, ref) for ref in refs(table, "record_index"))
     assert len(made) > 1
     assert [lo for lo, _ in made] == [0, *(hi for _, hi in made[:-1])]
     assert made[-1][1] == 8

@@ -83,7 +83,7 @@ class Damaged:
         ref = partition.store(
             self.store,
             0,
-            partition.bucket_count,
+            partition.space,
             entries,
             Owner("repair", "0" * 32, "20200101000000000"),
         )
@@ -185,8 +185,8 @@ def test_missing_statistics_of_a_live_file_are_found(damaged: Damaged) -> None:
     newest = load_newest(damaged.store)
     assert newest is not None
     every = Snapshot(damaged.store, newest).scan(partition).read_all()
-    buckets = pa.array(partition.buckets(every["key"].combine_chunks()))
-    damaged.bury(partition, every.add_column(0, partition.schema.field("bucket"), buckets))
+    places = pa.array(partition.places(every["key"].combine_chunks()))
+    damaged.bury(partition, every.add_column(0, partition.schema.field("place"), places))
     assert {"column-stats", "entry-count"} <= damaged.codes()
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.manifest import checksum
+from metatable.metadata.manifest import READER_FORMAT, WRITER_FORMAT, checksum
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from tests.index.rows import SCHEMA, make, rows
@@ -492,11 +492,12 @@ def test_damaged_properties_are_reported(one: metatable.Table, raw: bytes) -> No
 
 
 def test_a_newer_reader_format_is_refused_by_all(one: metatable.Table) -> None:
-    reseal(one, format={"reader": 2, "writer": 2})
+    newer = {"reader": READER_FORMAT + 1, "writer": WRITER_FORMAT + 1}
+    reseal(one, format=newer)
     for verb in VERBS.values():
         with refused(one.uri, metatable.UpgradeError, "newer format", "upgrade metatable"):
             verb(one)
-    with refused(one.uri, metatable.UpgradeError, found={"reader": 2, "writer": 2}):
+    with refused(one.uri, metatable.UpgradeError, found=newer):
         metatable.open(one.uri)
 
 

@@ -32,7 +32,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata.files import slices_of_table
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.manifest import border, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -219,9 +219,13 @@ class History(RuleBasedStateMachine):
         """How many HFiles a lookup in each bucket must ask."""
         snapshot = self.snapshot()
         return {
-            (name, bucket): sum(ref.lo <= bucket < ref.hi for ref in snapshot.refs(name))
+            (name, bucket): sum(
+                ref.covers(*(border(ref.space, count, one) for one in (bucket, bucket + 1)))
+                for ref in snapshot.refs(name)
+            )
             for name in snapshot.manifest.pages
-            for bucket in range(snapshot.options.buckets[name])
+            for count in [snapshot.options.buckets[name]]
+            for bucket in range(count)
         }
 
     def snapshot(self) -> Snapshot:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -14,9 +13,6 @@ from hypothesis import strategies as st
 
 from metatable.metadata.keys import (
     HUDI_SEED,
-    bucket_java,
-    bucket_of_hash,
-    bucket_of_text,
     column_partition_prefix,
     column_prefix,
     decode_keys,
@@ -131,49 +127,3 @@ def test_record_key_hash_is_two_xxhashes_under_salted_seeds(
     assert hashes.to_pylist() == [
         b"".join(xxhash.xxh64(key.encode(), seed=seed).digest() for seed in seeds) for key in keys
     ]
-
-
-@given(texts, st.integers(1, 1 << 16))
-@settings(deadline=None)
-def test_buckets_are_the_top_of_the_hash(keys: list[str], count: int) -> None:
-    column = pa.array(keys, pa.string())
-    by_text = [(xxhash.xxh64_intdigest(key.encode(), 42) >> 32) * count >> 32 for key in keys]
-    assert bucket_of_text(column, count).tolist() == by_text
-    hashes = record_key_hash(column, SALTS)
-    for form in (hashes, hashes.cast(pa.binary())):
-        assert bucket_of_hash(form, count).tolist() == [
-            int.from_bytes(one[:4], "big") * count >> 32 for one in hashes.to_pylist()
-        ]
-
-
-def test_buckets_ascend_with_hashes() -> None:
-    hashes = record_key_hash(pa.array([f"key {i}" for i in range(3000)]), SALTS)
-    ascending = pa.array(sorted(hashes.to_pylist()), pa.binary(16))
-    buckets = bucket_of_hash(ascending[5:], 16)
-    assert (np.diff(buckets) >= 0).all()
-    assert set(buckets.tolist()) == set(range(16))
-    assert buckets.dtype == np.int32
-
-
-def test_hashes_of_another_width_have_no_bucket() -> None:
-    with pytest.raises(UsageError, match="128-bit"):
-        bucket_of_hash(pa.array([b"12345678"], pa.binary()), 4)
-
-
-@pytest.mark.parametrize("count", [0, -1, 1 << 31])
-def test_impossible_bucket_counts_are_refused(count: int) -> None:
-    with pytest.raises(UsageError, match="buckets"):
-        bucket_of_text(pa.array(["a"]), count)
-
-
-def test_java_buckets_are_hudis_golden_vectors() -> None:
-    golden = {
-        "334e26e9-8355-45cc-97c6-c31daf0df330": 4,
-        "c8abbe79-8d89-47ea-b4ce-4d224bae5bfa": 3,
-        "TXN-009": 0,
-        "Uber$": 4,
-        "\x00$": 6,
-        "19743$": 0,
-        "polygenelubricants": 8,
-    }
-    assert bucket_java(pa.array(list(golden)), 10).tolist() == list(golden.values())

@@ -1,4 +1,5 @@
-"""Indexes that place rows themselves, on Spark: Hudi's buckets, and one of a user's own."""
+"""What workers must be told of, on Spark: indexes that place rows themselves, Hudi's buckets and
+one of a user's own, and a user's own bucket function."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pytest
 
 import metatable
 from metatable import UsageError
+from tests.index import by_customer  # noqa: F401  (registers itself)
 from tests.index.by_letter import ByLetter
 from tests.model import SCHEMA, Model, Row, arrow, check
 
@@ -22,7 +24,13 @@ def rows(first: int, last: int, v: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("index", "options"), [("bucket", {"bucket_count": 3}), (ByLetter.name, {})]
+    ("index", "options"),
+    [
+        ("bucket", {"bucket_count": 3}),
+        (ByLetter.name, {}),
+        ("record", {"record_key_form": "plain", "record_bucket_function": "by_customer"}),
+    ],
+    ids=["bucket", "own index", "own bucket function"],
 )
 def test_a_table_is_written_and_asked_on_spark(
     spark: Any, table_uri: str, index: str, options: dict[str, Any]
@@ -34,7 +42,7 @@ def test_a_table_is_written_and_asked_on_spark(
         partition_by="city",
         ordering="ts",
         index=index,
-        options=options,
+        options={"key_scope": "partition", **options},
         storage_options=FAST,
     )
     model = Model(is_global=False, ordering=True)
@@ -51,8 +59,10 @@ def test_a_table_is_written_and_asked_on_spark(
     model.upsert([*rows(30, 50, 2), *rows(0, 5, 0)])
     keys = frame(rows(45, 60, 0)).select("id", "city")
     assert table.filter_exists(keys).count() == 5
-    assert table.tag_locations(keys).where("_location is not null").count() == 15
+    found = table.tag_locations(keys).where("_location is not null").count()
+    assert found == (5 if index == "record" else 15)
     gone = table.delete(keys)
     assert (gone.deleted, gone.absent) == (5, 10)
     model.delete(rows(45, 60, 0))
+    assert table.compact(major=True, engine=spark).files_after <= 3
     check(table, model, rows(0, 70, 0))
