@@ -35,7 +35,7 @@ from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import slices_of_table
+from metatable.metadata.files import view_of_table
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import PROPERTIES, check_properties
@@ -453,7 +453,7 @@ def _levels(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def _describe(snapshot: Snapshot) -> Description:
-    files = slices_of_table(snapshot)
+    files = view_of_table(snapshot)
     options, manifest = snapshot.options, snapshot.manifest
     counts = row_counts(snapshot, files)
     return Description(
@@ -468,9 +468,9 @@ def _describe(snapshot: Snapshot) -> Description:
         key_scope=options.key_scope,
         columns={field.name: str(field.type) for field in snapshot.schema},
         file_groups=len(files),
-        partitions=len({one.partition_path for one in files}),
+        partitions=len(files.folders),
         rows=int(counts.clip(0).sum()),
-        data_bytes=sum(one.size_bytes for one in files),
+        data_bytes=int(files.sizes.sum()),
         metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
     )
 

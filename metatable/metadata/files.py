@@ -37,7 +37,6 @@ __all__ = [
     "FilesPartition",
     "current_slices",
     "published_since",
-    "slices_of_partition",
     "slices_of_table",
     "view_of_partition",
     "view_of_table",
@@ -85,11 +84,6 @@ def published_since(view: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np
     pairs = zip(files, before, strict=True)
     late = (old is None or old.name != new.name for new, old in pairs)
     return np.fromiter(late, dtype=bool, count=len(files))
-
-
-def slices_of_partition(snapshot: Snapshot, partition_path: str) -> list[DataFile]:
-    """The live slices of one table partition, by file name."""
-    return list(view_of_partition(snapshot, partition_path))
 
 
 def slices_of_table(snapshot: Snapshot) -> list[DataFile]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from metatable.data.slices import DataFile
 from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import slices_of_partition
+from metatable.metadata.files import view_of_partition
 from metatable.metadata.snapshot import Snapshot
 from metatable.write.profile import is_open, most_rows
 
@@ -100,8 +100,10 @@ def _small_files(snapshot: Snapshot, path: str) -> list[tuple[DataFile, int]]:
     limit = snapshot.options.small_file_bytes
     if not limit:
         return []
-    small = [one for one in slices_of_partition(snapshot, path) if one.size_bytes < limit]
-    small = sorted(small, key=lambda one: (one.size_bytes, one.file_id))[:SMALL_FILES]
+    files = view_of_partition(snapshot, path)  # a partition may have many: no object a file
+    below = np.flatnonzero(files.sizes < limit)
+    smallest = below[np.argsort(files.sizes[below], kind="stable")[:SMALL_FILES]]
+    small = [files[place] for place in smallest.tolist()]
     counts = row_counts(snapshot, small).tolist()
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
 

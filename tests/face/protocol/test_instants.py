@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,20 @@ def test_a_begin_reads_nothing_more_to_know_our_commits_from_others(one: Table) 
     assert [
         path for verb, path in backend.calls if verb == "read_whole" and "/commits/" in path
     ] == []
+
+
+def test_a_commit_lists_the_active_timeline_once_and_reads_nothing_of_it(one: Table) -> None:
+    for v in range(5):
+        one.upsert(arrow(rows(0, 3, v)))
+    store, backend = watched(one.uri)
+    write(store, LocalEngine(1), arrow(rows(3, 5, 9)), "upsert")
+    asked = [
+        (verb, path) for verb, path in backend.calls if re.fullmatch(r"\.hoodie(/[^/]*)?", path)
+    ]
+    listed = [path for verb, path in asked if verb == "list"]
+    read = [path for verb, path in asked if verb in ("read", "read_whole")]
+    assert listed == [".hoodie"]
+    assert read == [".hoodie/hoodie.properties"]
 
 
 def test_a_commit_beside_a_begin_is_explained_by_the_versions_since(

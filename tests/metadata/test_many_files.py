@@ -1,0 +1,65 @@
+"""Questions about a table of many files are answered from columns, without an object a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+from benchmarks.synthetic import DAYS, FILE_ROWS, make_ours
+from metatable import Table, col
+from metatable.data.slices import DataFile
+from metatable.index.metadata_bloom import MetadataSource
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.store import Store
+
+FILES = 2000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    folder = tmp_path_factory.mktemp("many") / "table"
+    make_ours(Path(folder), FILES)
+    return metatable.open(folder)
+
+
+def level_1(table: Table) -> int:
+    store = Store(table.uri)
+    newest = load_newest(store)
+    assert newest is not None
+    return len(MetadataSource().ranges(Snapshot(store, newest), None).files)
+
+
+QUESTIONS: dict[str, tuple[Callable[[Table], Any], Any]] = {
+    "describe": (lambda table: (table.describe().file_groups, table.describe().rows), None),
+    "count": (lambda table: table.scan().count(), FILES * FILE_ROWS),
+    "files": (lambda table: len(table.files().uris), FILES),
+    "some files": (lambda table: len(table.files(where=col("place") < 50_000).uris), 50),
+    "of a day": (lambda table: len(table.files(where=col("day") == "d07").uris), FILES // DAYS),
+    "level 1": (level_1, FILES),
+}
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_no_object_a_file_is_made(
+    table: Table, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.clear()
+    made: list[str] = []
+    decode = DataFile.decode.__func__  # type: ignore[attr-defined]
+
+    def noting(kind: type[DataFile], path: str, size_bytes: int = 0) -> DataFile:
+        made.append(path)
+        found: DataFile = decode(kind, path, size_bytes)
+        return found
+
+    monkeypatch.setattr(DataFile, "decode", classmethod(noting))
+    question, expected = QUESTIONS[asked]
+    answer = question(table)
+    assert answer == (expected or (FILES, FILES * FILE_ROWS))
+    assert len(made) < FILES / 10
