@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metatable.storage.errors import AccessError, StoreError, UsageError
-from metatable.storage.store import Store
+from metatable.storage.store import Store, _texts
 
 
 class Lost:
@@ -87,3 +87,18 @@ def test_refused_call_of_a_create_is_not_looked_after(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lost"):
         store.create("a", b"ours")
     assert store.counters["store.reads"] == 0
+
+
+def test_options_become_texts_and_texts_keep_their_case() -> None:
+    given = {"allow_http": True, "secret_access_key": "SeCrEt", "timeout": 5}
+    assert _texts(given) == {"allow_http": "true", "secret_access_key": "SeCrEt", "timeout": "5"}  # type: ignore[arg-type]
+
+
+def test_ranges_of_no_bytes_are_not_asked_for(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("a", b"bytes")
+    asked = store.counters["store.requests"]
+    assert store.read("a", [(0, 0), (5, 0)]) == [b"", b""]
+    assert store.counters["store.requests"] == asked
+    assert store.read("a", [(1, 2), (3, 0), (4, 1)]) == [b"yt", b"", b"s"]
+    assert store.counters["store.reads"] == 1

@@ -174,3 +174,12 @@ def test_tiles_of_usual_records_are_made_once() -> None:
     for _ in range(2):
         assert finding._by_stride(np.frombuffer(record(b"k", b"v") * 9, np.uint8)) is not None
     assert finding._tiles.cache_info()[:2] == (1, 1)
+
+
+def test_a_family_that_does_not_fit_into_its_key_is_damage() -> None:
+    good = bytearray(record(b"key", b"value"))
+    held = finding._walk(np.frombuffer(bytes(good), np.uint8), True, "a", 0)
+    assert [held.key(0), len(held)] == [b"key", 1]
+    good[10 + len(b"key")] = 1  # the family's length, where there is room for none
+    with pytest.raises(CorruptError, match="family=1"):
+        finding._walk(np.frombuffer(bytes(good), np.uint8), True, "a", 0)

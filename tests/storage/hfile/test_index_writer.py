@@ -168,3 +168,18 @@ def test_inner_payload_has_positions_from_zero_to_its_end() -> None:
 def test_index_chunks_of_no_size_are_refused() -> None:
     with pytest.raises(UsageError, match="index chunk size out of range"):
         HFileWriter(Store("memory://none"), "a.hfile", index_chunk_bytes=0)
+
+
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_a_leaf_is_closed_once_its_payload_has_reached_the_chunk_size(spare: int) -> None:
+    entries: list[Entry] = [(100 * number, 100, b"key-%03d" % number) for number in range(12)]
+    written: list[bytes] = []
+
+    def emit(kind: BlockType, payload: bytes) -> tuple[int, int]:
+        written.append(payload)
+        return 0, len(payload)
+
+    index = IndexWriter(emit, len(encode_inner(entries[:5])) + spare)
+    for entry in entries[:7]:
+        index.add(entry)
+    assert written == [encode_inner(entries[: 5 + (spare > 0)])]

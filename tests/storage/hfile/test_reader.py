@@ -11,6 +11,7 @@ from metatable.storage import cache
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile import reader
 from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import opened, passes
 from metatable.storage.store import Store
@@ -196,3 +197,16 @@ def test_memory_of_a_scan_does_not_grow_with_the_file(tmp_path: Path) -> None:
     for batch in found.scan():
         assert batch.nbytes < 6 << 20
         assert pa.total_allocated_bytes() - before < (WORKERS + 3) * 6 << 20
+
+
+def test_a_file_that_names_no_last_key_tells_it_by_its_last_block(large: Store) -> None:
+    found = cold(large, "a.hfile")
+    assert found.file_info.pop(LASTKEY)
+    assert found.last_key == max(ENTRIES)
+    assert found._store.counters["hfile.blocks"] == 1
+
+
+def test_what_is_kept_of_an_open_file_counts_for_what_it_holds(large: Store) -> None:
+    held = cold(large, "a.hfile").opened
+    facts = sum(map(len, [*held.file_info, *held.file_info.values()]))
+    assert held.memory_bytes > len(held.whole) + facts + held.root.size_bytes

@@ -107,3 +107,14 @@ def test_what_no_header_has_is_refused(raw: bytes, found: str) -> None:
 def test_small_and_odd_types_are_read() -> None:
     raw = b"\x13\xff" + b"\x14\x03" + b"\x1a\x21\x01\x02" + b"\0"
     assert decode_struct(raw, "f")[0] == {1: -1, 2: -2, 3: [True, False]}
+
+
+def test_structs_are_read_sixteen_deep() -> None:
+    deep = b"\x1c" * 16 + bytes(17)
+    found, end = decode_struct(deep, "a")
+    assert end == len(deep)
+    for _ in range(16):
+        found = found[1]
+    assert found == {}
+    with pytest.raises(CorruptError):
+        decode_struct(b"\x1c" + deep + b"\0", "a")
