@@ -81,7 +81,7 @@ ROOMS = (
         ("metatable/metadata/*.py",),
         (
             ("tests/metadata", "tests/face/protocol"),
-            ("tests/compaction", "tests/index", *_files(FACE, "kill")),
+            ("tests/compaction", *_files(FACE, "rules"), *_files("tests/index", "buckets", "cost")),
         ),
     ),
     Room("engine", ("metatable/engine/*.py",), (("tests/engine",), _files(FACE, "rules"))),
@@ -99,7 +99,8 @@ ROOMS = (
         ("metatable/write/*.py", "metatable/table.py"),
         (
             _files(FACE, "rules", "file_sizes"),
-            (*_files(FACE, "bad_input", "writers", "mistakes"), "tests/index"),
+            _files(FACE, "bad_input", "writers", "mistakes")
+            + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),
     ),
     Room(
