@@ -38,6 +38,7 @@ from metatable.metadata.column_stats import row_counts
 from metatable.metadata.files import view_of_table
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.query.point_reads import read_keys
 from metatable.query.scan import Scan
@@ -344,7 +345,8 @@ def create(
     }
     name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
-    create_index(made)
+    kept = partitions_of(made, create_index(made))
+    made = made.keeping({one.name: one.bucket_count for one in kept})
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
     if store.size(PROPERTIES) is not None:

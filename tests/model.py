@@ -22,6 +22,7 @@ from hudi import HudiTableBuilder
 
 from metatable import Table
 from metatable.index import create_index
+from metatable.index.bloom_lookup import BloomIndex
 
 SCHEMA = pa.schema(
     [
@@ -186,8 +187,8 @@ def places(uri: str, model: Model) -> dict[Identity, Place]:
 def check_tags(table: Table, model: Model, probe: Sequence[Row]) -> None:
     """`tag_locations` answers what a brute-force join over the data files answers."""
     where = places(table.uri, model)
-    knows_position = table.options.index in ("metadata_bloom", "bloom")
-    proves = create_index(table.options).proves_presence
+    index = create_index(table.options)
+    knows_position, proves = isinstance(index, BloomIndex), index.proves_presence
     keys = arrow(probe).select(["id", "city"])
     there = [model.identity(row) in where for row in probe]
     assert table.filter_exists(keys).equals(keys.filter(pa.array(there, pa.bool_())))

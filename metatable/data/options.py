@@ -142,6 +142,20 @@ class Options:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"
 
+    def keeping(self, partitions: Mapping[str, int]) -> Options:
+        """With the numbers of buckets of these metadata partitions, by name, where none are
+        given. So the options name all that the table keeps: what sweeps look through.
+
+        Raises UsageError where buckets are given of a partition that is not kept.
+        """
+        known = DEFAULT_BUCKETS | dict(partitions)
+        for partition in self.buckets:
+            if partition not in known:
+                raise UsageError(
+                    "unknown metadata partition", found=partition, expected=sorted(known)
+                )
+        return dataclasses.replace(self, buckets=dict(partitions) | dict(self.buckets))
+
     def _check(self, columns: Sequence[str]) -> None:
         self._check_columns(columns)
         _one_of("filter_kind", self.filter_kind, filters.kinds())
@@ -187,10 +201,6 @@ class Options:
                     found=getattr(self, word),
                 )
         for partition, count in self.buckets.items():
-            if partition not in DEFAULT_BUCKETS:
-                raise UsageError(
-                    "unknown metadata partition", found=partition, expected=sorted(DEFAULT_BUCKETS)
-                )
             if not 1 <= count <= MOST_BUCKETS:
                 raise UsageError(
                     "option out of range",

@@ -86,10 +86,12 @@ class MetadataPartition:
     name: ClassVar[str]
     tombstone: ClassVar[bytes]
     schema: pa.Schema = ENTRIES
+    default_buckets: ClassVar[int] = 1
+    """Where the table's options name no number, as before it is created."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.bucket_count = int(options.buckets[self.name])
+        self.bucket_count = int(options.buckets.get(self.name, self.default_buckets))
 
     def entries(self, written: WrittenFile) -> pa.Table:
         """What one written file adds to and takes from this partition, in `schema`."""

@@ -1,0 +1,40 @@
+"""An index with a metadata partition of its own: which first letters the keys of a file have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.options import Options
+from metatable.index import register
+from metatable.index.metadata_bloom import MetadataBloomIndex
+from metatable.metadata.keys import file_group_keys
+from metatable.metadata.partition import ENTRIES, MetadataPartition, WrittenFile
+
+__all__ = ["LettersIndex", "LettersPartition"]
+
+
+class LettersPartition(MetadataPartition):
+    name: ClassVar[str] = "letters"
+    tombstone: ClassVar[bytes] = b"-"
+    default_buckets: ClassVar[int] = 2
+
+    def entries(self, written: WrittenFile) -> pa.Table:
+        made = written.data_file
+        keys = file_group_keys(pa.array([made.partition_path]), pa.array([made.file_id]))
+        letters = sorted(pc.unique(pc.utf8_slice_codeunits(written.keys, 0, 1)).to_pylist())
+        values = pa.array(["".join(letters).encode()], pa.binary())
+        return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
+
+
+class LettersIndex(MetadataBloomIndex):
+    name = "letters"
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.partitions = (*self.partitions, LettersPartition(options))
+
+
+register(LettersIndex.name, LettersIndex)
