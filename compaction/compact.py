@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from metatable.compaction.merge import merge_hfiles
-from metatable.compaction.service import Outcome
+from metatable.compaction.service import NothingDue, Outcome
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -48,39 +48,40 @@ class Compact:
     name: str = "compact"
     retries: int = 5
 
-    def work(self, engine: Engine[Any], snapshot: Snapshot, owner: Owner) -> Outcome:
-        tasks = self.plan(snapshot)
-        before = _file_count(snapshot)
-        if not tasks:
-            facts = {"files_before": before, "files_after": before}
-            return Outcome(None, "nothing to compact", facts)
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: CompactionPlan, owner: Owner
+    ) -> Outcome:
+        tasks = plan.tasks
         swaps = _carry_out(engine, snapshot, tasks, owner)
         change = Change(
             operation=self.name,
             updates=(SwapFiles(tuple(swaps)),),
             summary={"tasks": len(tasks), "inputs": sum(len(one.inputs) for one in tasks)},
         )
-        kind = "major" if self.major else "minor"
         facts = {
-            "files_before": before,
+            "files_before": _file_count(snapshot),
             "files_after": _file_count_after(snapshot, swaps),
             "entries": sum(one.output.entry_count for one in swaps if one.output),
         }
-        return Outcome(change, f"{kind}, {len(tasks)} bucket ranges", facts)
+        return Outcome(change, facts)
 
-    def plan(self, snapshot: Snapshot) -> list[CompactionTask]:
+    def plan(self, snapshot: Snapshot) -> CompactionPlan | NothingDue:
         """What is worth merging in this version. Raises UsageError for unknown names."""
         stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
         named = list(stored) if self.partitions is None else list(self.partitions)
         for name in named:
             if name not in stored:
                 raise UsageError("no such metadata partition", found=name, expected=list(stored))
-        return [
+        tasks = tuple(
             task
             for name in named
             for lo, hi in self._ranges(snapshot, stored[name])
             if (task := self._task(snapshot, stored[name], lo, hi)) is not None
-        ]
+        )
+        if tasks:
+            return CompactionPlan("major" if self.major else "minor", tasks)
+        held = _file_count(snapshot)
+        return NothingDue("nothing to compact", {"files_before": held, "files_after": held})
 
     def _ranges(self, snapshot: Snapshot, partition: MetadataPartition) -> list[tuple[int, int]]:
         count = partition.bucket_count
@@ -104,6 +105,18 @@ class Compact:
         if not chosen or lone:
             return None
         return CompactionTask(partition, lo, hi, tuple(chosen), keep_tombstones=not self.major)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What is to be merged."""
+
+    kind: str
+    tasks: tuple[CompactionTask, ...]
+
+    @property
+    def told(self) -> str:
+        return f"{self.kind}, {len(self.tasks)} bucket ranges"
 
 
 @dataclass(frozen=True, slots=True)

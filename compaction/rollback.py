@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from metatable.compaction.service import Outcome
+from metatable.compaction.service import NothingDue, Outcome
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
 from metatable.metadata.manifest import HOME, Manifest, TimelineStep, load_version
@@ -36,22 +36,26 @@ class Rollback:
     name: str = "rollback"
     retries: int = 0
 
-    def work(self, engine: Engine[Any], snapshot: Snapshot, owner: Owner) -> Outcome:
+    def plan(self, snapshot: Snapshot) -> RollbackPlan | NothingDue:
         store, newest = snapshot.store, snapshot.manifest
         if self.instant is not None and self.instant in newest.withdrawn:
-            return Outcome(None, f"commit {self.instant} is undone already")
-        version, instant = self._last(store, newest)
-        undone = load_version(store, version)
+            return NothingDue(f"commit {self.instant} is undone already")
+        version, _ = self._last(store, newest)
         _check_content(store, load_version(store, version - 1))
+        return RollbackPlan(load_version(store, version))
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: RollbackPlan, owner: Owner
+    ) -> Outcome:
+        undone = plan.undone
         change = Change(
             operation=self.name,
             requires=(NewestIsBase(),),
-            updates=(GoBack(version - 1), Withdraw((instant,))),
-            steps=(_step(store, undone),),
-            summary={"undone_version": version},
+            updates=(GoBack(undone.version - 1), Withdraw((undone.instant,))),
+            steps=(_step(snapshot.store, undone),),
+            summary={"undone_version": undone.version},
         )
-        did = f"commit {instant} of version {version} ({undone.operation}) undone"
-        return Outcome(change, did)
+        return Outcome(change)
 
     def _last(self, store: Store, newest: Manifest) -> tuple[int, str]:
         """(version, instant) of the commit to undo. Raises UsageError where there is none."""
@@ -65,6 +69,18 @@ class Rollback:
                 found=self.instant,
             )
         return newest.last_commit
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """The version whose commit is to be undone."""
+
+    undone: Manifest
+
+    @property
+    def told(self) -> str:
+        one = self.undone
+        return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
 
 
 def _step(store: Store, undone: Manifest) -> TimelineStep:

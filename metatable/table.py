@@ -207,21 +207,24 @@ class Table:
         partitions: str | Sequence[str] | None = None,
         buckets: int | Sequence[int] | None = None,
         engine: Any = None,
+        dry_run: bool = False,
     ) -> ServiceResult:
         """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer.
 
-        `engine`: a Spark session, to run a task a bucket range on its cluster.
+        `engine`: a Spark session, to run a task a bucket range on its cluster. `dry_run`: only
+        say what is due; nothing is written.
         """
         chosen = _some("partitions", partitions, str), _some("buckets", buckets, int)
-        return self._execute(Compact(major, *chosen), engine)
+        return self._execute(Compact(major, *chosen), engine, dry_run)
 
-    def rollback(self, instant: str | None = None) -> ServiceResult:
+    def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> ServiceResult:
         """Undo the last data commit, and the services that came after it.
 
         `instant`: undo this one and no other. It may then be repeated when an answer was lost:
-        what is undone already stays so. Raises UsageError where it is not the last one.
+        what is undone already stays so. `dry_run`: prove that it can be done, and write nothing.
+        Raises UsageError where it is not the last one.
         """
-        return self._execute(Rollback(instant))
+        return self._execute(Rollback(instant), dry_run=dry_run)
 
     def verify(self) -> ServiceResult:
         """Read the data and hold the index against it, both ways. Findings are data.
@@ -249,12 +252,14 @@ class Table:
         with self._counted(_engine(rows)) as engine:
             return write(self._store, engine, rows, operation)
 
-    def _execute(self, service: Service, session: Any = None) -> ServiceResult:
+    def _execute(
+        self, service: Service[Any], session: Any = None, dry_run: bool = False
+    ) -> ServiceResult:
         chosen = LocalEngine() if session is None else _engine(session)
         if session is not None and isinstance(chosen, LocalEngine):
             raise UsageError("no such engine", found=session, expected="a Spark session, or none")
         with self._counted(chosen) as engine:
-            return execute(self._store, engine, service)
+            return execute(self._store, engine, service, dry_run=dry_run)
 
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""

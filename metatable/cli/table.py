@@ -42,6 +42,8 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         help="where to merge: in this process, or a task a bucket range on Spark",
     )
     rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
+    for verb in (compact, rollback):
+        verb.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
     rollback.add_argument(
         "--instant",
         metavar="INSTANT",
@@ -137,7 +139,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    chosen = {"partitions": args.partition, "buckets": args.bucket}
+    chosen = {"partitions": args.partition, "buckets": args.bucket, "dry_run": args.dry_run}
     table = _open(args)
     if args.engine == "local":
         _print_result(table.compact(major=args.major, **chosen), args)
@@ -156,7 +158,7 @@ def _rollback(args: argparse.Namespace) -> int:
     table = _open(args)
     instant = args.instant or table.instant
     try:
-        _print_result(table.rollback(instant), args)
+        _print_result(table.rollback(instant, dry_run=args.dry_run), args)
     except (ConflictError, StoreError) as error:  # whoever repeats it must not undo another one
         if instant is not None:
             error.facts["to_repeat"] = f"metatable rollback {args.table} --instant {instant}"
