@@ -10,6 +10,7 @@ Read off the source by `ast`, so that an import inside a function counts too.
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -214,3 +215,9 @@ def test_the_face_gives_its_names_on_first_use(name: str) -> None:
 def test_a_module_opens_with_its_contract() -> None:
     silent = [name for name, tree in sources().items() if not ast.get_docstring(tree)]
     assert silent == []
+
+
+@pytest.mark.parametrize("room", ["storage", "index", "compaction"])
+def test_a_room_that_lies_at_the_root_is_imported_by_its_one_name(room: str) -> None:
+    with pytest.raises(ImportError, match=f"import metatable.{room}, not {room}"):
+        importlib.import_module(room)

@@ -221,3 +221,13 @@ def test_a_damaged_lease_is_fenced_like_any_other(one: Table, raw: bytes) -> Non
     assert list(Path(one.uri, LEASES).glob("*")) == []
     assert len(data_files(one.uri)) < len(files)
     assert one.upsert(arrow(rows(3, 5, 2))).updated == 2
+
+
+def test_what_a_writer_left_untidied_after_its_put_is_tidied_by_the_next(one: Table) -> None:
+    dies(one, rows(3, 5, 7), r"delete \.hoodie/\.temp/.*")
+    assert {row[2] for row in scanned(one)} == {1, 7}, "it was published"
+    assert list(Path(one.uri, LEASES).iterdir())
+    recover(one)
+    assert not list(Path(one.uri, LEASES).glob("*"))
+    assert not list(Path(one.uri, ".hoodie/.temp").rglob("*.marker.*"))
+    assert {row[2] for row in scanned(one)} == {1, 7}
