@@ -89,6 +89,13 @@ def test_deal_splits_stably(places: list[int], count: int) -> None:
         assert piece["n"].to_pylist() == [n for n, to in enumerate(places) if to == place]
 
 
+def test_more_places_than_sixteen_bits_have_are_told_apart() -> None:
+    places = [70_000, 4_464, 65_536, 0, 70_000]  # the first two are equal in 16 bits, and so on
+    rows = pa.record_batch({"to": pa.array(places, pa.int32()), "n": range(5)})
+    dealt = [(place, piece["n"].to_pylist()) for place, piece in deal(rows, "to", 100_000)]
+    assert dealt == [(0, [3]), (4_464, [1]), (65_536, [2]), (70_000, [0, 4])]
+
+
 @given(st.lists(st.none() | st.lists(PLACES, max_size=4), max_size=20), st.integers(0, 5))
 def test_deal_sends_a_copy_for_each_place_of_a_list(
     places: list[list[int] | None], skipped: int

@@ -127,3 +127,8 @@ def test_record_key_hash_is_two_xxhashes_under_salted_seeds(
     assert hashes.to_pylist() == [
         b"".join(xxhash.xxh64(key.encode(), seed=seed).digest() for seed in seeds) for key in keys
     ]
+
+
+def test_a_column_without_chunks_has_no_keys() -> None:
+    none = pa.chunked_array([], pa.string())
+    assert len(file_keys(none, none)) == len(stats_keys(none, none, none)) == 0

@@ -231,3 +231,12 @@ def test_what_a_writer_left_untidied_after_its_put_is_tidied_by_the_next(one: Ta
     assert not list(Path(one.uri, LEASES).glob("*"))
     assert not list(Path(one.uri, ".hoodie/.temp").rglob("*.marker.*"))
     assert {row[2] for row in scanned(one)} == {1, 7}
+
+
+def test_markers_tell_a_file_that_opens_a_group_from_one_that_follows_a_slice(one: Table) -> None:
+    held = {file.file_id for file in one.files()}
+    dies(one, rows(3, 30, 7), BEFORE_PUT)
+    markers = list(Path(one.uri, ".hoodie/.temp").rglob("*.marker.*"))
+    kinds = {marker.name.partition("_")[0]: marker.suffix for marker in markers}
+    assert {kinds[name] for name in kinds.keys() & held} == {".MERGE"}
+    assert {kinds[name] for name in kinds.keys() - held} == {".CREATE"}
