@@ -191,10 +191,8 @@ def _distinct(hash_of: Callable[[Column], Parts], column: Column) -> Parts:
     return parts
 
 
-def _lengths(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    lengths = [np.diff(byte_layout(chunk)[0]).astype(np.int64) for chunk in chunks]
-    return np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    return np.diff(byte_layout(column)[0]).astype(np.int64)
 
 
 def _partition_text(partition_path: str) -> str:
