@@ -93,7 +93,11 @@ ROOMS = (
             ("tests/index/test_tag.py", "tests/compaction/test_verify.py"),
         ),
     ),
-    Room("compaction", ("compaction/*.py",), (("tests/compaction",), ("tests/face/protocol",))),
+    Room(
+        "compaction",
+        ("compaction/*.py",),
+        (("tests/compaction",), ("tests/face/protocol", "tests/index/test_buckets.py")),
+    ),
     Room(
         "write",
         ("metatable/write/*.py", "metatable/table.py"),
