@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.peers import jars
-from benchmarks.peers.jars import HUDI_IO, MissingError
+from benchmarks.peers.jars import HUDI_IO, Library, MissingError
 from benchmarks.peers.program import put_entries, put_keys
 
 ROOT = Path(jars.__file__).parents[2]
@@ -19,6 +19,7 @@ MAVEN = """#!/bin/sh
 echo called >> "{log}"
 [ "$(wc -l < "{log}")" -gt {failures} ] || {{ echo "connection reset"; exit 1; }}
 sleep 0.2
+cp pom.xml "{log}.pom"
 mkdir jars && touch jars/one.jar
 """
 
@@ -75,6 +76,18 @@ def test_two_that_fetch_at_once_download_once(tools: Path) -> None:
     told = [one.communicate(timeout=60)[0].strip() for one in both]
     assert told == [str(HUDI_IO.folder)] * 2
     assert calls(log) == 1
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_a_bundle_comes_without_what_it_holds_already(tools: Path, bundled: bool) -> None:
+    log = put_maven(tools, failures=0)
+    library = Library("all", "1", "", ("org:all",), bundled=bundled, target="all")
+    with pytest.raises(MissingError, match="no jars of all 1: make all"):
+        library.jars()
+    library.fetch()
+    asked = Path(f"{log}.pom").read_text()
+    assert "<artifactId>all</artifactId><version>1</version>" in asked
+    assert ("<exclusion>" in asked) is bundled
 
 
 def test_what_is_missing_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:

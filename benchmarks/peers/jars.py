@@ -33,8 +33,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _DEPENDENCY = """<dependency>
-  <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+  <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}
 </dependency>"""
+_ALONE = """
+  <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -44,12 +46,18 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A Java library, and the program beside this file that asks it."""
+    """A Java library, and the program beside this file that asks it, if one does.
+
+    `bundled`: its jar holds all that it needs, so nothing else is fetched. `target`: what make
+    is told to fetch it.
+    """
 
     name: str
     version: str
     program: str
     artifacts: tuple[str, ...]
+    bundled: bool = False
+    target: str = "peers"
 
     @property
     def title(self) -> str:
@@ -63,7 +71,7 @@ class Library:
         """The folder of its jars. Raises MissingError where it, or a JDK, is not there."""
         _need("java", "javac")
         if not self.folder.is_dir():
-            raise MissingError(f"no jars of {self.title}: make peers")
+            raise MissingError(f"no jars of {self.title}: make {self.target}")
         return self.folder
 
     def fetch(self) -> Path:
@@ -76,8 +84,7 @@ class Library:
     def _fetch(self) -> None:
         _need("mvn", "java")
         with tempfile.TemporaryDirectory(dir=cache()) as work:
-            wanted = [_DEPENDENCY.format(*one.split(":"), self.version) for one in self.artifacts]
-            Path(work, "pom.xml").write_text(_POM.format("".join(wanted)), "utf-8")
+            Path(work, "pom.xml").write_text(self._pom(), "utf-8")
             for tried in range(1, TRIES + 1):
                 told = _copy_jars(work)
                 if told is None:
@@ -85,6 +92,13 @@ class Library:
                 if tried == TRIES:
                     raise MissingError(f"maven could not fetch {self.title}: {told[-500:]}")
             Path(work, "jars").rename(self.folder)
+
+    def _pom(self) -> str:
+        others = _ALONE if self.bundled else ""
+        wanted = [
+            _DEPENDENCY.format(*one.split(":"), self.version, others) for one in self.artifacts
+        ]
+        return _POM.format("".join(wanted))
 
 
 HUDI_IO = Library("hudi-io", "1.2.0", "HudiIo", ("org.apache.hudi:hudi-io",))
