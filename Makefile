@@ -7,6 +7,7 @@
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
 #   make services    the servers that tests are held against; Go builds them, once
+#   make hudi-spark  Hudi on Spark 3.5 reads and writes our tables; HUDI=1.2.0 for one bundle
 #   make mutants     small faults put into the code: which do tests miss? MUTANTS=150 of them
 #   make venv        only the environment
 #
@@ -17,6 +18,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+HUDI_VENV := .venv-hudi-spark
 TESTS ?= tests
 JOBS ?= 2
 WORKERS ?= 3
@@ -30,7 +32,7 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long fuzz bench peers peers-rust services mutants check clean
+.PHONY: venv demo test test-long fuzz bench peers peers-rust services hudi-spark mutants check clean
 
 demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
@@ -60,6 +62,18 @@ peers-rust: venv
 services: venv
 	$(BIN)/python -m tests.services.programs
 
+# Bundles of Hudi run on Spark 3.5, so this has an environment of its own, and is asked for by name.
+hudi-spark: $(HUDI_VENV)/.stamp
+	$(HUDI_VENV)/bin/python -m tests.hudi_spark $(HUDI)
+
+$(HUDI_VENV)/.stamp: pyproject.toml tests/hudi_spark/requirements.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(HUDI_VENV)
+	$(HUDI_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(HUDI_VENV)/bin/python -m pip install --quiet --no-compile --editable . \
+		--requirement tests/hudi_spark/requirements.txt
+	@touch $@
+
 mutants: venv
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --jobs $(JOBS)
 
@@ -83,4 +97,4 @@ $(VENV)/.stamp: pyproject.toml Makefile
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(HUDI_VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache *.egg-info

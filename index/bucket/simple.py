@@ -5,8 +5,9 @@ counts, without its sign, modulo N. The id of its file group is one that Hudi ha
 that do not wait for each other: the number in eight digits, then zeros. So whoever opens a bucket
 gives it one name, and of two who do it at once one is first.
 
-(Hudi takes the texts apart at commas and colons; a single key column whose text has a colon is
-whole here, and is not in all versions of Hudi.)
+(Hudi takes record keys apart at commas and colons. So of several columns a text with a comma and
+behind it a colon has another bucket there. In 0.15.0 so have all of several columns with a comma,
+and those of one column with a colon: `make hudi-spark`.)
 """
 
 from __future__ import annotations

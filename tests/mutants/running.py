@@ -26,7 +26,7 @@ MEMORY_KB = 12 << 20
 
 _LIMITED = ("sh", "-c", f'ulimit -v {MEMORY_KB}; exec "$@"', "sh")
 _LEFT_BEHIND = shutil.ignore_patterns(
-    ".git", ".venv", ".demo", "__pycache__", ".*_cache", "build", "dist", "*.egg-info"
+    ".git", ".venv*", ".demo", "__pycache__", ".*_cache", "build", "dist", "*.egg-info"
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
