@@ -103,15 +103,15 @@ def main(arguments: Sequence[str]) -> int:
     given = list(arguments)
     cut = given.index("--") if "--" in given else len(given)
     versions, chosen = given[:cut] or list(BUNDLES), given[cut + 1 :]
+    if unknown := [version for version in versions if version not in BUNDLES]:
+        print(f"not pinned: {unknown}; there are {', '.join(BUNDLES)}", file=sys.stderr)
+        return 2
     commit, runs = _commit(), []
     try:
         for version in versions:
             BUNDLES[version].fetch()
             print(f"Hudi {version}", flush=True)
             runs.append(run(version, chosen))
-    except KeyError as error:
-        print(f"not pinned: {error}; there are {', '.join(BUNDLES)}", file=sys.stderr)
-        return 2
     except MissingError as error:
         print(error, file=sys.stderr)
         return 1
