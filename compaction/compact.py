@@ -52,22 +52,23 @@ class Compact:
         self, engine: Engine[Any], snapshot: Snapshot, plan: CompactionPlan, owner: Owner
     ) -> Outcome:
         tasks = plan.tasks
-        swaps = _carry_out(engine, snapshot, tasks, owner)
+        swapped = SwapFiles(_carry_out(engine, snapshot, tasks, owner))
         change = Change(
             operation=self.name,
-            updates=(SwapFiles(tuple(swaps)),),
+            updates=(swapped,),
             summary={"tasks": len(tasks), "inputs": sum(len(one.inputs) for one in tasks)},
         )
         facts = {
             "files_before": _file_count(snapshot),
-            "files_after": _file_count_after(snapshot, swaps),
-            "entries": sum(one.output.entry_count for one in swaps if one.output),
+            "files_after": _file_count(snapshot, swapped),
+            "entries": sum(one.output.entry_count for one in swapped.swaps if one.output),
         }
         return Outcome(change, facts)
 
     def plan(self, snapshot: Snapshot) -> CompactionPlan | NothingDue:
         """What is worth merging in this version. Raises UsageError for unknown names."""
-        stored = {one.name: one for one in partitions_of(snapshot.options, _index(snapshot))}
+        index = create_index(snapshot.options)
+        stored = {one.name: one for one in partitions_of(snapshot.options, index)}
         named = list(stored) if self.partitions is None else list(self.partitions)
         for name in named:
             if name not in stored:
@@ -159,11 +160,11 @@ class _Merged:
 
 def _carry_out(
     engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask], owner: Owner
-) -> list[Swap]:
+) -> tuple[Swap, ...]:
     jobs = [_Job(number) for number in range(len(tasks))]
     receipts = run_jobs(engine, jobs, partial(_merge, snapshot, tuple(tasks), owner), _Merged)
     built = {one.number: HFileRef.decode(json.loads(one.ref)) for one in receipts}
-    return [
+    return tuple(
         Swap(
             partition=task.partition.name,
             space=task.partition.space,
@@ -173,7 +174,7 @@ def _carry_out(
             output=built.get(number),
         )
         for number, task in enumerate(tasks)
-    ]
+    )
 
 
 def _merge(
@@ -200,29 +201,11 @@ def _merge(
             yield _Merged(job.number, json.dumps(ref.encode()))
 
 
-def _index(snapshot: Snapshot) -> Any:
-    return create_index(snapshot.options)
-
-
-def _file_count(snapshot: Snapshot) -> int:
-    return len({ref.path for name in snapshot.manifest.pages for ref in snapshot.refs(name)})
-
-
-def _file_count_after(snapshot: Snapshot, swaps: Sequence[Swap]) -> int:
-    left = {
-        ref.path for name in snapshot.manifest.pages for ref in _refs_after(snapshot, name, swaps)
-    }
-    return len(left) + sum(swap.output is not None for swap in swaps)
-
-
-def _refs_after(snapshot: Snapshot, name: str, swaps: Sequence[Swap]) -> list[HFileRef]:
-    """What stays of the references of a partition."""
-    refs = snapshot.refs(name)
-    for swap in (one for one in swaps if one.partition == name):
-        placed = (ref.placed(swap.space, snapshot.options.buckets[name]) for ref in refs)
-        refs = [
-            part
-            for ref in placed
-            for part in (ref.without(swap.lo, swap.hi) if ref.path in swap.inputs else [ref])
-        ]
-    return refs
+def _file_count(snapshot: Snapshot, swapped: SwapFiles | None = None) -> int:
+    """HFiles that the version names, or would name with these swapped."""
+    buckets, paths = snapshot.options.buckets, set[str]()
+    for name in snapshot.manifest.pages:
+        refs = snapshot.refs(name)
+        left = refs if swapped is None else swapped.within(name, refs, buckets[name])
+        paths.update(ref.path for ref in left)
+    return len(paths)

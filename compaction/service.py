@@ -82,7 +82,8 @@ def execute(
     """Carry out one service. Raises ConflictError after lost races; nothing is half done."""
     began = time.perf_counter()
     counted = store.counting(engine.counters)
-    version, reason, facts = (_looked_at if dry_run else _carried_out)(counted, engine, service)
+    done = _looked_at(counted, service) if dry_run else _carried_out(counted, engine, service)
+    version, reason, facts = done
     return ServiceResult(
         service=service.name,
         version=version,
@@ -119,7 +120,7 @@ def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]
     return transaction.publish(outcome.change).version, plan.told, outcome.facts
 
 
-def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
+def _looked_at(store: Store, service: Service[Any]) -> _Done:
     newest = load_newest(store)
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)

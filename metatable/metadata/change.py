@@ -263,11 +263,15 @@ class SwapFiles:
     swaps: tuple[Swap, ...]
 
     def apply(self, draft: Draft) -> None:
-        for partition, space in sorted({(swap.partition, swap.space) for swap in self.swaps}):
+        for partition in sorted({swap.partition for swap in self.swaps}):
             refs = all_refs(draft.store, draft.pages.get(partition, ()))
-            buckets = draft.newest.options.buckets[partition]
-            refs = [ref.placed(space, buckets) for ref in refs]
-            for swap in self.swaps:
-                refs = swap.within(refs) if swap.partition == partition else refs
-            ordered = sorted(refs, key=lambda ref: (ref.sequence, ref.lo))
+            left = self.within(partition, refs, draft.newest.options.buckets[partition])
+            ordered = sorted(left, key=lambda ref: (ref.sequence, ref.lo))
             draft.pages[partition] = write_pages(draft.store, partition, ordered)
+
+    def within(self, partition: str, refs: Sequence[HFileRef], buckets: int) -> list[HFileRef]:
+        """A partition's references after it. Raises ConflictError where an input is gone."""
+        for swap in self.swaps:
+            if swap.partition == partition:
+                refs = swap.within([ref.placed(swap.space, buckets) for ref in refs])
+        return list(refs)
