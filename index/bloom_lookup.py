@@ -115,7 +115,7 @@ def candidates(
     counters: Counters,
     tasks: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """Task, levels 1 and 2: identity columns in, `candidate_schema` out."""
+    """Task, levels 1 and 2: identity columns in, candidates by file out (`presence.chunks`)."""
     snapshot = snapshot.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(snapshot.options, snapshot.schema, batch)

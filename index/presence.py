@@ -46,7 +46,6 @@ CHUNK_KEYS = 128 << 10
 BATCH_KEYS = 1 << 20
 """Keys looked up together: enough to sort once, bounded for memory."""
 
-
 TASKS_PER_SLOT = 3
 """More tasks than slots even out files of different size; many more only cost overhead."""
 

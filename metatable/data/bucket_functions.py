@@ -67,8 +67,9 @@ class BucketFunction:
 
 
 def place_by_text(keys: pa.Array | pa.ChunkedArray, space: int = HASH_SPACE) -> Places:
-    """The top bits of XXH64 of each text: n int64 in [0, 2**32)."""
-    return (xxh64(keys, SPARK_SEED) >> np.uint64(32)).astype(np.int64)
+    """The top 32 bits of XXH64 of each text, scaled to the space: n int64 in [0, space)."""
+    top = xxh64(keys, SPARK_SEED) >> np.uint64(32)
+    return ((top * np.uint64(space)) >> np.uint64(32)).astype(np.int64)
 
 
 def place_by_hash(hashes: pa.Array | pa.ChunkedArray) -> Places:

@@ -109,12 +109,15 @@ class MetadataPartition:
     def cut(self, pieces: int) -> list[tuple[int, int]]:
         """About equal ranges of places, at borders of buckets: at most one a bucket."""
         pieces = min(pieces, self.bucket_count)
-        buckets = [self.bucket_count * number // pieces for number in range(pieces + 1)]
-        return list(pairwise(border(self.space, self.bucket_count, one) for one in buckets))
+        borders = (self._border(self.bucket_count * one // pieces) for one in range(pieces + 1))
+        return list(pairwise(borders))
 
     def bucket(self, number: int) -> tuple[int, int]:
         """The places of one bucket."""
-        return self.cut(self.bucket_count)[number]
+        return self._border(number), self._border(number + 1)
+
+    def _border(self, bucket: int) -> int:
+        return border(self.space, self.bucket_count, bucket)
 
     def live(self, batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
         """The entries of a batch that are in [lo, hi)."""

@@ -37,6 +37,7 @@ def test_places_are_the_top_of_the_hash(keys: list[str]) -> None:
     column = pa.array(keys, pa.string())
     by_text = [xxhash.xxh64_intdigest(key.encode(), 42) >> 32 for key in keys]
     assert place_by_text(column).tolist() == by_text
+    assert place_by_text(column, 7).tolist() == [one * 7 >> 32 for one in by_text]
     hashes = record_key_hash(column, SALTS)
     for form in (hashes, hashes.cast(pa.binary())):
         assert place_by_hash(form).tolist() == [
