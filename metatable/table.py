@@ -34,12 +34,11 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
-from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import view_of_table
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
+from metatable.query.description import describe, versions
 from metatable.query.point_reads import read_keys
 from metatable.query.scan import Scan
 from metatable.results import (
@@ -237,16 +236,11 @@ class Table:
 
     def history(self) -> list[CommitInfo]:
         """Every version, newest first."""
-        manifest: Manifest | None = self._newest()
-        infos = []
-        while manifest is not None:
-            infos.append(_info(manifest))
-            manifest = load_version(self._store, manifest.parent) if manifest.parent else None
-        return infos
+        return list(versions(self._store, self._newest()))
 
     def describe(self) -> Description:
         """What the table is, and how much there is of it."""
-        return _describe(self._snapshot(None))
+        return describe(self._snapshot(None))
 
     def _write(self, rows: Any, operation: str) -> WriteResult:
         with self._counted(_engine(rows)) as engine:
@@ -457,48 +451,3 @@ def _levels(counters: Mapping[str, int]) -> dict[str, int]:
     if "tag.files" not in counters:
         return {}
     return {level: counters.get(name, 0) for level, name in _LEVELS.items()}
-
-
-def _describe(snapshot: Snapshot) -> Description:
-    files = view_of_table(snapshot)
-    options, manifest = snapshot.options, snapshot.manifest
-    counts = row_counts(snapshot, files)
-    return Description(
-        uri=snapshot.store.uri,
-        name=options.name,
-        version=snapshot.version,
-        instant=manifest.last_commit[1] if manifest.last_commit else "",
-        key=options.key,
-        partition_by=options.partition_by,
-        ordering=options.ordering,
-        index=options.index,
-        key_scope=options.key_scope,
-        columns={field.name: str(field.type) for field in snapshot.schema},
-        file_groups=len(files),
-        partitions=len(files.folders),
-        rows=int(counts.clip(0).sum()),
-        data_bytes=int(files.sizes.sum()),
-        metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
-    )
-
-
-def _partition_facts(snapshot: Snapshot, name: str) -> dict[str, int]:
-    refs = snapshot.refs(name)
-    files = {ref.path: ref for ref in refs}.values()
-    return {
-        "buckets": int(snapshot.options.buckets[name]),
-        "hfiles": len(files),
-        "entries": sum(ref.entry_count for ref in files),
-        "tombstones": sum(ref.tombstone_count for ref in files),
-        "bytes": sum(ref.size_bytes for ref in files),
-    }
-
-
-def _info(manifest: Manifest) -> CommitInfo:
-    return CommitInfo(
-        version=manifest.version,
-        operation=manifest.operation,
-        instant=manifest.instant,
-        time_ms=manifest.time_ms,
-        summary=dict(manifest.summary),
-    )
