@@ -155,7 +155,6 @@ class _Attempt:
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
-        done = _Done(snapshot.version + 1, stats, counts)
         body = _commit_metadata(snapshot, self.operation, stats).encode()
         change = Change(
             operation=self.operation,
@@ -167,11 +166,11 @@ class _Attempt:
             ),
             updates=(AddFiles(adds),),
             steps=(transaction.stage(body),),
-            summary=done.summary(),
+            summary=_summary(counts, stats),
         )
         published = transaction.publish(change)
         scratch.delete(run.path for run in runs if run.path is not None)
-        return replace(done, version=published.version)
+        return _Done(published.version, stats, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +181,19 @@ class _Done:
     stats: tuple[WriteStat, ...]
     counts: RowCounts
 
-    def summary(self) -> dict[str, int]:
-        """As history tells it."""
-        one = self.counts
-        return {
-            "inserted": one.inserted,
-            "updated": one.updated,
-            "deleted": one.deleted,
-            "moved": one.moved,
-            "stale": one.stale,
-            "misses": one.index_misses,
-            "bytes": sum(stat.size_bytes for stat in self.stats),
-            "rows": sum(stat.row_count for stat in self.stats),
-        }
+
+def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:
+    """As history tells it."""
+    return {
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "deleted": counts.deleted,
+        "moved": counts.moved,
+        "stale": counts.stale,
+        "misses": counts.index_misses,
+        "bytes": sum(stat.size_bytes for stat in stats),
+        "rows": sum(stat.row_count for stat in stats),
+    }
 
 
 def _refuse_existing(profile: pa.Table) -> None:
