@@ -36,38 +36,61 @@ HEAP = "1g"
 SAMPLE_SECONDS = 0.2
 _CHUNK_ROWS = 1 << 20
 
+TEXT_BYTES = 10_240
+CHANGED = 1000
+GROUP_ROWS = 1000
+
 HELD = 0.2
 """Share of the batch that the table holds before: a half of these rows are replaced."""
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """In this process's kind and on Spark; each index that keeps something of its own."""
+    """In this process's kind and on Spark; each index that keeps something of its own; the two
+    commits whose memory does not follow the rows: of one large group, and of many groups."""
+    yield from _cases_of_rows(setup)
+    size = 3072 if setup.full else 256
+    name = f"one file group of {size:,} MiB of text"
+    setting = f"rows of {TEXT_BYTES:,} bytes in one bucket, of which {CHANGED:,} are replaced"
+    if setup.only in name:
+        yield _case(setup, name, setting, ["group", str(size)], target=None)
+    count = 2000 if setup.full else 200
+    name = f"{count:,} file groups touched by one commit"
+    setting = f"groups of {GROUP_ROWS:,} rows; a row in ten is replaced"
+    if setup.only in name:
+        yield _case(setup, name, setting, ["groups", str(count)])
+
+
+def _cases_of_rows(setup: Setup) -> Iterator[Case]:
     count = 50_000_000 if setup.full else 1_000_000
-    folder = setup.cupboard.made(f"memory-{count}", partial(_make, count=count))
     engines = ("local", "spark") if package("pyspark") else ("local",)
     for engine in engines:
+        where = "in process" if engine == "local" else f"on local[2], heap {HEAP}"
+        setting = (
+            f"rows of some 100 bytes, random uuids, of which the table holds {HELD / 2:.0%}, "
+            f"{where}"
+        )
         for index in ("metadata_bloom", "record"):
             name = f"{count:,} rows, {index}, {engine}"
             if setup.only in name:
-                yield _case(setup, name, folder, engine, index)
+                folder = setup.cupboard.made(f"memory-{count}", partial(_make, count=count))
+                rows = str(folder / "rows.parquet")
+                yield _case(setup, name, setting, ["rows", engine, index, rows])
 
 
-def _case(setup: Setup, name: str, folder: Path, engine: str, index: str) -> Case:
+def _case(
+    setup: Setup, name: str, setting: str, told: list[str], target: float | None = TARGET_MIB
+) -> Case:
     def measure() -> float:
         table = setup.cupboard.scratch()
-        work = [sys.executable, "-m", "benchmarks.memory", "--work", engine, index]
-        peaks, seconds = _peaks([*work, str(folder / "rows.parquet"), str(table / "table")])
+        work = [sys.executable, "-m", "benchmarks.memory", "--work", *told, str(table / "table")]
+        peaks, seconds = _peaks(work)
         setup.cupboard.drop(table)
-        told = {kind: f"{peak / MIB:,.0f} MiB" for kind, peak in peaks.items()}
-        print(f"  {name}: {told}, {seconds:,.0f} s", file=sys.stderr, flush=True)
+        found = {kind: f"{peak / MIB:,.0f} MiB" for kind, peak in peaks.items()}
+        print(f"  {name}: {found}, {seconds:,.0f} s", file=sys.stderr, flush=True)
         return peaks["python"] / MIB
 
-    where = "in process" if engine == "local" else f"on local[2], heap {HEAP}"
-    setting = (
-        f"rows of some 100 bytes, random uuids, of which the table holds {HELD / 2:.0%}, {where}; "
-        f"PSS of our Python processes together, sampled every {SAMPLE_SECONDS} s"
-    )
-    return Case(name, setting, measure, unit="MiB", target=TARGET_MIB)
+    sampled = f"PSS of our Python processes together, sampled every {SAMPLE_SECONDS} s"
+    return Case(name, f"{setting}; {sampled}", measure, unit="MiB", target=target)
 
 
 def _make(folder: Path, count: int) -> None:
@@ -81,15 +104,13 @@ def _make(folder: Path, count: int) -> None:
 # The work, in a process of its own
 
 
-def work(engine: str, index: str, rows: str, uri: str) -> None:
+NOT_DURABLE = {"durable": "false"}
+
+
+def upsert_rows(engine: str, index: str, rows: str, uri: str) -> None:
     """Two upserts: a part of the rows, then all of them."""
     table = metatable.create(
-        uri,
-        SCHEMA,
-        key="id",
-        partition_by="day",
-        index=index,
-        storage_options={"durable": "false"},
+        uri, SCHEMA, key="id", partition_by="day", index=index, storage_options=NOT_DURABLE
     )
     source: Callable[[int | None], object] = partial(_stream, rows)
     if engine == "spark":
@@ -97,6 +118,38 @@ def work(engine: str, index: str, rows: str, uri: str) -> None:
     count = pq.read_metadata(rows).num_rows
     table.upsert(source(int(count * HELD / 2)))
     print(table.upsert(source(None)), file=sys.stderr)
+
+
+def upsert_group(mebibytes: str, uri: str) -> None:
+    """A bucket of so much text; then a few of its rows."""
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    options = {"bucket_count": 1}
+    table = metatable.create(
+        uri, schema, key="id", index="bucket", options=options, storage_options=NOT_DURABLE
+    )
+    count = int(mebibytes) * MIB // TEXT_BYTES
+    for numbers in (range(count), range(0, count, count // CHANGED)):
+        batches = (_texts(numbers[start : start + 1024]) for start in range(0, len(numbers), 1024))
+        print(table.upsert(pa.RecordBatchReader.from_batches(schema, batches)), file=sys.stderr)
+
+
+def _texts(numbers: range) -> pa.RecordBatch:
+    """Texts that do not compress much: random bytes as hexadecimal digits."""
+    raw = np.random.default_rng(numbers.start).bytes(len(numbers) * TEXT_BYTES // 2).hex()
+    texts = [raw[at : at + TEXT_BYTES] for at in range(0, len(raw), TEXT_BYTES)]
+    return pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64()), "text": texts})
+
+
+def upsert_groups(count: str, uri: str) -> None:
+    """Many files, then a commit that touches all of them."""
+    schema = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("note", pa.string())])
+    options = {"file_rows": GROUP_ROWS, "small_file_bytes": 0}
+    table = metatable.create(uri, schema, key="id", options=options, storage_options=NOT_DURABLE)
+    total = int(count) * GROUP_ROWS
+    for numbers in (np.arange(total), np.arange(0, total, 10)):
+        notes = pa.repeat("a note of some twenty bytes", len(numbers))
+        rows = pa.table([numbers, numbers * 2, notes], schema=schema)
+        print(table.upsert(rows), file=sys.stderr)
 
 
 def _stream(rows: str, first: int | None) -> pa.RecordBatchReader:
@@ -177,8 +230,15 @@ def _read(process: int, name: str) -> str:
         return ""
 
 
+WORKS: dict[str, Callable[..., None]] = {
+    "rows": upsert_rows,
+    "group": upsert_group,
+    "groups": upsert_groups,
+}
+
 if __name__ == "__main__":
     if "--work" in sys.argv:
-        work(*sys.argv[2:])
+        kind, *told = sys.argv[2:]
+        WORKS[kind](*told)
     else:
         run_module(globals())
