@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import read_base_file
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slices import DataFile
+from metatable.data.slice_reader import read_slice
+from metatable.data.slices import FileSlice
 from metatable.data.timeline import Timeline, completed_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
@@ -33,13 +33,12 @@ from metatable.index import create_index
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement
 from metatable.index.protocol import Index
-from metatable.metadata.bloom_filter import BloomFilterPartition, filters_of, hashes_of
-from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_column
-from metatable.metadata.files import slices_of_table
+from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
+from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
 from metatable.metadata.known_commits import known_commits
 from metatable.metadata.manifest import load_newest, undone_since
 from metatable.metadata.payload import decode_stats
-from metatable.metadata.record_index import RecordIndexPartition, locate
+from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.results import ServiceResult
@@ -54,10 +53,9 @@ PATH = META_COLUMNS[3]
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """Job: a data file of the version."""
+    """Job: a slice of the version, as text."""
 
-    path: str
-    size_bytes: int
+    slice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,9 @@ class _Checked:
 def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     """Compare everything; memory: eight bytes a row, and a file a worker."""
     began = time.perf_counter()
-    files = slices_of_table(snapshot)
+    files = list(snapshot.slices())
     index = create_index(snapshot.options)
-    jobs = [_Live(one.path, one.size_bytes) for one in files]
+    jobs = [_Live(one.encode()) for one in files]
     work = partial(_check_files, snapshot, index)
     checked = run_jobs(engine, jobs, work, _Checked, engine.slots * 4)
     findings = [one.finding for one in checked if one.finding is not None]
@@ -102,7 +100,7 @@ def _check_files(
 ) -> Iterator[_Checked]:
     snapshot = snapshot.counting(counters)
     for job in jobs:
-        file = DataFile.decode(job.path, job.size_bytes)
+        file = FileSlice.decode(job.slice)
         held = _opened(snapshot, file)
         if isinstance(held, Finding):
             yield _Checked(str(held))
@@ -113,7 +111,7 @@ def _check_files(
         yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
 
 
-def _opened(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array] | Finding:
+def _opened(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array] | Finding:
     """The keys and partition paths of a live file, or what is wrong with it."""
     size = snapshot.store.size(file.path)
     if size != file.size_bytes:
@@ -125,7 +123,7 @@ def _opened(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array] | F
 
 
 def _check(
-    snapshot: Snapshot, index: Index, file: DataFile, keys: pa.Array, paths: pa.Array
+    snapshot: Snapshot, index: Index, file: FileSlice, keys: pa.Array, paths: pa.Array
 ) -> Iterator[Finding]:
     """What the index says wrongly of one live file."""
     if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
@@ -134,9 +132,8 @@ def _check(
     names = [one.name for one in index.partitions]
     if BloomFilterPartition.name in names:
         yield from _check_filter(snapshot, file, keys)
-    for partition in index.partitions:
-        if isinstance(partition, RecordIndexPartition):
-            yield from _check_locations(snapshot, partition, file, keys, paths)
+    if RecordIndexPartition.name in names:
+        yield from _check_locations(snapshot, file, keys, paths)
     if index.asks_footers:
         yield from _check_footer(snapshot, file, keys)
     placement = index.placement(snapshot)
@@ -144,18 +141,18 @@ def _check(
         yield from _check_placement(placement, file, keys, paths)
 
 
-def _check_stats(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
-    stats = stats_column(snapshot, RECORD_KEY, pa.string(), [file.partition_path])
-    place = stats.files.names().index(file.name).as_py()
+def _check_stats(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
+    stats = snapshot.stats(RECORD_KEY, pa.string(), [file.partition_path])
+    place = stats.files.names().index(file.base.name).as_py()
     found = {"min": stats.minimum[place].as_py(), "max": stats.maximum[place].as_py()}
     expected = pc.min_max(keys).as_py()
     if found != expected:
         yield Finding("column-stats", file.path, f"expected {expected}, found {found}")
 
 
-def _check_filter(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
+def _check_filter(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
     try:
-        [body] = filters_of(snapshot, [file])
+        [(_, body)] = snapshot.filters([file])
     except CorruptError as error:
         yield Finding("bloom-filter", file.path, str(error))
         return
@@ -164,9 +161,9 @@ def _check_filter(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterato
         yield Finding("bloom-filter", file.path, f"{denied} keys of the file are denied")
 
 
-def _check_footer(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterator[Finding]:
+def _check_footer(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
     try:
-        denied = denied_by_footer(snapshot.store, file, keys)
+        denied = denied_by_footer(snapshot.store, file.base, keys)
     except CorruptError as error:
         yield Finding("footer", file.path, str(error))
         return
@@ -175,7 +172,7 @@ def _check_footer(snapshot: Snapshot, file: DataFile, keys: pa.Array) -> Iterato
 
 
 def _check_placement(
-    placement: Placement, file: DataFile, keys: pa.Array, paths: pa.Array
+    placement: Placement, file: FileSlice, keys: pa.Array, paths: pa.Array
 ) -> Iterator[Finding]:
     rows, file_ids = placement.place(keys, paths)
     here = pc.equal(file_ids, file.file_id).to_numpy(zero_copy_only=False)
@@ -188,13 +185,9 @@ def _check_placement(
 
 
 def _check_locations(
-    snapshot: Snapshot,
-    partition: RecordIndexPartition,
-    file: DataFile,
-    keys: pa.Array,
-    paths: pa.Array,
+    snapshot: Snapshot, file: FileSlice, keys: pa.Array, paths: pa.Array
 ) -> Iterator[Finding]:
-    found = locate(snapshot, partition, keys, paths)
+    found = snapshot.locate(keys, paths)
     here = [
         place
         for place, group in enumerate(found.groups)
@@ -218,7 +211,7 @@ def _check_unique(checked: Sequence[_Checked]) -> list[str]:
 
 
 def _check_entries(
-    snapshot: Snapshot, index: Index, files: Sequence[DataFile], rows: int
+    snapshot: Snapshot, index: Index, files: Sequence[FileSlice], rows: int
 ) -> list[str]:
     """Entries of what is gone show as a count that is too high."""
     findings = []
@@ -261,9 +254,9 @@ def _stats_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         yield from rows.select(["file_name"]).to_pylist()
 
 
-def _identity(snapshot: Snapshot, file: DataFile) -> tuple[pa.Array, pa.Array]:
+def _identity(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array]:
     schema = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
-    table = read_base_file(snapshot.store, file, schema)
+    table = read_slice(snapshot.store, file, schema)
     return table[RECORD_KEY].combine_chunks(), table[PATH].combine_chunks()
 
 

@@ -24,16 +24,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.options import Options
-from metatable.data.slices import DataFile
+from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.key_filters import AskedKeys, KeyFilter
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, validate
-from metatable.metadata.files import FileSystemView
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 
@@ -43,12 +43,14 @@ __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 class LookupSource(Protocol):
     """Where ranges and filters come from. Pickles."""
 
-    def ranges(self, snapshot: Snapshot, partition_path: str | None) -> Ranges:
+    def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         """The live slices of a table partition (None: of all) and their bounds."""
         ...
 
-    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
-        """The filter of each of these slices, in order."""
+    def filters(
+        self, view: TableView, slices: Sequence[FileSlice]
+    ) -> Iterator[tuple[int, KeyFilter]]:
+        """The filter of each of these slices with the slice's place, in any order."""
         ...
 
 
@@ -70,23 +72,23 @@ class BloomIndex:
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+    def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
-        find = partial(candidates, self._source, snapshot)
-        return confirmed(engine, rows, rows, inputs, find, snapshot)
+        find = partial(candidates, self._source, view)
+        return confirmed(engine, rows, rows, inputs, find, view)
 
-    def placement(self, snapshot: Snapshot) -> None:
+    def placement(self, view: TableView) -> None:
         return None
 
     def holds(
-        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
         batch = pa.RecordBatch.from_arrays([keys, partition_paths], names=[KEY, PATH])
         counters = Counters()
         asked = batch.select(identity_columns(self._options, batch.schema.names))
-        found = candidates(self._late, snapshot, iter([asked]), counters)
+        found = candidates(self._late, view, iter([asked]), counters)
         held = np.zeros(len(keys), dtype=bool)
-        for match in validate(snapshot, found, counters):
+        for match in validate(view, found, counters):
             held |= _contained(batch, match)
         return held
 
@@ -110,19 +112,19 @@ class Ranges:
 
 def candidates(
     source: LookupSource,
-    snapshot: Snapshot,
+    view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
     tasks: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Task, levels 1 and 2: identity columns in, candidates by file out (`presence.chunks`)."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
+        keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        for path, rows in _by_partition(snapshot, paths):
+        for path, rows in _by_partition(view, paths):
             probe = _Probe.of(keys, rows, batch)
-            yield from _candidates_in(source, snapshot, tasks, batch, probe, path)
+            yield from _candidates_in(source, view, tasks, batch, probe, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,10 @@ def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.N
 
 
 def _by_partition(
-    snapshot: Snapshot, paths: pa.Array
+    view: TableView, paths: pa.Array
 ) -> Iterator[tuple[str | None, npt.NDArray[np.int64] | None]]:
     """(partition path, its rows); in global scope all rows, in any partition."""
-    if snapshot.options.is_global:
+    if view.options.is_global:
         yield None, None
         return
     encoded = paths.dictionary_encode()
@@ -182,30 +184,26 @@ def _by_partition(
 
 def _candidates_in(
     source: LookupSource,
-    snapshot: Snapshot,
+    view: TableView,
     tasks: int,
     batch: pa.RecordBatch,
     probe: _Probe,
     partition_path: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    counters = snapshot.store.counters
-    ranges = source.ranges(snapshot, partition_path)
+    counters = view.store.counters
+    ranges = source.ranges(view, partition_path)
     counters.add("tag.files", len(ranges.files))
     first, last = key_slices(probe.keys.texts, ranges.minimum, ranges.maximum)
     left = np.flatnonzero(first < last)
     counters.add("tag.files_after_ranges", len(left))
-    files = [ranges.files[place] for place in left.tolist()]
-    for file, body, lo, hi in zip(
-        files,
-        source.filters(snapshot, files),
-        first[left].tolist(),
-        last[left].tolist(),
-        strict=True,
-    ):
-        passed = lo + np.flatnonzero(body.might_contain(probe.keys, lo, hi))
+    slices = [ranges.files[place] for place in left.tolist()]
+    lows, highs = first[left].tolist(), last[left].tolist()
+    for place, body in source.filters(view, slices):
+        lo = lows[place]
+        passed = lo + np.flatnonzero(body.might_contain(probe.keys, lo, highs[place]))
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
-        yield from chunks(file, tasks, batch, probe.rows[passed])
+        yield from chunks(slices[place], tasks, batch, probe.rows[passed])
 
 
 def key_slices(

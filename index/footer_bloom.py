@@ -18,18 +18,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_footer import HudiFilter, KeyFooter, read_key_footer
-from metatable.data.slices import DataFile
+from metatable.data.slices import DataFile, FileSlice
 from metatable.index.bloom_lookup import BloomIndex, Ranges, key_slices
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, KeyFilter, NoFilter
 from metatable.index.protocol import register
-from metatable.metadata.files import (
-    FileSystemView,
-    published_since,
-    view_of_partition,
-    view_of_table,
-)
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage import cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import UpgradeError
@@ -49,19 +44,21 @@ class FooterSource:
 
     late: bool = False
 
-    def ranges(self, snapshot: Snapshot, partition_path: str | None) -> Ranges:
+    def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         if self.late:
-            files = _view(snapshot, partition_path)
-            came = np.flatnonzero(published_since(snapshot, files))
-            return _ranges(snapshot.store, files.take(came))
+            files = view.slices(partition_path)
+            came = np.flatnonzero(view.came(files))
+            return _ranges(view.store, files.take(came))
         return cached(
-            ("footer-ranges", snapshot.identity, partition_path),
-            lambda: _ranges(snapshot.store, _view(snapshot, partition_path)),
+            ("footer-ranges", view.identity, partition_path),
+            lambda: _ranges(view.store, view.slices(partition_path)),
             _size_of_ranges,
         )
 
-    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
-        return in_order(partial(_filter, snapshot.store), files)
+    def filters(
+        self, view: TableView, slices: Sequence[FileSlice]
+    ) -> Iterator[tuple[int, KeyFilter]]:
+        return enumerate(in_order(partial(_filter, view.store), [one.base for one in slices]))
 
 
 def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int:
@@ -77,20 +74,15 @@ def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int
     return len(asked) - int(body.might_contain(asked, first, last).sum())
 
 
-def _view(snapshot: Snapshot, partition_path: str | None) -> FileSystemView:
-    if partition_path is None:
-        return view_of_table(snapshot)
-    return view_of_partition(snapshot, partition_path)
-
-
-def _ranges(store: Store, files: FileSystemView) -> Ranges:
+def _ranges(store: Store, slices: FileSystemView) -> Ranges:
+    files = [one.base for one in slices]
     kept = [cache.shared.get(_footer_key(store, file)) for file in files]
     missing = [files[place] for place, one in enumerate(kept) if one is None]
     read = in_order(partial(_read, store), missing)
     footers = [next(read)[0] if one is None else one for one in kept]
     minimum = pa.array([one.minimum for one in footers], pa.string())
     maximum = pa.array([one.maximum for one in footers], pa.string())
-    return Ranges(files, minimum, maximum)
+    return Ranges(slices, minimum, maximum)
 
 
 def _read(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:

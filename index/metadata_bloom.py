@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.data.options import Options
-from metatable.data.slices import DataFile
+from metatable.data.slices import FileSlice
 from metatable.index.bloom_lookup import BloomIndex, Ranges
 from metatable.index.key_filters import HashFilters, KeyFilter
 from metatable.index.protocol import register
-from metatable.metadata.bloom_filter import SEED, BloomFilterPartition, filters_of
-from metatable.metadata.column_stats import RECORD_KEY, stats_column
-from metatable.metadata.files import published_since
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.bloom_filter import SEED, BloomFilterPartition
+from metatable.metadata.column_stats import RECORD_KEY
+from metatable.metadata.view import TableView
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
 
@@ -32,15 +31,17 @@ class MetadataSource:
 
     late: bool = False
 
-    def ranges(self, snapshot: Snapshot, partition_path: str | None) -> Ranges:
+    def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         paths = None if partition_path is None else [partition_path]
-        stats = stats_column(snapshot, RECORD_KEY, pa.string(), paths)
+        stats = view.stats(RECORD_KEY, pa.string(), paths)
         if self.late:
-            stats = stats.take(np.flatnonzero(published_since(snapshot, stats.files)))
+            stats = stats.take(np.flatnonzero(view.came(stats.files)))
         return Ranges(stats.files, stats.minimum, stats.maximum)
 
-    def filters(self, snapshot: Snapshot, files: Sequence[DataFile]) -> Iterator[KeyFilter]:
-        return (HashFilters((one,), SEED) for one in filters_of(snapshot, files))
+    def filters(
+        self, view: TableView, slices: Sequence[FileSlice]
+    ) -> Iterator[tuple[int, KeyFilter]]:
+        return ((place, HashFilters((one,), SEED)) for place, one in view.filters(slices))
 
 
 class MetadataBloomIndex(BloomIndex):

@@ -21,9 +21,8 @@ from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
 from metatable.index.presence import BATCH_KEYS, held
 from metatable.index.protocol import LOCATION_FIELD, locations
-from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 
 __all__ = ["PlacedIndex"]
@@ -40,39 +39,39 @@ class PlacedIndex:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def placement(self, snapshot: Snapshot) -> Placement:
+    def placement(self, view: TableView) -> Placement:
         """Where rows go at this version."""
         raise NotImplementedError
 
-    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+    def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self.options, engine.schema(rows).names)
-        where = partial(_locate_batches, self.placement(snapshot), snapshot)
+        where = partial(_locate_batches, self.placement(view), view)
         return engine.extend(rows, inputs, where, LOCATION_FIELD)
 
     def holds(
-        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
-        return held(self, snapshot, keys, partition_paths)
+        return held(self, view, keys, partition_paths)
 
 
 def _locate_batches(
     placement: Placement,
-    snapshot: Snapshot,
+    view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the file group that each row is placed in first, null where it is not there yet."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
+        keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
         rows, file_ids = placement.place(keys, paths)
         first = np.searchsorted(rows, np.arange(len(keys)))
-        located = _locate(snapshot, paths, file_ids.take(pa.array(first)))
+        located = _locate(view, paths, file_ids.take(pa.array(first)))
         yield pa.RecordBatch.from_arrays([located], schema=LOCATION_FIELD)
 
 
-def _locate(snapshot: Snapshot, paths: pa.Array, file_ids: pa.Array) -> pa.Array:
+def _locate(view: TableView, paths: pa.Array, file_ids: pa.Array) -> pa.Array:
     folders, ids = paths.dictionary_encode(), file_ids.dictionary_encode()
     count = max(len(ids.dictionary), 1)
     pairs = folders.indices.to_numpy().astype(np.int64) * count + ids.indices.to_numpy()
@@ -80,7 +79,7 @@ def _locate(snapshot: Snapshot, paths: pa.Array, file_ids: pa.Array) -> pa.Array
     folder, group = np.divmod(distinct, count)
     named = folders.dictionary.take(pa.array(folder)).to_pylist()
     wanted = ids.dictionary.take(pa.array(group)).to_pylist()
-    slices = current_slices(snapshot, named, wanted)
+    slices = view.current(named, wanted)
     there = np.array([one is not None for one in slices], dtype=bool)
     instants = [one.instant if one else "" for one in slices]
     return locations(np.where(there[places], places, -1), named, wanted, instants)

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import read_record_keys
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
-from metatable.data.slices import DataFile
+from metatable.data.slice_reader import read_slice_keys
+from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
@@ -35,7 +35,7 @@ from metatable.index.protocol import (
     located_slices,
     locations,
 )
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 
 __all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "present", "validate"]
@@ -50,23 +50,23 @@ TASKS_PER_SLOT = 3
 """More tasks than slots even out files of different size; many more only cost overhead."""
 
 
-def present(index: Index, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+def present(index: Index, engine: Engine[Any], rows: Any, view: TableView) -> Any:
     """`rows` with `_location`, null where the key is not there; lazy."""
-    tagged = index.tag(engine, rows, snapshot)
+    tagged = index.tag(engine, rows, view)
     if index.proves_presence:
         return tagged
-    on = identity_columns(snapshot.options, engine.schema(rows).names)
-    supposed = partial(_supposed, snapshot, on)
-    return confirmed(engine, rows, tagged, [*on, LOCATION_COLUMN], supposed, snapshot)
+    on = identity_columns(view.options, engine.schema(rows).names)
+    supposed = partial(_supposed, view, on)
+    return confirmed(engine, rows, tagged, [*on, LOCATION_COLUMN], supposed, view)
 
 
 def held(
-    index: Index, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+    index: Index, view: TableView, keys: pa.Array, partition_paths: pa.Array
 ) -> npt.NDArray[np.bool_]:
     """Which record keys (texts) a view holds, in this process: `Index.holds` for any index."""
     engine = LocalEngine(1)
     rows = engine.rows(pa.table([keys, partition_paths], names=[KEY, PATH]))
-    located = engine.to_table(present(index, engine, rows, snapshot))
+    located = engine.to_table(present(index, engine, rows, view))
     known = located[LOCATION_COLUMN].combine_chunks().is_valid()
     return np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
 
@@ -77,7 +77,7 @@ def confirmed(
     asked: Any,
     inputs: Sequence[str],
     find: Callable[..., Iterator[pa.RecordBatch]],
-    snapshot: Snapshot,
+    view: TableView,
 ) -> Any:
     """`rows` with `_location` where a candidate file holds the key; lazy.
 
@@ -85,62 +85,54 @@ def confirmed(
     are for validation, and yields `chunks`.
     """
     schema = engine.schema(rows)
-    on = identity_columns(snapshot.options, schema.names)
+    on = identity_columns(view.options, schema.names)
     identity = pa.schema([schema.field(name) for name in on])
     tasks = engine.slots * TASKS_PER_SLOT
     chunked = _candidate_schema(identity)
     found = engine.map(asked, inputs, partial(find, tasks=tasks), chunked)
     spread = engine.exchange(found, "_task", tasks)
-    prove = partial(validate, snapshot)
+    prove = partial(validate, view)
     matches = engine.map(spread, chunked.names, prove, _match_schema(identity))
     return engine.attach(rows, matches, on)
 
 
 def chunks(
-    file: DataFile, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    held: FileSlice, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
 ) -> Iterator[pa.RecordBatch]:
-    """These rows of `batch` as candidates of a file, for `validate`."""
+    """These rows of `batch` as candidates of a slice, for `validate`."""
     for start in range(0, len(rows), CHUNK_KEYS):
-        yield _chunk(file, start // CHUNK_KEYS, tasks, batch, rows[start : start + CHUNK_KEYS])
+        yield _chunk(held, start // CHUNK_KEYS, tasks, batch, rows[start : start + CHUNK_KEYS])
 
 
 def _chunk(
-    file: DataFile, number: int, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    held: FileSlice, number: int, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
     asked = batch.take(pa.array(rows))
     keys = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), asked.to_struct_array())
-    task = zlib.crc32(f"{file.path}/{number}".encode()) % tasks
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([file.path]),
-            pa.array([file.size_bytes], pa.int64()),
-            pa.array([task], pa.int32()),
-            keys,
-        ],
-        names=["_path", "_size", "_task", "_keys"],
-    )
+    task = zlib.crc32(f"{held.path}/{number}".encode()) % tasks
+    columns = [pa.array([held.encode()]), pa.array([task], pa.int32()), keys]
+    return pa.RecordBatch.from_arrays(columns, names=["_slice", "_task", "_keys"])
 
 
 def validate(
-    snapshot: Snapshot, batches: Iterator[pa.RecordBatch], counters: Counters
+    view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task, level 3: `chunks` in, identity columns and the location out."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     for batch in batches:
         for number in range(batch.num_rows):
-            path, size = batch["_path"][number].as_py(), batch["_size"][number].as_py()
+            held = FileSlice.decode(batch["_slice"][number].as_py())
             asked = pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
-            matches = _validate(snapshot, DataFile.decode(path, size), asked)
+            matches = _validate(view, held, asked)
             counters.add("tag.false_positives", asked.num_rows - matches.num_rows)
             yield matches
 
 
 def _candidate_schema(identity: pa.Schema) -> pa.Schema:
-    """Rows between the tasks (`chunks`): a file, and the identity columns of its candidates."""
+    """Rows between the tasks (`chunks`): a slice, and the identity columns of its candidates."""
     return pa.schema(
         [
-            pa.field("_path", pa.string()),
-            pa.field("_size", pa.int64()),
+            pa.field("_slice", pa.string()),
             pa.field("_task", pa.int32()),
             pa.field("_keys", pa.list_(pa.struct(list(identity)))),
         ]
@@ -152,11 +144,11 @@ def _match_schema(identity: pa.Schema) -> pa.Schema:
     return pa.schema([*identity, *LOCATION_FIELD])
 
 
-def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.RecordBatch:
-    keys, _ = texts_of(snapshot.options, snapshot.schema, asked)
+def _validate(view: TableView, current: FileSlice, asked: pa.RecordBatch) -> pa.RecordBatch:
+    keys, _ = texts_of(view.options, view.schema, asked)
     ends = pc.min_max(keys).as_py()
-    snapshot.store.counters.add("tag.files_opened")
-    held, positions = read_record_keys(snapshot.store, file, ends["min"], ends["max"])
+    view.store.counters.add("tag.files_opened")
+    held, positions = read_slice_keys(view.store, current, ends["min"], ends["max"])
     distinct = keys.dictionary_encode()
     places = pc.index_in(held, value_set=distinct.dictionary)  # the asked are the smaller side
     here = places.is_valid().to_numpy(zero_copy_only=False)
@@ -166,9 +158,9 @@ def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.R
     rows = np.flatnonzero(found >= 0)
     located = locations(
         np.zeros(len(rows), dtype=np.int64),
-        [file.partition_path],
-        [file.file_id],
-        [file.instant],
+        [current.partition_path],
+        [current.file_id],
+        [current.instant],
         pa.array(found[rows]),
     )
     matched = asked.take(pa.array(rows))
@@ -178,17 +170,17 @@ def _validate(snapshot: Snapshot, file: DataFile, asked: pa.RecordBatch) -> pa.R
 
 
 def _supposed(
-    snapshot: Snapshot,
+    view: TableView,
     on: list[str],
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
     tasks: int,
 ) -> Iterator[pa.RecordBatch]:
     """Task: identity and location in, candidates by file out."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
         known = batch.filter(batch[LOCATION_COLUMN].is_valid())
         asked = known.select(on)
-        for _, file, here in located_slices(snapshot, known[LOCATION_COLUMN]):
-            if file is not None:
-                yield from chunks(file, tasks, asked, here)
+        for _, current, here in located_slices(view, known[LOCATION_COLUMN]):
+            if current is not None:
+                yield from chunks(current, tasks, asked, here)

@@ -1,6 +1,6 @@
 """Index: where is this key?
 
-An index is given an engine and a snapshot, and adds a column `_location` to rows: the file
+An index is given an engine and a view, and adds a column `_location` to rows: the file
 group that holds the row's key, null where none does. What it needs to know it keeps in
 metadata partitions, which every commit fills, or finds in the data files. One class an index;
 `register` names it.
@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.options import Options
-from metatable.data.slices import DataFile
+from metatable.data.slices import FileSlice
 from metatable.data.taking import grouped
 from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
-from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 
@@ -66,16 +65,16 @@ class Index(Protocol):
     asks_footers: bool
     """It believes the footers of data files, so these are verified too."""
 
-    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+    def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""
         ...
 
-    def placement(self, snapshot: Snapshot) -> Placement | None:
+    def placement(self, view: TableView) -> Placement | None:
         """Which file group a row goes to; None where it may be any of its partition."""
         ...
 
     def holds(
-        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
         """Which record keys (texts) this view holds: for the few that a lost race must check."""
         ...
@@ -116,14 +115,14 @@ def locations(
 
 
 def located_slices(
-    snapshot: Snapshot, location: pa.Array
-) -> list[tuple[tuple[str, str], DataFile | None, npt.NDArray[np.int64]]]:
+    view: TableView, location: pa.Array
+) -> list[tuple[tuple[str, str], FileSlice | None, npt.NDArray[np.int64]]]:
     """The file groups that a `LOCATION` column without nulls names: (partition path, file id),
     the current slice (None: there is none), and the numbers of the rows that name it."""
     names = ("partition_path", "file_id")
     groups, rows = grouped({name: pc.struct_field(location, name) for name in names})
     paths, ids = (groups[name].to_pylist() for name in names)
-    slices = current_slices(snapshot, paths, ids)
+    slices = view.current(paths, ids)
     return list(zip(zip(paths, ids, strict=True), slices, rows, strict=True))
 
 

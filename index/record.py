@@ -19,10 +19,9 @@ from metatable.data.options import Options
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_FIELD, locations, register
-from metatable.metadata.files import current_slices
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import Located, RecordIndexPartition, locate
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.view import Located, TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
@@ -39,42 +38,38 @@ class RecordIndex:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._partition = RecordIndexPartition(options)
-        self.partitions: tuple[MetadataPartition, ...] = (self._partition,)
+        self.partitions: tuple[MetadataPartition, ...] = (RecordIndexPartition(options),)
 
-    def tag(self, engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Any:
+    def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
-        find = partial(locate_batches, snapshot, self._partition)
+        find = partial(locate_batches, view)
         return engine.extend(rows, inputs, find, LOCATION_FIELD)
 
-    def placement(self, snapshot: Snapshot) -> None:
+    def placement(self, view: TableView) -> None:
         return None
 
     def holds(
-        self, snapshot: Snapshot, keys: pa.Array, partition_paths: pa.Array
+        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
-        return np.asarray(locate(snapshot, self._partition, keys, partition_paths).group >= 0)
+        return np.asarray(view.locate(keys, partition_paths).group >= 0)
 
 
 def locate_batches(
-    snapshot: Snapshot,
-    partition: RecordIndexPartition,
-    batches: Iterator[pa.RecordBatch],
-    counters: Counters,
+    view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(snapshot.options, snapshot.schema, batch)
+        keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        found = _located(snapshot, locate(snapshot, partition, keys, paths))
+        found = _located(view, view.locate(keys, paths))
         yield pa.RecordBatch.from_arrays([found], schema=LOCATION_FIELD)
 
 
-def _located(snapshot: Snapshot, found: Located) -> pa.Array:
+def _located(view: TableView, found: Located) -> pa.Array:
     partition_paths = [path for path, _ in found.groups]
     file_ids = [file_id for _, file_id in found.groups]
-    slices = current_slices(snapshot, partition_paths, file_ids)
+    slices = view.current(partition_paths, file_ids)
     instants = []
     for group, one in zip(found.groups, slices, strict=True):
         if one is None:

@@ -23,7 +23,7 @@ from metatable.data.key_texts import parts_of
 from metatable.data.options import BUCKET
 from metatable.index.placed import PlacedIndex
 from metatable.index.protocol import register
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.hashing import java_string_hash
 
 __all__ = ["BucketIndex", "SimpleBuckets", "bucket_numbers", "file_id_of"]
@@ -64,7 +64,7 @@ class SimpleBuckets:
 class BucketIndex(PlacedIndex):
     name = BUCKET
 
-    def placement(self, snapshot: Snapshot) -> SimpleBuckets:
+    def placement(self, view: TableView) -> SimpleBuckets:
         return SimpleBuckets(self.options.key, self.options.bucket_count)
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.base_file import read_base_file, stream_base_file
+from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
 from metatable.data.slices import FileSlice
 from metatable.storage.errors import UpgradeError
 from metatable.storage.store import Store
 
-__all__ = ["read_slice", "stream_slice"]
+__all__ = ["read_slice", "read_slice_keys", "stream_slice"]
 
 
 def read_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> pa.Table:
@@ -31,6 +33,14 @@ def stream_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> Iter
     """The same rows, in the same order, a few row groups at a time."""
     _refuse_logs(file_slice)
     return stream_base_file(store, file_slice.base, schema)
+
+
+def read_slice_keys(
+    store: Store, file_slice: FileSlice, first: str | None = None, last: str | None = None
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Key text (string array) and row position of the rows that may lie in [first, last]."""
+    _refuse_logs(file_slice)
+    return read_record_keys(store, file_slice.base, first, last)
 
 
 def _refuse_logs(file_slice: FileSlice) -> None:

@@ -14,6 +14,7 @@ The name is cut at "_", so a file id holds none. Hudi on Spark finds partitions 
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from dataclasses import dataclass
@@ -71,10 +72,50 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A file group as of one instant: a base file, and the log files on top of it."""
+    """A file group as of one instant: a base file, and the log files on top of it, in order.
+
+    Whoever asks what a group is now is given this; single files matter only to those who read or
+    write their bytes. `logs` are file names in the group's partition.
+    """
 
     base: DataFile
     logs: tuple[str, ...] = ()
+
+    @property
+    def partition_path(self) -> str:
+        return self.base.partition_path
+
+    @property
+    def file_id(self) -> str:
+        return self.base.file_id
+
+    @property
+    def instant(self) -> str:
+        return self.base.instant
+
+    @property
+    def path(self) -> str:
+        """Names it in messages: the path of its base file."""
+        return self.base.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.base.size_bytes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of all its files. Equal names are equal contents: files never change."""
+        return self.base.name, *self.logs
+
+    def encode(self) -> str:
+        """As text, for the way from one task to another."""
+        return json.dumps([self.path, self.size_bytes, *self.logs])
+
+    @classmethod
+    def decode(cls, text: str) -> FileSlice:
+        """From `encode`."""
+        path, size_bytes, *logs = json.loads(text)
+        return cls(DataFile.decode(path, size_bytes), tuple(logs))
 
 
 def is_file_id(text: str) -> bool:

@@ -9,39 +9,48 @@ slice become tombstones in the commit that replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from metatable.data.slices import DataFile
+from metatable.data.slices import FileSlice
+from metatable.metadata.entries import Entries
 from metatable.metadata.keys import file_keys
-from metatable.metadata.partition import ENTRIES, MetadataPartition, WrittenFile
+from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.payload import (
     BLOOM_TOMBSTONE,
     decode_blooms,
     encode_blooms,
     schema_text,
 )
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.written import WrittenSlice
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
+from metatable.storage.ordering import sort_order
 
 __all__ = ["SEED", "BloomFilterPartition", "filters_of", "hashes_of"]
 
 SEED = 42
 """Of the XXH64 that filters are built from and asked with."""
 
+FILTER_BYTES = 64 << 20
+"""Filters that are read together, about."""
+
+FIRST_FILTERS = 64
+"""So many are read at first, before one was met."""
+
 
 class BloomFilterPartition(MetadataPartition):
     name: ClassVar[str] = "bloom_filter"
     tombstone: ClassVar[bytes] = BLOOM_TOMBSTONE
 
-    def entries(self, written: WrittenFile) -> pa.Table:
-        made = written.data_file
+    def entries(self, written: WrittenSlice) -> pa.Table:
+        made = written.made
         body = build(self.options.filter_kind, hashes_of(written.keys), self.options.filter_fpp)
         value = encode_blooms(
             pa.array([body.kind]), pa.array([made.instant]), pa.array([body.encode()], pa.binary())
@@ -60,23 +69,38 @@ def hashes_of(record_keys: pa.Array) -> npt.NDArray[np.uint64]:
     return xxh64(record_keys, SEED)
 
 
-def filters_of(snapshot: Snapshot, files: Sequence[DataFile]) -> list[Filter]:
-    """The filter of each live slice, in order. Raises CorruptError where one is missing."""
-    if not files:
-        return []
-    found = snapshot.lookup(BloomFilterPartition(snapshot.options), _keys(files))
-    if found.values.null_count:
-        missing = found.values.is_valid().to_pylist().index(False)
-        raise CorruptError("live slice has no filter", path=files[missing].path)
-    rows = decode_blooms(found.values)
-    kinds, bodies = rows["kind"].to_pylist(), rows["filter"]
-    return [
-        decode(kind, bodies[place].as_py(), files[place].path) for place, kind in enumerate(kinds)
-    ]
+def filters_of(entries: Entries, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
+    """The filters of live slices, each with the slice's place, in the order of their keys.
+
+    Some at a time: so many as FILTER_BYTES are for, by the largest that was met. Raises
+    CorruptError where one is missing.
+    """
+    partition = BloomFilterPartition(entries.options)
+    keys = _keys(slices)
+    order = sort_order(keys)
+    start = largest = 0
+    while start < len(order):
+        count = max(1, FILTER_BYTES // largest) if largest else FIRST_FILTERS
+        places = order[start : start + count]
+        found = entries.lookup(partition, keys.take(pa.array(places))).values
+        yield from zip(places.tolist(), _decoded(found, slices, places), strict=True)
+        largest = max(largest, pc.max(pc.binary_length(found)).as_py())
+        start += len(places)
 
 
-def _keys(files: Sequence[DataFile]) -> pa.Array:
+def _decoded(
+    values: pa.Array, slices: Sequence[FileSlice], places: npt.NDArray[np.int64]
+) -> Iterator[Filter]:
+    if values.null_count:
+        missing = int(places[values.is_valid().to_pylist().index(False)])
+        raise CorruptError("live slice has no filter", path=slices[missing].path)
+    rows = decode_blooms(values)
+    for place, kind, body in zip(places.tolist(), rows["kind"], rows["filter"], strict=True):
+        yield decode(kind.as_py(), body.as_py(), slices[place].path)
+
+
+def _keys(slices: Sequence[FileSlice]) -> pa.Array:
     return file_keys(
-        pa.array([one.partition_path for one in files], pa.string()),
-        pa.array([one.name for one in files], pa.string()),
+        pa.array([one.partition_path for one in slices], pa.string()),
+        pa.array([one.base.name for one in slices], pa.string()),
     )

@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import Protocol
 
 from metatable.data.schema_text import TableSchema
-from metatable.data.slices import DataFile
-from metatable.metadata.files import current_slices
+from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import with_sum
 from metatable.metadata.manifest import (
     READER_FORMAT,
@@ -103,13 +102,13 @@ class Change:
 class SlicesCurrent:
     """The slices that are replaced are still those of their file groups."""
 
-    slices: tuple[DataFile, ...]
+    slices: tuple[FileSlice, ...]
 
     def check(self, race: Race) -> None:
         paths = [one.partition_path for one in self.slices]
-        current = current_slices(race.snapshot, paths, [one.file_id for one in self.slices])
+        current = race.snapshot.current(paths, [one.file_id for one in self.slices])
         for ours, theirs in zip(self.slices, current, strict=True):
-            if theirs is None or theirs.name != ours.name:
+            if theirs is None or theirs.names != ours.names:
                 raise race.lost(
                     "another commit rewrote the same file group: retry",
                     expected=ours.path,
@@ -125,7 +124,7 @@ class GroupsAbsent:
 
     def check(self, race: Race) -> None:
         paths = [path for path, _ in self.groups]
-        for found in current_slices(race.snapshot, paths, [name for _, name in self.groups]):
+        for found in race.snapshot.current(paths, [name for _, name in self.groups]):
             if found is not None:
                 raise race.lost(
                     "another commit opened the same file group: retry", found=found.path

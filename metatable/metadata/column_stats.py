@@ -11,7 +11,6 @@ the data, never narrower; an absent bound says nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,24 +18,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slices import DataFile
-from metatable.metadata.files import FileSystemView, view_of_partition, view_of_table
+from metatable.data.slices import DataFile, FileSlice
+from metatable.metadata.entries import Entries
+from metatable.metadata.files import view_of_partition, view_of_table
 from metatable.metadata.keys import column_partition_prefix, column_prefix, stats_keys
-from metatable.metadata.partition import ENTRIES, MetadataPartition, WrittenFile
+from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.payload import (
     STATS_TOMBSTONE,
     decode_stats,
     encode_stats,
     schema_text,
 )
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import StatsColumn
+from metatable.metadata.written import WrittenSlice
 from metatable.storage.cache import cached
 
 __all__ = [
     "RECORD_KEY",
     "ColumnStatsPartition",
-    "StatsColumn",
     "maxima",
     "row_counts",
     "stats_column",
@@ -52,13 +53,13 @@ class ColumnStatsPartition(MetadataPartition):
     name: ClassVar[str] = "column_stats"
     tombstone: ClassVar[bytes] = STATS_TOMBSTONE
 
-    def entries(self, written: WrittenFile) -> pa.Table:
+    def entries(self, written: WrittenSlice) -> pa.Table:
         columns = [one.column for one in written.stats]
-        made = written.data_file
+        made = written.made.base
         values = encode_stats([made.name] * len(columns), written.stats)
         keys = [self._keys(columns, made)]
         if written.replaced is not None:
-            keys.append(self._keys(columns, written.replaced))
+            keys.append(self._keys(columns, written.replaced.base))
             values = pa.concat_arrays([values, pa.nulls(len(columns), pa.binary())])
         every = pa.concat_arrays(keys)
         return pa.table([pa.array(self.places(every)), every, values], schema=ENTRIES)
@@ -75,48 +76,24 @@ class ColumnStatsPartition(MetadataPartition):
         return {"schema": schema_text().encode()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StatsColumn:
-    """One column's bounds and counts over many files; row i is `files[i]`.
-
-    `minimum` and `maximum` are of the column's type, the counts int64; null where nothing is
-    known. `value_count` counts all rows of the file, nulls too.
-    """
-
-    files: FileSystemView
-    minimum: pa.Array
-    maximum: pa.Array
-    null_count: pa.Array
-    value_count: pa.Array
-
-    def take(self, rows: npt.NDArray[np.int64]) -> StatsColumn:
-        """Those of some files (`rows` ascending)."""
-        places = pa.array(rows)
-        return StatsColumn(self.files.take(rows), *(one.take(places) for one in self.columns))
-
-    @property
-    def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-        return self.minimum, self.maximum, self.null_count, self.value_count
-
-
 def stats_column(
-    snapshot: Snapshot, column: str, type: pa.DataType, partition_paths: Iterable[str] | None
+    entries: Entries, column: str, type: pa.DataType, partition_paths: Iterable[str] | None
 ) -> StatsColumn:
     """A column's statistics in the named table partitions (None: in all), live slices only."""
     paths = None if partition_paths is None else sorted(set(partition_paths))
     if paths is None or len(paths) > FEW_PARTITIONS:
-        whole = _kept(snapshot, column, type, None)
+        whole = _kept(entries, column, type, None)
         return whole if paths is None else _only(whole, paths)
-    parts = [_kept(snapshot, column, type, path) for path in paths]
+    parts = [_kept(entries, column, type, path) for path in paths]
     return parts[0] if len(parts) == 1 else _joined(parts, type)
 
 
 def _kept(
-    snapshot: Snapshot, column: str, type: pa.DataType, partition_path: str | None
+    entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
     return cached(
-        ("stats", snapshot.identity, column, partition_path),
-        lambda: _load(snapshot, column, type, partition_path),
+        ("stats", entries.identity, column, partition_path),
+        lambda: _load(entries, column, type, partition_path),
         _size_bytes,
     )
 
@@ -131,52 +108,52 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
 
 
 def maxima(
-    snapshot: Snapshot, column: str, type: pa.DataType, files: Sequence[DataFile]
+    entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
 ) -> pa.Array:
     """The column's maximum in each file, of its type: one lookup. Null: nothing is known."""
     if not len(files):
         return pa.array([], type)
     folders, names = _places(files)
     keys = stats_keys(pa.repeat(column, len(files)), folders, names)
-    found = snapshot.lookup(ColumnStatsPartition(snapshot.options), keys)
+    found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid()
     held = decode_stats(found.values.drop_null(), type)["maximum"].combine_chunks()
     places = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
     return held.take(pa.array(places, mask=pc.invert(known).to_numpy(zero_copy_only=False)))
 
 
-def row_counts(snapshot: Snapshot, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
+def row_counts(entries: Entries, files: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
     """Rows of each file, from the statistics of its record keys; -1 where they are missing."""
     counts = np.full(len(files), -1, dtype=np.int64)
     if not len(files):
         return counts
     folders, names = _places(files)
     keys = stats_keys(pa.repeat(RECORD_KEY, len(files)), folders, names)
-    found = snapshot.lookup(ColumnStatsPartition(snapshot.options), keys)
+    found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid().to_numpy(zero_copy_only=False)
     rows = decode_stats(found.values.drop_null(), pa.string())
     counts[known] = rows["value_count"].to_numpy()
     return counts
 
 
-def _places(files: Sequence[DataFile]) -> tuple[pa.Array, pa.Array]:
+def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array]:
     """(partition paths, file names); of files in columns, without an object a file."""
     if isinstance(files, FileSystemView):
         return files.folders.take(pa.array(files.folder_of)), files.names()
     folders = pa.array([one.partition_path for one in files], pa.string())
-    return folders, pa.array([one.name for one in files], pa.string())
+    return folders, pa.array([one.base.name for one in files], pa.string())
 
 
 def _load(
-    snapshot: Snapshot, column: str, type: pa.DataType, partition_path: str | None
+    entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
     if partition_path is None:
-        files, prefix = view_of_table(snapshot), column_prefix(column)
+        files, prefix = view_of_table(entries), column_prefix(column)
     else:
-        files = view_of_partition(snapshot, partition_path)
+        files = view_of_partition(entries, partition_path)
         prefix = column_partition_prefix(column, partition_path)
-    entries = snapshot.prefix(ColumnStatsPartition(snapshot.options), prefix)
-    rows = decode_stats(entries["value"].combine_chunks(), type)
+    found = entries.prefix(ColumnStatsPartition(entries.options), prefix)
+    rows = decode_stats(found["value"].combine_chunks(), type)
     # a prefix may be shared with another column, and file names are unique by their uuid
     rows = rows.filter(pc.equal(rows["column"], column))
     places = pc.index_in(files.names(), value_set=rows["file_name"])

@@ -11,8 +11,6 @@ import json
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.schema import to_avro
-from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import current_slices, slices_of_table
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -23,10 +21,10 @@ __all__ = ["rebuilt_commit"]
 def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
     """The Hudi commit of the version `manifest`, which is the newest one. Raises CorruptError."""
     late = Snapshot(store, manifest).since(manifest.parent)
-    files = [one for one in slices_of_table(late) if one.instant == manifest.instant]
+    files = [one for one in late.slices() if one.instant == manifest.instant]
     base = Snapshot(store, load_version(store, manifest.parent))
     paths, ids = [one.partition_path for one in files], [one.file_id for one in files]
-    replaced = current_slices(base, paths, ids)
+    replaced = base.current(paths, ids)
     stats = tuple(
         WriteStat(
             one.partition_path,
@@ -39,7 +37,7 @@ def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
             0,
             one.size_bytes,
         )
-        for one, before, rows in zip(files, replaced, row_counts(late, files), strict=True)
+        for one, before, rows in zip(files, replaced, late.row_counts(files), strict=True)
     )
     avro = to_avro(late.schema, late.options.name)
     extra = {"schema": json.dumps(avro, separators=(",", ":"))}

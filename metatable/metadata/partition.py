@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Protocol
 
@@ -26,17 +25,16 @@ import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import HASH_SPACE, place_by_text
 from metatable.data.options import Options
-from metatable.data.slices import DataFile
-from metatable.data.statistics import ColumnStats
 from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
+from metatable.metadata.written import WrittenSlice
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.store import Store
 
-__all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter", "WrittenFile"]
+__all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter"]
 
 ENTRIES = pa.schema(
     [
@@ -48,22 +46,6 @@ ENTRIES = pa.schema(
 
 Entry = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
 """A batch on its way from old HFiles to a new one: keys, raw values, number of the source."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A new slice, and what it changed. Keys are record-key texts.
-
-    `keys` are all that the file holds; `arrived` live in this file group only since this
-    commit (inserted, or moved in from another one); `departed` are in no file any more.
-    """
-
-    data_file: DataFile
-    replaced: DataFile | None
-    keys: pa.Array
-    arrived: pa.Array
-    departed: pa.Array
-    stats: tuple[ColumnStats, ...]
 
 
 class Rewriter(Protocol):
@@ -93,7 +75,7 @@ class MetadataPartition:
         self.options = options
         self.bucket_count = int(options.buckets.get(self.name, self.default_buckets))
 
-    def entries(self, written: WrittenFile) -> pa.Table:
+    def entries(self, written: WrittenSlice) -> pa.Table:
         """What one written file adds to and takes from this partition, in `schema`."""
         raise NotImplementedError
 

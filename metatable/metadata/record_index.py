@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,14 +24,16 @@ import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import bucket_function, place_by_hash
 from metatable.data.options import Options
+from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
-from metatable.metadata.partition import MetadataPartition, Rewriter, WrittenFile
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partition import MetadataPartition, Rewriter
+from metatable.metadata.view import Located
+from metatable.metadata.written import WrittenSlice
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 
-__all__ = ["Located", "RecordIndexPartition", "index_keys", "locate"]
+__all__ = ["RecordIndexPartition", "index_keys", "locate"]
 
 LOCATIONS = "locations"
 SEPARATOR = "\0"
@@ -62,8 +63,8 @@ class RecordIndexPartition(MetadataPartition):
             return place_by_hash(keys)
         return self._function.places(keys.cast(pa.string()), self.space)
 
-    def entries(self, written: WrittenFile) -> pa.Table:
-        made = written.data_file
+    def entries(self, written: WrittenSlice) -> pa.Table:
+        made = written.made
         texts = pa.concat_arrays([written.arrived, written.departed])
         keys = index_keys(self.options, texts, pa.scalar(made.partition_path, pa.string()))
         here = np.zeros(len(texts), dtype=np.int32)
@@ -85,14 +86,6 @@ class RecordIndexPartition(MetadataPartition):
         return _Renumber([_locations(reader) for reader in readers])
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """Where keys live, by row: `group[i]` is a place in `groups`, -1 for a key not found."""
-
-    groups: tuple[tuple[str, str], ...]
-    group: npt.NDArray[np.int64]
-
-
 def index_keys(
     options: Options, texts: pa.Array, partition_paths: pa.Array | pa.Scalar
 ) -> pa.Array:
@@ -104,21 +97,17 @@ def index_keys(
     return texts.cast(pa.binary())
 
 
-def locate(
-    snapshot: Snapshot,
-    partition: RecordIndexPartition,
-    texts: pa.Array,
-    partition_paths: pa.Array | pa.Scalar,
-) -> Located:
+def locate(entries: Entries, texts: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
     """The file group of each record key, by one lookup in the key's bucket."""
-    found = snapshot.lookup(partition, index_keys(snapshot.options, texts, partition_paths))
+    partition = RecordIndexPartition(entries.options)
+    found = entries.lookup(partition, index_keys(entries.options, texts, partition_paths))
     numbers = _values_to_numbers(found.values)
     group = np.full(len(numbers), -1, dtype=np.int64)
     groups: list[tuple[str, str]] = []
     hit = numbers > 0
     for source in np.unique(found.sources[hit]):
         ref = found.refs[source]
-        locations = _locations(snapshot.reader(ref))
+        locations = _locations(entries.reader(ref))
         ours = hit & (found.sources == source)
         if numbers[ours].max() > len(locations):
             raise CorruptError(

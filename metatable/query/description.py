@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import view_of_table
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.results import CommitInfo, Description
@@ -16,9 +14,9 @@ __all__ = ["describe", "versions"]
 
 def describe(snapshot: Snapshot) -> Description:
     """What this version is. Reads manifest pages, `files` and one column of `column_stats`."""
-    files = view_of_table(snapshot)
+    files = snapshot.slices()
     options, manifest = snapshot.options, snapshot.manifest
-    counts = row_counts(snapshot, files)
+    counts = snapshot.row_counts(files)
     return Description(
         uri=snapshot.store.uri,
         name=options.name,

@@ -10,42 +10,40 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, texts_of
 from metatable.data.slice_reader import read_slice
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.errors import UsageError
 
 __all__ = ["read_keys"]
 
 
 def read_keys(
-    engine: LocalEngine, snapshot: Snapshot, keys: Any, columns: Sequence[str] | None
+    engine: LocalEngine, view: TableView, keys: Any, columns: Sequence[str] | None
 ) -> pa.Table:
     """Rows whose key is among `keys` (rows with the key's columns); absent keys are left out.
 
     Raises UsageError for unknown columns and for keys without their columns.
     """
-    wanted = _chosen(snapshot.schema, columns)
-    tagged = engine.to_table(
-        create_index(snapshot.options).tag(engine, engine.rows(keys), snapshot)
-    )
+    wanted = _chosen(view.schema, columns)
+    tagged = engine.to_table(create_index(view.options).tag(engine, engine.rows(keys), view))
     parts = []
-    for file, asked in _by_file(snapshot, tagged.filter(tagged[LOCATION_COLUMN].is_valid())):
-        texts, _ = texts_of(snapshot.options, snapshot.schema, asked)
+    for file, asked in _by_file(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid())):
+        texts, _ = texts_of(view.options, view.schema, asked)
         schema = pa.schema([pa.field(KEY, pa.string()), *wanted])
-        rows = read_slice(snapshot.store, FileSlice(file), schema)
+        rows = read_slice(view.store, file, schema)
         parts.append(rows.filter(pc.is_in(rows[KEY], value_set=texts)).drop_columns([KEY]))
     return pa.concat_tables(parts) if parts else wanted.empty_table()
 
 
-def _by_file(snapshot: Snapshot, tagged: pa.Table) -> list[tuple[DataFile, pa.RecordBatch]]:
+def _by_file(view: TableView, tagged: pa.Table) -> list[tuple[FileSlice, pa.RecordBatch]]:
     location = tagged[LOCATION_COLUMN].combine_chunks()
     keys = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks()
     return [
         (file, keys.take(pa.array(here)).to_batches()[0])
-        for _, file, here in located_slices(snapshot, location)
+        for _, file, here in located_slices(view, location)
         if file is not None
     ]
 

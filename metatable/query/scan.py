@@ -27,10 +27,9 @@ import pyarrow.compute as pc
 
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
-from metatable.data.slices import DataFile, FileSlice
-from metatable.metadata.column_stats import row_counts
+from metatable.data.slices import FileSlice
 from metatable.metadata.manifest import load_newest
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.predicates import bind, columns_of, evaluate, matches
 from metatable.query.skipping import Selection, keep_files
@@ -54,15 +53,15 @@ class Scan:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        view: TableView,
         columns: Sequence[str] | None = None,
         where: Any = None,
         limit: int | None = None,
     ) -> None:
-        self._snapshot = snapshot
-        self._schema = _chosen(snapshot.schema, columns)
+        self._view = view
+        self._schema = _chosen(view.schema, columns)
         self._asked = parse_where(where)
-        self._where = None if self._asked is None else bind(self._asked, snapshot.schema)
+        self._where = None if self._asked is None else bind(self._asked, view.schema)
         self._limit = _rows_or_none(limit)
 
     @property
@@ -75,7 +74,7 @@ class Scan:
 
         How many rows they have comes from the metadata, too.
         """
-        return self._within_limit(self._counted(self._selection, self._snapshot))
+        return self._within_limit(self._counted(self._selection, self._view))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, some row groups at a time. Raises StaleError where the version's files are
@@ -127,7 +126,7 @@ class Scan:
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
         read = self._with_condition(self.schema)
-        rows = parquet.read(session, self._snapshot.store, self._paths(), read)
+        rows = parquet.read(session, self._view.store, self._paths(), read)
         if self._where is not None:
             rows = rows.where(evaluate(self._where, parquet.Conditions(read)))
         if self._limit is not None:
@@ -145,24 +144,24 @@ class Scan:
             return sum(batch.num_rows for batch in _first(self._limit, batches))
         rows = self.files().row_count
         if rows is None:
-            raise CorruptError("a live slice has no statistics", path=self._snapshot.store.uri)
+            raise CorruptError("a live slice has no statistics", path=self._view.store.uri)
         return rows if self._limit is None else min(rows, self._limit)
 
     def explain(self) -> Explain:
         """Which files would be read, and what it cost to find out; reads no data file."""
         began, counters = time.perf_counter(), Counters()
-        snapshot = self._snapshot.counting(counters)
-        selection = keep_files(self._where, snapshot)
+        view = self._view.counting(counters)
+        selection = keep_files(self._where, view)
         left = {
-            "all": len(selection.view),
+            "all": len(selection.slices),
             "after partitions": len(selection.after_partitions),
             "after statistics": len(selection.after_statistics),
         }
         size_bytes = int(selection.files().sizes.sum())
         if self._limit is not None and self._where is None:
-            files = self._within_limit(self._counted(selection, snapshot))
+            files = self._within_limit(self._counted(selection, view))
             left["within the limit"], size_bytes = len(files), files.size_bytes
-        self._snapshot.store.counters.merge(counters)
+        self._view.store.counters.merge(counters)
         return Explain(
             keys=None,
             found=None,
@@ -175,16 +174,16 @@ class Scan:
 
     @cached_property
     def _selection(self) -> Selection:
-        with self._snapshot.reading():
-            return keep_files(self._where, self._snapshot)
+        with self._view.reading():
+            return keep_files(self._where, self._view)
 
-    def _counted(self, selection: Selection, snapshot: Snapshot) -> DataFiles:
+    def _counted(self, selection: Selection, view: TableView) -> DataFiles:
         """The files with their rows: what was read of statistics may tell; if not, they are."""
-        view, counts = selection.files(), selection.row_counts.copy()
+        slices, counts = selection.files(), selection.row_counts.copy()
         unknown = np.flatnonzero(counts < 0)
-        with snapshot.reading():
-            counts[unknown] = row_counts(snapshot, view.take(unknown))
-        return DataFiles(snapshot.store.uri, view.paths, view.sizes, counts)
+        with view.reading():
+            counts[unknown] = view.row_counts(slices.take(unknown))
+        return DataFiles(view.store.uri, slices.paths, slices.sizes, counts)
 
     def _within_limit(self, files: DataFiles) -> DataFiles:
         """So many of the files, from the first, as are sure to hold all rows asked for."""
@@ -202,34 +201,34 @@ class Scan:
         """`schema`, and behind it the columns that only the condition needs."""
         if self._where is None:
             return schema
-        every = {field.name: field for field in (*META_FIELDS, *self._snapshot.schema)}
+        every = {field.name: field for field in (*META_FIELDS, *self._view.schema)}
         needed = dict.fromkeys([*schema.names, *columns_of(self._where)])
         return pa.schema([every[name] for name in needed] or [META_FIELDS[0]])
 
-    def _rows(self, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _rows(self, files: Iterable[FileSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of the files for which the condition is true."""
         read = self._with_condition(schema)
         batches = chain.from_iterable(self._read(file, read) for file in files)
         return batches if self._where is None else _matching(self._where, batches, schema)
 
-    def _read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = self._snapshot.store
+    def _read(self, file: FileSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        store = self._view.store
         try:
-            for table in stream_slice(store, FileSlice(file), schema):
+            for table in stream_slice(store, file, schema):
                 yield from table.to_batches()
         except CorruptError as error:
             newest = load_newest(store)
-            if newest is not None and newest.version > self._snapshot.version:
+            if newest is not None and newest.version > self._view.version:
                 raise StaleError(
                     "a file of this version is gone: open the table again",
                     path=file.path,
-                    version=self._snapshot.version,
+                    version=self._view.version,
                     newest=newest.version,
                 ) from error
             raise
 
     def __repr__(self) -> str:
-        told = [repr(self._snapshot.store.uri), f"version={self._snapshot.version}"]
+        told = [repr(self._view.store.uri), f"version={self._view.version}"]
         told.append(f"columns={self.schema.names}")
         if self._asked is not None:
             told.append(f"where={self._asked}")

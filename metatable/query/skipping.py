@@ -29,12 +29,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.keygen import DEFAULT_PARTITION
 from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
-from metatable.metadata.column_stats import FEW_PARTITIONS, stats_column
-from metatable.metadata.files import FileSystemView, view_of_table
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.column_stats import FEW_PARTITIONS
+from metatable.metadata.view import TableView
 from metatable.query.expressions import Expression
 from metatable.query.predicates import COMPARE, columns_of, evaluate, literals, sortable
 from metatable.storage.errors import CorruptError
@@ -52,35 +52,35 @@ class Selection:
     `row_counts`: of those left at the end, as far as the statistics that were read tell; else -1.
     """
 
-    view: FileSystemView
+    slices: FileSystemView
     after_partitions: Rows
     after_statistics: Rows
     row_counts: Rows
 
     def files(self) -> FileSystemView:
         """The files to read, by partition path and file name."""
-        return self.view.take(self.after_statistics)
+        return self.slices.take(self.after_statistics)
 
 
-def keep_files(bound: Expression | None, snapshot: Snapshot) -> Selection:
+def keep_files(bound: Expression | None, view: TableView) -> Selection:
     """The files that may hold a row for which the (bound) expression is true; None: all."""
-    view = view_of_table(snapshot)
-    every = np.arange(len(view))
-    unknown = np.full(len(view), -1)
-    if bound is None or not len(view):
-        return Selection(view, every, every, unknown)
-    folders = partition_bounds(snapshot.options, snapshot.schema, view.folders)
+    slices = view.slices()
+    every = np.arange(len(slices))
+    unknown = np.full(len(slices), -1)
+    if bound is None or not len(slices):
+        return Selection(slices, every, every, unknown)
+    folders = partition_bounds(view.options, view.schema, slices.folders)
     folders = {name: folders[name] for name in columns_of(bound) if name in folders}
-    wanted = may_hold(bound, len(view.folders), folders.get)
-    left = np.flatnonzero(wanted[view.folder_of])
+    wanted = may_hold(bound, len(slices.folders), folders.get)
+    left = np.flatnonzero(wanted[slices.folder_of])
     others = [name for name in columns_of(bound) if name not in folders]
     if not len(left) or not others:
-        return Selection(view, left, left, unknown[left])
-    known = {name: one.take(view.folder_of[left]) for name, one in folders.items()}
+        return Selection(slices, left, left, unknown[left])
+    known = {name: one.take(slices.folder_of[left]) for name, one in folders.items()}
     for name in others:
-        known[name] = _statistics(snapshot, view, name, left, np.flatnonzero(wanted))
+        known[name] = _statistics(view, slices, name, left, np.flatnonzero(wanted))
     kept = may_hold(bound, len(left), known.get)
-    return Selection(view, left, left[kept], _row_counts(known[others[0]])[kept])
+    return Selection(slices, left, left[kept], _row_counts(known[others[0]])[kept])
 
 
 def _row_counts(bounds: Bounds) -> Rows:
@@ -90,13 +90,13 @@ def _row_counts(bounds: Bounds) -> Rows:
 
 
 def _statistics(
-    snapshot: Snapshot, view: FileSystemView, column: str, rows: Rows, folders: Rows
+    view: TableView, slices: FileSystemView, column: str, rows: Rows, folders: Rows
 ) -> Bounds:
     """A column's bounds in the files `rows`, which are all those of the `folders`."""
-    kind = next(field.type for field in (*META_FIELDS, *snapshot.schema) if field.name == column)
+    kind = next(field.type for field in (*META_FIELDS, *view.schema) if field.name == column)
     few = len(folders) <= FEW_PARTITIONS
-    paths = view.folders.take(pa.array(folders)).to_pylist() if few else None
-    stats = stats_column(snapshot, column, kind, paths)
+    paths = slices.folders.take(pa.array(folders)).to_pylist() if few else None
+    stats = view.stats(column, kind, paths)
     bounds = Bounds.of(*stats.columns)
     return bounds if few else bounds.take(rows)
 

@@ -13,10 +13,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.slices import DataFile
-from metatable.metadata.column_stats import row_counts
-from metatable.metadata.files import view_of_partition
-from metatable.metadata.snapshot import Snapshot
+from metatable.data.slices import FileSlice
+from metatable.metadata.view import TableView
 from metatable.write.profile import is_open, most_rows
 
 __all__ = ["Inserts", "bins_for", "cut_keys", "inserts_of"]
@@ -67,20 +65,20 @@ def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
     return dict(sorted(found.items()))
 
 
-_Bin = tuple[DataFile | None, int]
+_Bin = tuple[FileSlice | None, int]
 
 
-def bins_for(snapshot: Snapshot, path: str, inserts: Inserts) -> list[_Bin]:
+def bins_for(view: TableView, path: str, inserts: Inserts) -> list[_Bin]:
     """(small file to fill or None for a new one, rows for it): all inserts of a partition.
 
     A small file is left alone where its room is less than what samples may be wrong by.
     """
-    options = snapshot.options
+    options = view.options
     left = inserts.rows
     bins: list[_Bin] = []
     width = inserts.width
     memory = max(1, int(GROUP_BYTES / width))
-    for small, held in _small_files(snapshot, path):
+    for small, held in _small_files(view, path):
         width = small.size_bytes / max(held, 1)
         room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
         rows = min(left, room - inserts.slack, memory)
@@ -95,16 +93,16 @@ def bins_for(snapshot: Snapshot, path: str, inserts: Inserts) -> list[_Bin]:
     return bins
 
 
-def _small_files(snapshot: Snapshot, path: str) -> list[tuple[DataFile, int]]:
+def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
     """Files of a partition that may be filled up, smallest first, with their row counts."""
-    limit = snapshot.options.small_file_bytes
+    limit = view.options.small_file_bytes
     if not limit:
         return []
-    files = view_of_partition(snapshot, path)  # a partition may have many: no object a file
+    files = view.slices(path)  # a partition may have many: no object a file
     below = np.flatnonzero(files.sizes < limit)
     smallest = below[np.argsort(files.sizes[below], kind="stable")[:SMALL_FILES]]
     small = [files[place] for place in smallest.tolist()]
-    counts = row_counts(snapshot, small).tolist()
+    counts = view.row_counts(small).tolist()
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
 
 

@@ -17,10 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data import statistics
 from metatable.data.base_file import (
     add_meta_columns,
-    read_record_keys,
     with_file_name,
     write_base_file,
 )
@@ -31,7 +29,6 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import (
-    DataFile,
     FileSlice,
     marker_path,
     partition_metadata,
@@ -39,14 +36,21 @@ from metatable.data.slices import (
 )
 from metatable.data.taking import joined, taken, whole
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
-from metatable.metadata.partition import MetadataPartition, WrittenFile
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.view import TableView
+from metatable.metadata.written import (
+    WrittenSlice,
+    entries_of,
+    facts_of_rows,
+    facts_of_stored,
+    stats_columns,
+)
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import sort_order
 from metatable.storage.store import Store
 from metatable.write.plan import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
 
-__all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "stats_columns", "write_groups"]
+__all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "write_groups"]
 
 ARRIVALS = "arrivals"
 """A run of its own: keys new to the table, for the check against concurrent inserts. A key that
@@ -141,7 +145,7 @@ class _Grouped:
 
 
 def write_groups(
-    snapshot: Snapshot,
+    view: TableView,
     plan: WritePlan,
     partitions: Sequence[MetadataPartition],
     scratch: Store,
@@ -152,46 +156,42 @@ def write_groups(
 
     One group after the other: beside the task's rows it holds those of one group.
     """
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     rows = _Rows.of(plan, joined(pa.Table.from_batches(list(batches))))
     task = rows.table[TASK_COLUMN][0].as_py()
     runs = _Runs(partitions)
     receipts = []
     for place, group in enumerate(plan.groups):
         if group.task == task and (group.base or len(rows.entering.of_group(place))):
-            receipt, written = _write_group(snapshot, plan, place, group, rows)
+            receipt, written = _write_group(view, plan, place, group, rows)
             receipts.append(receipt)
             runs.add(written, rows.keys(rows.new(place)))
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
 
-def stats_columns(snapshot: Snapshot) -> list[str]:
-    """Columns whose statistics are kept: the record key, and the first of the table's."""
-    flat = [field.name for field in snapshot.schema if not pa.types.is_nested(field.type)]
-    return [KEY, *flat[: snapshot.options.stats_columns]]
-
-
 def _write_group(
-    snapshot: Snapshot, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
-) -> tuple[FileReceipt, WrittenFile]:
-    store, target, base = snapshot.store, group.target, group.base
+    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+) -> tuple[FileReceipt, WrittenSlice]:
+    store, target, base = view.store, group.target, group.base
     store.put(marker_path(target, "MERGE" if base else "CREATE"), b"")
     if base is None:
         path = target.partition_path
         store.create(partition_metadata_path(path), partition_metadata(target.instant, path))
-    merged = _merge(snapshot, plan, place, group, rows)
+    merged = _merge(view, plan, place, group, rows)
     table = with_file_name(merged.table, target)
-    size_bytes, ours = write_base_file(store, target, table, options=snapshot.options)
+    size_bytes, ours = write_base_file(store, target, table, options=view.options)
     target = replace(target, size_bytes=size_bytes, row_count=table.num_rows)
     arriving = rows.arriving(place)
-    written = WrittenFile(
-        data_file=target,
+    made, columns = FileSlice(target), stats_columns(view.schema, view.options)
+    keys, stats = facts_of_rows(table, columns) if ours else facts_of_stored(store, made, columns)
+    written = WrittenSlice(
+        made=made,
         replaced=base,
-        keys=whole(table[KEY]) if ours else read_record_keys(store, target)[0],
+        keys=keys,
         arrived=rows.keys(arriving),
         departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
-        stats=_stats(snapshot, target, table, ours),
+        stats=stats,
     )
     stat = WriteStat.of(target, base.instant if base else None, merged.counts)
     moved = len(arriving) - len(rows.new(place))
@@ -210,42 +210,31 @@ def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowC
     )
 
 
-def _merge(
-    snapshot: Snapshot, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
-) -> Merged:
-    schema = with_meta_columns(snapshot.schema)
+def _merge(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> Merged:
+    schema = with_meta_columns(view.schema)
     if group.base is None:
-        return _new_rows(snapshot, place, group, rows)
-    base = read_slice(snapshot.store, FileSlice(group.base), schema)
+        return _new_rows(view, place, group, rows)
+    base = read_slice(view.store, group.base, schema)
     deletes = rows.keys(rows.gone(place))
     if plan.operation == DELETE:
         return merge_rows(base, schema.empty_table(), deletes, None)
     offered = taken(rows.table, pa.array(rows.entering.of_group(place)))
-    columns = offered.select(snapshot.schema.names)
+    columns = offered.select(view.schema.names)
     upserts = add_meta_columns(columns, whole(offered[KEY]), group.target, place)
-    return merge_rows(base, upserts, deletes, snapshot.options.ordering)
+    return merge_rows(base, upserts, deletes, view.options.ordering)
 
 
-def _new_rows(snapshot: Snapshot, place: int, group: GroupPlan, rows: _Rows) -> Merged:
+def _new_rows(view: TableView, place: int, group: GroupPlan, rows: _Rows) -> Merged:
     """The rows of a new file, by key: its row groups hold narrow ranges of keys."""
     here = rows.entering.of_group(place)
     order = here[sort_order(rows.all_keys.take(pa.array(here)))]
     offered = taken(rows.table, pa.array(order))
-    keys, columns = whole(offered[KEY]), offered.select(snapshot.schema.names)
+    keys, columns = whole(offered[KEY]), offered.select(view.schema.names)
     return Merged(
         table=add_meta_columns(columns, keys, group.target, place),
         counts=RowCounts(inserted=len(keys)),
         deleted_keys=keys[:0],
     )
-
-
-def _stats(
-    snapshot: Snapshot, target: DataFile, table: pa.Table, ours: bool
-) -> tuple[statistics.ColumnStats, ...]:
-    columns = stats_columns(snapshot)
-    if ours:
-        return tuple(statistics.of_table(table, columns))
-    return tuple(statistics.of_file(snapshot.store, target, columns))
 
 
 class _Runs:
@@ -255,10 +244,10 @@ class _Runs:
         self._partitions = partitions
         self._entries: dict[str, list[pa.Table]] = {}
 
-    def add(self, written: WrittenFile, inserted: pa.Array) -> None:
-        for partition in self._partitions:
-            self._entries.setdefault(partition.name, []).append(partition.entries(written))
-        paths = pa.repeat(pa.scalar(written.data_file.partition_path, pa.string()), len(inserted))
+    def add(self, written: WrittenSlice, inserted: pa.Array) -> None:
+        for name, entries in entries_of(written, self._partitions):
+            self._entries.setdefault(name, []).append(entries)
+        paths = pa.repeat(pa.scalar(written.made.partition_path, pa.string()), len(inserted))
         arrivals = pa.table([inserted, paths], schema=ARRIVALS_SCHEMA)
         self._entries.setdefault(ARRIVALS, []).append(arrivals)
 

@@ -22,12 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
-from metatable.data.slices import DataFile, new_file_id
+from metatable.data.slices import DataFile, FileSlice, new_file_id
 from metatable.data.taking import whole
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN, Index
-from metatable.metadata.files import current_slices
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex
@@ -54,7 +53,7 @@ class GroupPlan:
     """One file group to write: from which slice (None: a new group), under which name, where."""
 
     target: DataFile
-    base: DataFile | None
+    base: FileSlice | None
     task: int
 
 
@@ -75,7 +74,7 @@ class WritePlan:
     @classmethod
     def make(
         cls,
-        snapshot: Snapshot,
+        view: TableView,
         index: Index,
         profile: pa.Table,
         operation: str,
@@ -84,14 +83,14 @@ class WritePlan:
     ) -> WritePlan:
         """The plan for what `count_groups` found."""
         chosen = _Groups()
-        for held, weight in _touched(snapshot, profile):
+        for held, weight in _touched(view, profile):
             chosen.add(held.partition_path, held.file_id, held, weight)
         if operation != DELETE:
-            for path, file_id, base, weight in _placed(snapshot, profile):
+            for path, file_id, base, weight in _placed(view, profile):
                 chosen.add(path, file_id, base, weight)
         bins = {}
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
-            cuts, sizes = cut_keys(inserts, bins_for(snapshot, path, inserts))
+            cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts))
             bins[path] = (
                 cuts,
                 tuple(
@@ -110,7 +109,7 @@ class WritePlan:
             operation=operation,
             groups=chosen.planned(instant, spread),
             bins=bins,
-            placement=index.placement(snapshot),
+            placement=index.placement(view),
             proven=index.proves_presence,
             tasks=tasks,
         )
@@ -137,10 +136,10 @@ class _Groups:
     """Groups that are to be written, in the order in which they were found, and their weights."""
 
     places: dict[tuple[str, str], int] = field(default_factory=dict)
-    bases: list[DataFile | None] = field(default_factory=list)
+    bases: list[FileSlice | None] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
 
-    def add(self, path: str, file_id: str, base: DataFile | None, weight: int) -> int:
+    def add(self, path: str, file_id: str, base: FileSlice | None, weight: int) -> int:
         """Its ordinal. The weight of a stored file counts once."""
         name = (path, file_id)
         if name not in self.places:
@@ -212,18 +211,16 @@ def route(
         yield pa.RecordBatch.from_arrays([lists], names=[TASK_COLUMN])
 
 
-def _touched(snapshot: Snapshot, profile: pa.Table) -> Iterator[tuple[DataFile, int]]:
+def _touched(view: TableView, profile: pa.Table) -> Iterator[tuple[FileSlice, int]]:
     """Current slices of the groups that hold some of the rows' keys, and how heavy each is."""
     located = profile.filter(profile["file_id"].is_valid())
-    for path, file_id, base, weight in _weighed(snapshot, located, "located_path", "file_id"):
+    for path, file_id, base, weight in _weighed(view, located, "located_path", "file_id"):
         if base is None:
             raise CorruptError("index names a file group that is not there", found=(path, file_id))
         yield base, weight
 
 
-def _placed(
-    snapshot: Snapshot, profile: pa.Table
-) -> Iterator[tuple[str, str, DataFile | None, int]]:
+def _placed(view: TableView, profile: pa.Table) -> Iterator[tuple[str, str, FileSlice | None, int]]:
     """Groups that the index has put rows into, those that are not there yet as well.
 
     Rows that stay have been weighed as those of the group that holds them.
@@ -234,17 +231,17 @@ def _placed(
         pc.equal(placed["file_id"], placed["target_id"]),
     )
     stays = pc.fill_null(stays, False)
-    yield from _weighed(snapshot, placed.filter(pc.invert(stays)), "partition_path", "target_id")
+    yield from _weighed(view, placed.filter(pc.invert(stays)), "partition_path", "target_id")
 
 
 def _weighed(
-    snapshot: Snapshot, profile: pa.Table, path: str, file_id: str
-) -> Iterator[tuple[str, str, DataFile | None, int]]:
+    view: TableView, profile: pa.Table, path: str, file_id: str
+) -> Iterator[tuple[str, str, FileSlice | None, int]]:
     """(partition path, file id, current slice, bytes of it and of the rows) by two columns."""
     found = profile.group_by([path, file_id]).aggregate([("bytes", "sum")])
     found = found.sort_by([(file_id, "ascending"), (path, "ascending")])
     paths, ids = found[path].to_pylist(), found[file_id].to_pylist()
-    slices, sizes = current_slices(snapshot, paths, ids), found["bytes_sum"].to_pylist()
+    slices, sizes = view.current(paths, ids), found["bytes_sum"].to_pylist()
     for one, name, base, size in zip(paths, ids, slices, sizes, strict=True):
         yield one, name, base, size + (base.size_bytes if base else 0)
 

@@ -22,13 +22,11 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
-from metatable.metadata.column_stats import maxima
-from metatable.metadata.files import current_slices
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import xxh64
@@ -44,20 +42,20 @@ _COUNT = pa.schema([pa.field("rows", pa.int64())])
 
 @contextmanager
 def without_stale_rows(
-    engine: Engine[Any], located: Any, snapshot: Snapshot, ordering: str
+    engine: Engine[Any], located: Any, view: TableView, ordering: str
 ) -> Iterator[tuple[Any, int]]:
     """(`located` without its stale rows, how many these were); reads two columns of the files."""
-    if not _may_hold_newer(engine, located, snapshot, ordering):
+    if not _may_hold_newer(engine, located, view, ordering):
         yield located, 0
         return
     schema = engine.schema(located)
-    identity = [KEY] if snapshot.options.is_global else [KEY, PATH]
+    identity = [KEY] if view.options.is_global else [KEY, PATH]
     inputs = [KEY, PATH, ordering, LOCATION_COLUMN]
     asked = pa.schema([*(schema.field(name) for name in inputs), *_TASK_FIELD])
     known = engine.map(located, inputs, partial(_located, engine.slots), asked)
     spread = engine.exchange(known, TASK_COLUMN, engine.slots)
     judged = pa.schema([*(schema.field(name) for name in identity), pa.field(STALE, pa.bool_())])
-    judge = partial(_stale, snapshot, ordering, identity)
+    judge = partial(_stale, view, ordering, identity)
     with engine.keep(engine.map(spread, inputs, judge, judged)) as stale:
         counted = engine.run(stale, _count, _COUNT)
         count = int(pc.sum(counted["rows"]).as_py() or 0)
@@ -68,17 +66,17 @@ def without_stale_rows(
         yield engine.map(marked, engine.schema(marked).names, _fresh, schema), count
 
 
-def _may_hold_newer(engine: Engine[Any], located: Any, snapshot: Snapshot, ordering: str) -> bool:
+def _may_hold_newer(engine: Engine[Any], located: Any, view: TableView, ordering: str) -> bool:
     """Whether a stored row may be newer than one that comes, by the statistics of its file."""
     kind = engine.schema(located).field(ordering).type
     asked = engine.select(located, [LOCATION_COLUMN, ordering])
     least = engine.run(asked, partial(_least, ordering), _least_schema(kind))
     groups = least.select(["path", "file_id"]).group_by(["path", "file_id"]).aggregate([])
     paths, ids = groups["path"].to_pylist(), groups["file_id"].to_pylist()
-    slices = list(_there(current_slices(snapshot, paths, ids), list(zip(paths, ids, strict=True))))
+    slices = list(_there(view.current(paths, ids), list(zip(paths, ids, strict=True))))
     known = pa.table([groups["path"], groups["file_id"]], names=["path", "file_id"])
-    stored = snapshot.schema.field(ordering).type
-    known = known.append_column("greatest", maxima(snapshot, ordering, stored, slices))
+    stored = view.schema.field(ordering).type
+    known = known.append_column("greatest", view.maxima(ordering, stored, slices))
     beside = least.join(known, ["path", "file_id"])
     newer = pc.greater_equal(beside["least"], beside["greatest"])  # null: not known
     return not pc.all(pc.and_(newer, pc.invert(beside["null"])), skip_nulls=False).as_py()
@@ -121,24 +119,24 @@ def _located(
 
 
 def _stale(
-    snapshot: Snapshot,
+    view: TableView,
     ordering: str,
     identity: Sequence[str],
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the identity of every row that is older than the stored one, file by file."""
-    snapshot = snapshot.counting(counters)
+    view = view.counting(counters)
     table = joined(pa.Table.from_batches(list(batches)))
-    wanted = pa.schema([pa.field(KEY, pa.string()), snapshot.schema.field(ordering)])
-    located = located_slices(snapshot, table[LOCATION_COLUMN].combine_chunks())
+    wanted = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
+    located = located_slices(view, table[LOCATION_COLUMN].combine_chunks())
     slices = list(_there([one for _, one, _ in located], [group for group, _, _ in located]))
-    greatest = maxima(snapshot, ordering, wanted.field(ordering).type, slices)
+    greatest = view.maxima(ordering, wanted.field(ordering).type, slices)
     for current, bound, (_, _, here) in zip(slices, greatest, located, strict=True):
         ours = taken(table, pa.array(here))
         if _is_newer(ours[ordering], bound):
             continue
-        held = read_slice(snapshot.store, FileSlice(current), wanted)
+        held = read_slice(view.store, current, wanted)
         places = pc.index_in(ours[KEY].combine_chunks(), value_set=held[KEY].combine_chunks())
         known = places.is_valid()
         ours, places = ours.filter(known), places.filter(known)
@@ -148,7 +146,7 @@ def _stale(
             yield batch.append_column(STALE, pa.repeat(True, batch.num_rows))
 
 
-def _there(slices: Sequence[DataFile | None], groups: Sequence[Any]) -> Iterator[DataFile]:
+def _there(slices: Sequence[FileSlice | None], groups: Sequence[Any]) -> Iterator[FileSlice]:
     for current, group in zip(slices, groups, strict=True):
         if current is None:
             raise CorruptError("index names a file group that is not there", found=group)

@@ -16,18 +16,19 @@ import metatable
 from metatable import CorruptError, Table
 from metatable.data import base_file
 from metatable.data.base_file import write_base_file
-from metatable.data.slices import DataFile, new_file_id
+from metatable.data.slices import DataFile, FileSlice, new_file_id
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.commit import publish
-from metatable.metadata.files import FilesPartition, slices_of_table
+from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.owner import Owner
-from metatable.metadata.partition import MetadataPartition, WrittenFile
+from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce
+from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store
 
@@ -62,7 +63,7 @@ class Damaged:
     def files(self) -> Sequence[DataFile]:
         newest = load_newest(self.store)
         assert newest is not None
-        return list(slices_of_table(Snapshot(self.store, newest)))
+        return [one.base for one in Snapshot(self.store, newest).slices()]
 
     def rows(self, file: DataFile) -> pa.Table:
         return pq.ParquetFile(Path(self.store.uri, file.path)).read()
@@ -74,9 +75,9 @@ class Damaged:
         size_bytes, _ = write_base_file(self.store, made, rows, options=self.options)
         return replace(made, size_bytes=size_bytes)
 
-    def written(self, file: DataFile, **told: pa.Array) -> WrittenFile:
+    def written(self, file: DataFile, **told: pa.Array) -> WrittenSlice:
         given = {"keys": NO_KEYS, "arrived": NO_KEYS, "departed": NO_KEYS} | told
-        return WrittenFile(data_file=file, replaced=None, stats=(), **given)
+        return WrittenSlice(made=FileSlice(file), replaced=None, stats=(), **given)
 
     def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish entries of one partition, and nothing else."""

@@ -31,7 +31,6 @@ from metatable import Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata.files import slices_of_table
 from metatable.metadata.manifest import border, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -115,7 +114,7 @@ class History(RuleBasedStateMachine):
         ]
         self.expect(self.table.insert(arrow(first)), self.model.upsert(first))
         groups: dict[str, int] = {}
-        for one in slices_of_table(self.snapshot()):
+        for one in self.snapshot().slices():
             groups[one.partition_path] = groups.get(one.partition_path, 0) + 1
         assert min(groups.values()) >= 5, "the constants are not small enough"
 

@@ -11,7 +11,8 @@ from metatable.data.options import Options
 from metatable.index import register
 from metatable.index.metadata_bloom import MetadataBloomIndex
 from metatable.metadata.keys import file_group_keys
-from metatable.metadata.partition import ENTRIES, MetadataPartition, WrittenFile
+from metatable.metadata.partition import ENTRIES, MetadataPartition
+from metatable.metadata.written import WrittenSlice
 
 __all__ = ["LettersIndex", "LettersPartition"]
 
@@ -21,8 +22,8 @@ class LettersPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = b"-"
     default_buckets: ClassVar[int] = 2
 
-    def entries(self, written: WrittenFile) -> pa.Table:
-        made = written.data_file
+    def entries(self, written: WrittenSlice) -> pa.Table:
+        made = written.made
         keys = file_group_keys(pa.array([made.partition_path]), pa.array([made.file_id]))
         letters = sorted(pc.unique(pc.utf8_slice_codeunits(written.keys, 0, 1)).to_pylist())
         values = pa.array(["".join(letters).encode()], pa.binary())

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.index import PlacedIndex, register
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
 
 __all__ = ["ByLetter"]
 
@@ -26,7 +26,7 @@ class ByLetter(PlacedIndex):
     name = "by_letter"
     where: Any = Letters()
 
-    def placement(self, snapshot: Snapshot) -> Any:
+    def placement(self, view: TableView) -> Any:
         return self.where
 
 

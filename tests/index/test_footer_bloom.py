@@ -17,7 +17,6 @@ from metatable.index import footer_bloom
 from metatable.index.footer_bloom import FooterBloomIndex, FooterSource
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, NoFilter
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata.files import published_since, view_of_table
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
@@ -128,7 +127,7 @@ def test_memory_holds_few_filters_at_once(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = snapshot_of(table)
-    files = list(view_of_table(snapshot))
+    files = list(snapshot.slices())
     made: list[str] = []
 
     def spy(store: Store, file: Any) -> Any:
@@ -168,7 +167,7 @@ def rewritten(
 
 def filters_of(table: metatable.Table) -> list[Any]:
     snapshot = snapshot_of(table)
-    return list(FooterSource().filters(snapshot, list(view_of_table(snapshot))))
+    return list(FooterSource().filters(snapshot, list(snapshot.slices())))
 
 
 PARQUETS = {"bloom_filter_options": {KEY: {"ndv": 20, "fpp": 1e-6}}}
@@ -199,7 +198,7 @@ def test_the_best_filter_that_a_file_has_is_asked(
     rewritten(monkeypatch, words, **options)
     table = make(table_uri, "bloom", "partition", file_rows=20)
     table.insert(rows(0, 60))
-    assert {type(one) for one in filters_of(table)} == {kind}
+    assert {type(one) for _, one in filters_of(table)} == {kind}
     assert table.tag_locations(rows(0, 60))["_location"].null_count == 0
     odd = rows(0, 60).set_column(0, "id", pa.array([f"k{n:06d}x" for n in range(-1, 59)]))
     told = table.explain(odd)
@@ -236,8 +235,8 @@ def test_of_a_view_since_a_version_only_later_slices_are_asked(table_uri: str) -
     table.compact(major=True)
     late = {file.path for file in table.files()} - before
     since = snapshot_of(table).since(base)
-    files = view_of_table(since)
-    mask = published_since(since, files)
+    files = since.slices()
+    mask = since.came(files)
     assert {file.path for file, came in zip(files, mask, strict=True) if came} == late
     assert len(files) > len(late) == 4
     cache.clear()
@@ -250,7 +249,7 @@ def test_of_a_view_since_a_version_only_later_slices_are_asked(table_uri: str) -
 def test_in_a_view_of_everything_all_slices_came_since(table: metatable.Table) -> None:
     snapshot = snapshot_of(table)
     assert snapshot.base() is None
-    assert published_since(snapshot, view_of_table(snapshot)).all()
+    assert snapshot.came(snapshot.slices()).all()
 
 
 def test_only_keys_of_later_slices_are_held(table: metatable.Table) -> None:

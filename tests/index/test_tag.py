@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.index import record
 from metatable.index.bloom_lookup import key_slices
 from metatable.index.protocol import LOCATION
 from metatable.metadata import record_index
+from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, UsageError
 from tests.index.index_contract import (
     INDEXES,
@@ -149,7 +149,7 @@ def test_a_group_that_the_record_index_names_and_that_is_not_there_is_told(
 ) -> None:
     table = make(table_uri, "record", "global")
     table.insert(rows(0, 9))
-    monkeypatch.setattr(record, "current_slices", lambda *given: [None] * len(given[1]))
+    monkeypatch.setattr(Snapshot, "current", lambda *given: [None] * len(given[2]))
     with pytest.raises(CorruptError, match="index names a file group that is not there"):
         table.tag_locations(rows(0, 9))
 

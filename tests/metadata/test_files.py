@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.slices import DataFile
-from metatable.metadata.files import FileSystemView
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.slices import FileSlice
 
 PATHS = [
     f"{folder}{file_id}_0-1-0_20240101000000000.parquet"
@@ -26,19 +26,19 @@ def view(paths: list[str]) -> FileSystemView:
 def test_files_stand_by_partition_path_and_name_whatever_order_they_came_in() -> None:
     shuffled = random.Random(7).sample(PATHS, len(PATHS))
     files = list(view(shuffled))
-    places = [(one.partition_path.encode(), one.name.encode()) for one in files]
+    places = [(one.partition_path.encode(), one.base.name.encode()) for one in files]
     assert all(before < after for before, after in pairwise(places))
     assert sorted(one.path for one in files) == sorted(PATHS)
     assert all(one.size_bytes == len(one.path) for one in files)
 
 
-def test_a_view_is_a_sequence_of_data_files() -> None:
+def test_a_view_is_a_sequence_of_slices() -> None:
     held = view(PATHS)
     assert len(held) == len(PATHS)
     assert held[3] == list(held)[3]
     assert held[2:5] == list(held)[2:5]
-    assert isinstance(held[0], DataFile)
-    assert held.names().to_pylist() == [one.name for one in held]
+    assert isinstance(held[0], FileSlice)
+    assert held.names().to_pylist() == [one.base.name for one in held]
     folders = held.folders.take(pa.array(held.folder_of)).to_pylist()
     assert folders == [one.partition_path for one in held]
 

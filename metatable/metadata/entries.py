@@ -1,0 +1,238 @@
+"""Entries: those of one version, however many HFiles they lie in.
+
+A lookup asks the HFiles that cover a key's place from the newest to the oldest and keeps
+the first answer: newest wins by sequence, a tombstone hides what is older. `since(version)`
+is the same view over what was published after a version: what a commit must look at to
+see whether others got in its way.
+
+They pickle as (address, version, nonce); workers reopen it through their process's
+cache, so a task that sees many batches reads the manifest once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.options import Options
+from metatable.data.schema_text import TableSchema
+from metatable.metadata.manifest import (
+    HFileRef,
+    Manifest,
+    all_refs,
+    load_version,
+    undone_since,
+)
+from metatable.metadata.partition import MetadataPartition
+from metatable.storage.cache import cached
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError, StaleError
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.sorted_merge import merge_newest_first
+from metatable.storage.store import Store
+
+__all__ = ["Entries", "Found"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Answers in the order of the questions.
+
+    `values`: stored bytes, null where the key is absent or deleted.
+    `sources`: int32, which of `refs` answered (tombstones included), -1 where none did.
+    """
+
+    values: pa.Array
+    sources: npt.NDArray[np.int32]
+    refs: tuple[HFileRef, ...]
+
+
+class Entries:
+    """The metadata table at one version: a consistent view of what is stored by key."""
+
+    def __init__(self, store: Store, manifest: Manifest, after: int = 0) -> None:
+        self.store = store
+        self.manifest = manifest
+        self._after = after
+        self.table_schema = TableSchema.decode(manifest.schema, manifest.path)
+        self.schema: pa.Schema = self.table_schema.arrow
+
+    @property
+    def version(self) -> int:
+        return self.manifest.version
+
+    @property
+    def options(self) -> Options:
+        return self.manifest.options
+
+    @property
+    def identity(self) -> tuple[str, int, str, int]:
+        """Names this content for caches: equal identities have equal entries."""
+        return self.store.uri, self.version, self.manifest.nonce, self._after
+
+    def counting(self, counters: Counters) -> Self:
+        """The same view, counting what it reads into `counters`."""
+        return type(self)(self.store.counting(counters), self.manifest, self._after)
+
+    def since(self, version: int) -> Self:
+        """Only what was published after `version`."""
+        return type(self)(self.store, self.manifest, max(version, self._after))
+
+    def base(self) -> Self | None:
+        """The version that `since` named, whole; None for a view of everything."""
+        if not self._after:
+            return None
+        return type(self)(self.store, load_version(self.store, self._after))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Files may go while they are read, because their commit is undone: that is no damage.
+
+        Raises StaleError then.
+        """
+        try:
+            yield
+        except CorruptError as error:
+            newest = undone_since(self.store, self.version)
+            if newest is None:
+                raise
+            raise StaleError(
+                "a commit of this version was undone meanwhile: try again",
+                path=self.store.uri,
+                version=self.version,
+                newest=newest.version,
+            ) from error
+
+    def refs(self, partition: str) -> list[HFileRef]:
+        """The HFiles of a partition, newest first."""
+        pages = self.manifest.pages.get(partition, ())
+        recent = [page for page in pages if page.newest_sequence > self._after]
+        refs = all_refs(self.store, recent)
+        return [ref for ref in refs if ref.sequence > self._after]
+
+    def placed(self, partition: MetadataPartition) -> list[HFileRef]:
+        """The same, whatever their page's format, in places."""
+        space, count = partition.space, partition.bucket_count
+        return [ref.placed(space, count) for ref in self.refs(partition.name)]
+
+    def reader(self, ref: HFileRef) -> HFileReader:
+        return HFileReader.open(self.store, ref.path, ref.size_bytes)
+
+    def lookup(self, partition: MetadataPartition, keys: pa.Array) -> Found:
+        """The stored value of each key (binary, any order, duplicates allowed)."""
+        refs = self.placed(partition)
+        order = sort_order(keys)
+        in_order = keys.take(pa.array(order))
+        answers, sources = self._ask(partition, refs, in_order)
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        values = answers.take(pa.array(back))
+        return Found(_hide(partition, values), sources[back], tuple(refs))
+
+    def prefix(self, partition: MetadataPartition, prefix: bytes) -> pa.Table:
+        """Live entries whose key starts with `prefix`: columns key, value, by key."""
+        parts = [
+            partition.live(self.reader(ref).prefix(prefix), ref.lo, ref.hi)
+            for ref in self.placed(partition)
+        ]
+        return _newest(partition, parts)
+
+    def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
+        """All live entries (key, value) by key; streams, holding a few blocks a file."""
+        refs = self.placed(partition)
+        streams = [self._stream(partition, ref) for ref in refs]
+        live = (
+            pa.RecordBatch.from_arrays([keys, values], schema=_PAIRS)
+            for keys, values in _alive(partition, merge_newest_first(streams))
+        )
+        return pa.RecordBatchReader.from_batches(_PAIRS, live)
+
+    def _stream(self, partition: MetadataPartition, ref: HFileRef) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader(ref).scan():
+            yield partition.live(batch, ref.lo, ref.hi)
+
+    def _ask(
+        self, partition: MetadataPartition, refs: Sequence[HFileRef], stored: pa.Array
+    ) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+        """Answers for sorted keys, newest file first, each key until somebody knows it."""
+        keys, live = as_binary(stored), _live(partition, refs, stored)
+        sources = np.full(len(keys), -1, dtype=np.int32)
+        places = np.zeros(len(keys), dtype=np.int64)
+        parts: list[pa.Array] = [pa.nulls(1, pa.binary())]
+        held = 1
+        for number, ref in enumerate(refs):
+            asked = np.flatnonzero((sources < 0) & live(ref))
+            if not len(asked):
+                continue
+            every = len(asked) == len(keys)
+            answer = self.reader(ref).get_sorted(keys if every else keys.take(pa.array(asked)))
+            hit = np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False))
+            sources[asked[hit]] = number
+            places[asked[hit]] = held + hit
+            parts.append(answer)
+            held += len(answer)
+        return pa.concat_arrays(parts).take(pa.array(places)), sources
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"store": self.store, "identity": self.identity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        store, (_, version, nonce, after) = state["store"], state["identity"]
+        manifest = cached(
+            ("manifest", store.uri, version, nonce),
+            lambda: _reload(store, version, nonce),
+            lambda _: 20_000,
+        )
+        self.__init__(store, manifest, after)  # type: ignore[misc]
+
+
+_PAIRS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+
+
+def _reload(store: Store, version: int, nonce: str) -> Manifest:
+    manifest = load_version(store, version)
+    if manifest.nonce != nonce:
+        raise StaleError("table was replaced by another one", path=store.uri, version=version)
+    return manifest
+
+
+def _live(
+    partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
+) -> Callable[[HFileRef], npt.NDArray[np.bool_]]:
+    """Which of the keys a reference stands for; most of them stand for all, unhashed."""
+    if all(ref.lo == 0 and ref.hi == partition.space for ref in refs):
+        every = np.ones(len(keys), dtype=bool)
+        return lambda ref: every
+    places = partition.places(keys)
+    return lambda ref: (places >= ref.lo) & (places < ref.hi)
+
+
+def _newest(partition: MetadataPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:
+    if not parts:
+        return _PAIRS.empty_table()
+    merged = merge_newest_first([iter([part]) for part in parts])
+    batches = [
+        pa.RecordBatch.from_arrays(list(pair), schema=_PAIRS) for pair in _alive(partition, merged)
+    ]
+    return pa.Table.from_batches(batches, _PAIRS)
+
+
+def _alive(partition: MetadataPartition, merged: Any) -> Any:
+    for keys, values, _ in merged:
+        alive = pa.array(~partition.tombstones(values))
+        yield keys.filter(alive), values.filter(alive)
+
+
+def _hide(partition: MetadataPartition, values: pa.Array) -> pa.Array:
+    dead = partition.tombstones(values)
+    if not dead.any():
+        return values
+    kept = np.where(dead, -1, np.arange(len(values)))
+    return values.take(pa.array(kept, mask=dead))

@@ -1,0 +1,130 @@
+"""What a reader sees of a table at one version, whosever table it is.
+
+Indexes, queries and the planning of writes ask these questions and no others; how they are answered
+is the table's business. `Snapshot` answers them from our metadata partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.options import Options
+from metatable.data.slices import FileSlice
+from metatable.storage.counters import Counters
+from metatable.storage.filters import Filter
+from metatable.storage.store import Store
+
+__all__ = ["Located", "StatsColumn", "TableView"]
+
+
+class TableView(Protocol):
+    """A consistent view. Pickles; cheap to make again on a worker."""
+
+    @property
+    def store(self) -> Store:
+        """Where the data files lie."""
+        ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without Hudi's meta columns."""
+        ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def identity(self) -> Hashable:
+        """Names this content for caches: equal identities have equal answers."""
+        ...
+
+    def counting(self, counters: Counters) -> Self:
+        """The same view, counting what it reads into `counters`."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """While data files are read. Raises StaleError where they go meanwhile, by right."""
+        ...
+
+    def slices(self, partition_path: str | None = None) -> FileSystemView:
+        """All live slices, or those of one table partition."""
+        ...
+
+    def current(
+        self, partition_paths: Sequence[str], file_ids: Sequence[str]
+    ) -> list[FileSlice | None]:
+        """The current slice of each file group, None for a group that is not there."""
+        ...
+
+    def came(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+        """Of a view of what came after a version: which of its slices really did."""
+        ...
+
+    def stats(
+        self, column: str, type: pa.DataType, partition_paths: Iterable[str] | None = None
+    ) -> StatsColumn:
+        """A column's statistics in the named table partitions (None: in all), live slices only."""
+        ...
+
+    def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
+        """The column's maximum in each slice, of its type. Null: nothing is known."""
+        ...
+
+    def row_counts(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
+        """Rows of each slice; -1 where nobody knows."""
+        ...
+
+    def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
+        """The filter of each slice with the slice's place, in any order, a budget at a time.
+
+        They hold hashes of record keys (`metadata.bloom_filter.SEED`). Raises CorruptError where
+        one is missing.
+        """
+        ...
+
+    def locate(self, keys: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
+        """The file group of each record key (texts), of a table that has a record index."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatsColumn:
+    """One column's bounds and counts over many files; row i is `files[i]`.
+
+    `minimum` and `maximum` are of the column's type, the counts int64; null where nothing is
+    known. `value_count` counts all rows of the file, nulls too.
+    """
+
+    files: FileSystemView
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: pa.Array
+    value_count: pa.Array
+
+    def take(self, rows: npt.NDArray[np.int64]) -> StatsColumn:
+        """Those of some files (`rows` ascending)."""
+        places = pa.array(rows)
+        return StatsColumn(self.files.take(rows), *(one.take(places) for one in self.columns))
+
+    @property
+    def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+        return self.minimum, self.maximum, self.null_count, self.value_count
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where keys live, by row: `group[i]` is a place in `groups`, -1 for a key not found."""
+
+    groups: tuple[tuple[str, str], ...]
+    group: npt.NDArray[np.int64]

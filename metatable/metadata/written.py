@@ -1,0 +1,75 @@
+"""From a slice that was written to what every metadata partition is told of it.
+
+A commit makes entries from the rows in its hands; whoever finds the slice there already reads them
+back from its file, and comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from metatable.data import statistics
+from metatable.data.key_texts import KEY
+from metatable.data.options import Options
+from metatable.data.slice_reader import read_slice_keys
+from metatable.data.slices import FileSlice
+from metatable.data.statistics import ColumnStats
+from metatable.data.taking import whole
+from metatable.storage.store import Store
+
+__all__ = ["WrittenSlice", "entries_of", "facts_of_rows", "facts_of_stored", "stats_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSlice:
+    """A new slice, and what it changed. Keys are record-key texts.
+
+    `keys` are all that the file holds; `arrived` live in this file group only since this
+    commit (inserted, or moved in from another one); `departed` are in no file any more.
+    """
+
+    made: FileSlice
+    replaced: FileSlice | None
+    keys: pa.Array
+    arrived: pa.Array
+    departed: pa.Array
+    stats: tuple[ColumnStats, ...]
+
+
+class _Partition(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def entries(self, written: WrittenSlice) -> pa.Table: ...
+
+
+def entries_of(
+    written: WrittenSlice, partitions: Sequence[_Partition]
+) -> Iterator[tuple[str, pa.Table]]:
+    """(name of a metadata partition, the entries it adds and takes), for each of them."""
+    return ((one.name, one.entries(written)) for one in partitions)
+
+
+Facts = tuple[pa.Array, tuple[ColumnStats, ...]]
+"""The record keys of a slice, and statistics of its columns."""
+
+
+def stats_columns(schema: pa.Schema, options: Options) -> list[str]:
+    """Columns whose statistics are kept: the record key, and the first of the table's."""
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    return [KEY, *flat[: options.stats_columns]]
+
+
+def facts_of_rows(rows: pa.Table, columns: Sequence[str]) -> Facts:
+    """Of rows as they are written, with their meta columns."""
+    return whole(rows[KEY]), tuple(statistics.of_table(rows, columns))
+
+
+def facts_of_stored(store: Store, made: FileSlice, columns: Sequence[str]) -> Facts:
+    """The same, read back. Raises CorruptError."""
+    keys, _ = read_slice_keys(store, made)
+    return keys, tuple(statistics.of_file(store, made.base, columns))
