@@ -12,6 +12,7 @@ import errno
 import io
 import mmap
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,9 @@ __all__ = ["LocalFiles"]
 Made = TypeVar("Made")
 
 _ATTEMPTS = 100
+
+COPIED_BYTES = 1 << 20
+"""What is held of a file that becomes another's content."""
 """To place a file in a folder that others remove whenever it is empty."""
 
 
@@ -76,13 +80,17 @@ class LocalFiles:
         with self.sink(path) as file:
             file.write(body)
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
         target = self._root / path
         with self._asking(path):
             if target.exists():
                 return False
         with self._staged(path) as (file, staged), self._asking(path):
-            file.write(body)
+            if isinstance(body, bytes):
+                file.write(body)
+            else:
+                body.seek(0)
+                shutil.copyfileobj(body, file, COPIED_BYTES)
             try:
                 self._place(file, target, lambda: os.link(staged, target))
             except FileExistsError:

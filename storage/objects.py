@@ -127,10 +127,10 @@ class Objects:
         with self._asking(path):
             obstore.put(self._store, path, body)
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
         with self._asking(path):
             try:
-                obstore.put(self._store, path, body, mode="create", use_multipart=False)
+                obstore.put(self._store, path, _all(body), mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
             return True
@@ -185,6 +185,14 @@ class _Spool(SpooledTemporaryFile[bytes]):
         except OSError as error:
             what = "the temporary folder of this machine takes no more"
             raise StoreError(what, path=self._path, found=str(error)) from error
+
+
+def _all(body: bytes | IO[bytes]) -> bytes:
+    """What is put at once: only a single request can be refused where the name is taken."""
+    if isinstance(body, bytes):
+        return body
+    body.seek(0)
+    return body.read()
 
 
 def _connected(uri: str, told: ClientOptions) -> Any:

@@ -52,7 +52,7 @@ class Backend(Protocol):
     def read_whole(self, path: str) -> bytes | None: ...
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None: ...
     def put(self, path: str, body: bytes) -> None: ...
-    def create(self, path: str, body: bytes) -> bool: ...
+    def create(self, path: str, body: bytes | IO[bytes]) -> bool: ...
     def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]: ...
     def delete(self, path: str) -> None: ...
@@ -146,10 +146,13 @@ class Store:
         self.counters.add("store.bytes_written", len(body))
         self.backend.put(_file(path), body)
 
-    def create(self, path: str, body: bytes) -> bool:
-        """Write a file unless the name is taken. True: what is stored there is `body`."""
+    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+        """Write a file unless the name is taken. True: what is stored there is `body`.
+
+        A body that is a file is written from its beginning; object stores take it whole.
+        """
         self._count("writes")
-        self.counters.add("store.bytes_written", len(body))
+        self.counters.add("store.bytes_written", _length(body))
         try:
             if self.backend.create(_file(path), body):
                 return True
@@ -162,9 +165,16 @@ class Store:
             raise
         return self._holds(path, body)
 
-    def _holds(self, path: str, body: bytes) -> bool:
+    def _holds(self, path: str, body: bytes | IO[bytes]) -> bool:
         """Whether our bytes are stored there; empty ones are nobody's."""
-        return bool(body) and self.size(path) == len(body) and self.get(path) == body
+        size = _length(body)
+        if not size or self.size(path) != size:
+            return False
+        if isinstance(body, bytes):
+            return self.get(path) == body
+        body.seek(0)
+        stored = self.open(path, size)
+        return all(stored.read(len(part)) == part for part in iter(lambda: body.read(1 << 20), b""))
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
@@ -327,6 +337,10 @@ def _file(path: str) -> str:
     if not path:
         raise UsageError("a file needs a name", path=path, expected=_BELOW)
     return _inside(path)
+
+
+def _length(body: bytes | IO[bytes]) -> int:
+    return len(body) if isinstance(body, bytes) else body.seek(0, os.SEEK_END)
 
 
 def _missing(store: Store, path: str) -> CorruptError:

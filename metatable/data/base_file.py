@@ -10,7 +10,10 @@ fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +32,11 @@ from metatable.storage.store import Store
 
 __all__ = [
     "add_meta_columns",
+    "columns_with_nan",
     "read_base_file",
     "read_record_keys",
     "stream_base_file",
+    "stream_to_base_file",
     "with_file_name",
     "write_base_file",
 ]
@@ -45,14 +50,14 @@ STEP_BYTES = 64 << 20
 
 
 def add_meta_columns(
-    table: pa.Table, keys: pa.Array, data_file: DataFile, task: int = 0
+    table: pa.Table, keys: pa.Array, data_file: DataFile, task: int = 0, first: int = 0
 ) -> pa.Table:
     """Rows of the table as rows of `data_file`, written by its instant.
 
     `keys` (string) is their key text; `task` tells apart the files of one commit, so that a
-    sequence number, `<instant>_<task>_<row>`, is given once.
+    sequence number, `<instant>_<task>_<row>`, is given once; `first` is that of the first row.
     """
-    rows = pc.cast(pa.array(np.arange(table.num_rows)), pa.string())
+    rows = pc.cast(pa.array(np.arange(first, first + table.num_rows)), pa.string())
     numbers = pc.binary_join_element_wise(f"{data_file.instant}_{task}_", rows, "")
     same = (
         pa.repeat(word, table.num_rows)
@@ -81,10 +86,35 @@ def write_base_file(
     body = _encode(table, options)
     if store.create(data_file.path, body):
         return len(body), True
+    return _stored_size(store, data_file), False
+
+
+def stream_to_base_file(
+    store: Store,
+    data_file: DataFile,
+    pieces: Iterable[pa.Table],
+    *,
+    options: Options,
+    with_nan: Collection[str],
+) -> tuple[int, bool]:
+    """The same, of rows that come piece by piece, of which one is in memory at a time.
+
+    `with_nan`: columns of numbers of which one is not a number: what comes last is not known when
+    the first ones are written. The bytes wait in a temporary file.
+    """
+    with tempfile.TemporaryFile() as body:
+        _encode_pieces(body, iter(pieces), options, with_nan)
+        size_bytes = body.tell()
+        if store.create(data_file.path, body):
+            return size_bytes, True
+    return _stored_size(store, data_file), False
+
+
+def _stored_size(store: Store, data_file: DataFile) -> int:
     size = store.size(data_file.path)
     if size is None:
         raise CorruptError("data file vanished while it was written", path=data_file.path)
-    return size, False
+    return size
 
 
 def read_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> pa.Table:
@@ -177,20 +207,33 @@ def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
 
 def _encode(table: pa.Table, options: Options) -> bytes:
     sink = pa.BufferOutputStream()
+    _encode_pieces(sink, iter([table]), options, columns_with_nan(table))
+    return bytes(sink.getvalue())
+
+
+def _encode_pieces(
+    sink: Any, pieces: Iterator[pa.Table], options: Options, with_nan: Collection[str]
+) -> None:
+    """The first piece tells which columns are worth a dictionary."""
+    first = next(pieces)
     writer = pq.ParquetWriter(
         sink,
-        table.schema,
+        first.schema,
         compression=options.parquet_codec,
-        use_dictionary=_worth_a_dictionary(table),
-        write_statistics=_worth_statistics(table),
+        use_dictionary=_worth_a_dictionary(first),
+        write_statistics=_worth_statistics(first.schema, with_nan),
         store_schema=False,
         write_page_checksum=True,
         version="2.6",
     )
     with writer:
-        writer.write_table(table, row_group_size=options.row_group_rows)
-        writer.add_key_value_metadata(footer_of(table.column(KEY_COLUMN), options.footer_bloom_fpp))
-    return bytes(sink.getvalue())
+        keys: list[pa.Array] = []
+        for piece in chain([first], pieces):
+            if piece.num_rows or not keys:
+                writer.write_table(piece, row_group_size=options.row_group_rows)
+            keys += piece.column(KEY_COLUMN).chunks
+        every = pa.chunked_array(keys, first.schema.field(KEY_COLUMN).type)
+        writer.add_key_value_metadata(footer_of(every, options.footer_bloom_fpp))
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:
@@ -211,20 +254,20 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
     return worth
 
 
-def _worth_statistics(table: pa.Table) -> list[str]:
+def columns_with_nan(table: pa.Table) -> list[str]:
+    """Columns of numbers of which one is not a number."""
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    return [name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()]
+
+
+def _worth_statistics(schema: pa.Schema, with_nan: Collection[str]) -> list[str]:
     """Columns whose footer bounds tell the truth.
 
     Bounds leave NaN out, but readers for which NaN is the greatest number (Spark) would skip
     row groups that hold it. So a column with a NaN gets none, and nested ones get none.
     """
-    return [
-        field.name
-        for field in table.schema
-        if not pa.types.is_nested(field.type)
-        and not (
-            pa.types.is_floating(field.type) and pc.any(pc.is_nan(table.column(field.name))).as_py()
-        )
-    ]
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    return [name for name in flat if name not in with_nan]
 
 
 def _leaves(field: pa.Field) -> list[str]:

@@ -9,7 +9,7 @@ what comes in wins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
-from metatable.data.taking import taken, whole
+from metatable.data.taking import pieces_of, taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
+__all__ = ["Merge", "Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
 
 KEY = "_hoodie_record_key"
 
@@ -30,16 +30,66 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """The rows of the new slice and what happened to get there.
+class Merge:
+    """Where each row of a new slice comes from, and what happened to get there.
 
-    `counts` are those of this group alone: what comes in from another one is inserted here, and
-    deleted there. `deleted_keys`: a string array; a delete of an absent key counts nowhere.
+    For the stored rows, in order: the row that takes its place (itself, or, from `stored` on, a
+    row put in) and whether one does; then the rows put in that are new. `counts` are those of this
+    group alone: what comes in from another one is inserted here, and deleted there.
+    `deleted_keys`: a string array; a delete of an absent key counts nowhere.
     """
 
-    table: pa.Table
+    source: Positions
+    kept: Mask
+    new: Positions
     counts: RowCounts
     deleted_keys: pa.Array
+
+    @classmethod
+    def of(
+        cls, base: pa.Table, upserts: pa.Table, deletes: pa.Array, ordering: str | None
+    ) -> Merge:
+        """From keys, and the ordering column where there is one: all that decides.
+
+        Keys of `upserts` differ from each other and from those of `deletes` (else UsageError);
+        keys of `base` differ from each other (else CorruptError).
+        """
+        stored, offered = base.num_rows, upserts.num_rows
+        codes = _match(base, upserts, deletes)
+        targets = codes[stored : stored + offered]
+        found = np.flatnonzero(targets < stored)
+        wins = _winners(base, upserts, found, targets[found], ordering)
+        gone = codes[stored + offered :]
+        gone = np.unique(gone[gone < stored])
+        new = np.flatnonzero(targets >= stored)
+        source, kept = np.arange(stored), np.ones(stored, np.bool_)
+        source[targets[found[wins]]] = stored + found[wins]
+        kept[gone] = False
+        counts = RowCounts(
+            inserted=len(new),
+            updated=int(wins.sum()),
+            deleted=len(gone),
+            stale=len(found) - int(wins.sum()),
+        )
+        return cls(source, kept, new, counts, whole(base.column(KEY)).take(pa.array(gone)))
+
+    def rows(self, base: Iterable[pa.Table], upserts: pa.Table) -> Iterator[pa.Table]:
+        """The rows of the new slice, from the stored ones piece by piece, in their order.
+
+        All tables have the same columns, meta columns included. Stored rows keep their places and,
+        where nothing replaces them, their meta columns; inserts follow in their order.
+        """
+        stored, start = len(self.source), 0
+        for piece in base:
+            here = slice(start, start + piece.num_rows)
+            start = here.stop
+            source = self.source[here][self.kept[here]]
+            put = source >= stored
+            places = source - here.start
+            places[put] = piece.num_rows + np.arange(int(put.sum()))
+            yield _take_from(piece, upserts, source[put] - stored, places)
+        if len(self.new):
+            yield from pieces_of(upserts, self.new)
 
 
 def check_ordering(schema: pa.Schema, ordering: str | None) -> None:
@@ -79,38 +129,23 @@ def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
     return replaces | _numpy_mask(base.is_null())
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The rows of a merged slice; else as `Merge`."""
+
+    table: pa.Table
+    counts: RowCounts
+    deleted_keys: pa.Array
+
+
 def merge_rows(
     base: pa.Table, upserts: pa.Table, deletes: pa.Array, ordering: str | None
 ) -> Merged:
-    """The stored rows of one file group with rows put in and keys taken out.
-
-    Both tables have the same columns, meta columns included. Stored rows keep their places and,
-    where nothing replaces them, their meta columns; inserts follow in their order. Keys of
-    `upserts` differ from each other and from those of `deletes` (else UsageError); keys of
-    `base` differ from each other (else CorruptError).
-    """
-    stored, offered = base.num_rows, upserts.num_rows
-    codes = _match(base, upserts, deletes)
-    targets = codes[stored : stored + offered]
-    found = np.flatnonzero(targets < stored)
-    wins = _winners(base, upserts, found, targets[found], ordering)
-    taken = codes[stored + offered :]
-    taken = np.unique(taken[taken < stored])
-    new = np.flatnonzero(targets >= stored)
-
-    source = np.arange(stored)
-    source[targets[found[wins]]] = stored + found[wins]
-    source = np.concatenate([np.delete(source, taken), stored + new])
-    return Merged(
-        table=_take_from(base, upserts, source),
-        counts=RowCounts(
-            inserted=len(new),
-            updated=int(wins.sum()),
-            deleted=len(taken),
-            stale=len(found) - int(wins.sum()),
-        ),
-        deleted_keys=whole(base.column(KEY)).take(pa.array(taken)),
-    )
+    """As `Merge`, of stored rows that are in memory."""
+    merge = Merge.of(base, upserts, deletes, ordering)
+    upserts = upserts.select(base.column_names).cast(base.schema)
+    rows = pa.concat_tables([base.slice(0, 0), *merge.rows([base], upserts)])
+    return Merged(rows, merge.counts, merge.deleted_keys)
 
 
 def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:
@@ -145,9 +180,12 @@ def _winners(
     return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
-def _take_from(base: pa.Table, upserts: pa.Table, source: Positions) -> pa.Table:
-    both = pa.concat_tables([base, upserts.select(base.column_names).cast(base.schema)])
-    return taken(both, pa.array(source))
+def _take_from(piece: pa.Table, upserts: pa.Table, put: Positions, places: Positions) -> pa.Table:
+    """Rows of a piece and, behind it, of the upserts that are put into it, by place."""
+    if not len(put) and len(places) == piece.num_rows:
+        return piece
+    both = pa.concat_tables([piece, taken(upserts, pa.array(put)).cast(piece.schema)])
+    return taken(both, pa.array(places))
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:

@@ -15,7 +15,7 @@ binaries in byte order, false below true.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from metatable.data.parquet import open_parquet
 from metatable.data.slices import DataFile
 from metatable.storage.store import Store
 
-__all__ = ["BOUND_LENGTH", "ColumnStats", "of_file", "of_table"]
+__all__ = ["BOUND_LENGTH", "ColumnStats", "of_all", "of_file", "of_table"]
 
 BOUND_LENGTH = 64
 """Characters of a string bound, bytes of a binary one."""
@@ -59,6 +59,29 @@ class ColumnStats:
 def of_table(table: pa.Table, columns: Sequence[str]) -> list[ColumnStats]:
     """Statistics of these columns of a file's rows, in this order."""
     return [_of_column(name, table.column(name)) for name in columns]
+
+
+def of_all(parts: Sequence[Sequence[ColumnStats]]) -> list[ColumnStats]:
+    """Statistics of a file from those of its pieces, each with the same columns."""
+    return [_joined(of_column) for of_column in zip(*parts, strict=True)]
+
+
+def _joined(parts: Sequence[ColumnStats]) -> ColumnStats:
+    told = [one for one in parts if one.null_count < one.value_count]  # the others have no values
+    return replace(
+        parts[0],
+        minimum=_end(min, [one.minimum for one in told]),
+        maximum=_end(max, [one.maximum for one in told]),
+        null_count=sum(one.null_count for one in parts),
+        value_count=sum(one.value_count for one in parts),
+        size_bytes=sum(one.size_bytes for one in parts),
+        uncompressed_bytes=sum(one.uncompressed_bytes for one in parts),
+    )
+
+
+def _end(choose: Callable[[list[Any]], Any], bounds: list[Any | None]) -> Any | None:
+    """Of the bounds of pieces; where one has none, nothing is known."""
+    return choose(bounds) if bounds and None not in bounds else None
 
 
 def of_file(store: Store, data_file: DataFile, columns: Sequence[str]) -> list[ColumnStats]:

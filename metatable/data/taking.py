@@ -6,17 +6,20 @@ it looks at one row: more than 2 GiB of text is an error there, however few rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["grouped", "joined", "taken", "whole"]
+__all__ = ["grouped", "joined", "pieces_of", "taken", "whole"]
 
 WHOLE_BYTES = 1 << 30
 """Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
+
+PIECE_BYTES = 64 << 20
+"""What passes from a merge to its file at once."""
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
@@ -44,6 +47,13 @@ def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
     for start in range(0, len(rows), step):
         parts += _narrow(wide, rows.slice(start, step), table.schema)
     return pa.concat_tables(parts)
+
+
+def pieces_of(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+    """The same, PIECE_BYTES of them at a time."""
+    step = max(1, int(PIECE_BYTES * table.num_rows / max(table.nbytes, 1)))
+    for start in range(0, len(rows), step):
+        yield taken(table, pa.array(rows[start : start + step]))
 
 
 def _narrow(wide: pa.Table, rows: pa.Array, schema: pa.Schema) -> list[pa.Table]:

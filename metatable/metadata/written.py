@@ -6,7 +6,7 @@ back from its file, and comes to the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import whole
 from metatable.storage.store import Store
 
-__all__ = ["WrittenSlice", "entries_of", "facts_of_rows", "facts_of_stored", "stats_columns"]
+__all__ = ["PassingRows", "WrittenSlice", "entries_of", "facts_of_stored", "stats_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,24 @@ def stats_columns(schema: pa.Schema, options: Options) -> list[str]:
     return [KEY, *flat[: options.stats_columns]]
 
 
-def facts_of_rows(rows: pa.Table, columns: Sequence[str]) -> Facts:
-    """Of rows as they are written, with their meta columns."""
-    return whole(rows[KEY]), tuple(statistics.of_table(rows, columns))
+class PassingRows:
+    """Tells the facts of rows that pass to their file, meta columns included, piece by piece."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._keys: list[pa.Array] = []
+        self._stats: list[list[ColumnStats]] = []
+
+    def passing(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for piece in pieces:
+            self._keys += piece[KEY].chunks
+            self._stats.append(statistics.of_table(piece, self._columns))
+            yield piece
+
+    def facts(self) -> Facts:
+        """When all have passed."""
+        keys = pa.chunked_array(self._keys, pa.string())
+        return whole(keys), tuple(statistics.of_all(self._stats))
 
 
 def facts_of_stored(store: Store, made: FileSlice, columns: Sequence[str]) -> Facts:

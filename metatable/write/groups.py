@@ -17,17 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.base_file import (
-    add_meta_columns,
-    with_file_name,
-    write_base_file,
-)
+from metatable.data.base_file import with_file_name
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
-from metatable.data.merge import Merged, merge_rows
 from metatable.data.row_counts import RowCounts
-from metatable.data.schema import with_meta_columns
-from metatable.data.slice_reader import read_slice
 from metatable.data.slices import (
     FileSlice,
     marker_path,
@@ -39,15 +32,15 @@ from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
+    PassingRows,
     WrittenSlice,
     entries_of,
-    facts_of_rows,
     facts_of_stored,
     stats_columns,
 )
 from metatable.storage.counters import Counters
-from metatable.storage.ordering import sort_order
 from metatable.storage.store import Store
+from metatable.write.new_slice import NewSlice, merged_slice, opened_slice
 from metatable.write.plan import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
 
 __all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "write_groups"]
@@ -178,24 +171,27 @@ def _write_group(
     if base is None:
         path = target.partition_path
         store.create(partition_metadata_path(path), partition_metadata(target.instant, path))
-    merged = _merge(view, plan, place, group, rows)
-    table = with_file_name(merged.table, target)
-    size_bytes, ours = write_base_file(store, target, table, options=view.options)
-    target = replace(target, size_bytes=size_bytes, row_count=table.num_rows)
-    arriving = rows.arriving(place)
-    made, columns = FileSlice(target), stats_columns(view.schema, view.options)
-    keys, stats = facts_of_rows(table, columns) if ours else facts_of_stored(store, made, columns)
+    new = _new_slice(view, plan, place, group, rows)
+    columns = stats_columns(view.schema, view.options)
+    passing = PassingRows(columns)
+    pieces = passing.passing(with_file_name(one, target) for one in new.rows)
+    size_bytes, ours = new.stored(view, target, pieces)
+    keys, stats = passing.facts()
+    target = replace(target, size_bytes=size_bytes, row_count=len(keys))
+    arriving, made = rows.arriving(place), FileSlice(target)
+    if not ours:
+        keys, stats = facts_of_stored(store, made, columns)
     written = WrittenSlice(
         made=made,
         replaced=base,
         keys=keys,
         arrived=rows.keys(arriving),
-        departed=merged.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
+        departed=new.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=stats,
     )
-    stat = WriteStat.of(target, base.instant if base else None, merged.counts)
+    stat = WriteStat.of(target, base.instant if base else None, new.counts)
     moved = len(arriving) - len(rows.new(place))
-    return FileReceipt(stat, _counts(plan, merged.counts, len(arriving), moved)), written
+    return FileReceipt(stat, _counts(plan, new.counts, len(arriving), moved)), written
 
 
 def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:
@@ -210,31 +206,15 @@ def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowC
     )
 
 
-def _merge(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> Merged:
-    schema = with_meta_columns(view.schema)
+def _new_slice(
+    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+) -> NewSlice:
+    entering = rows.entering.of_group(place)
     if group.base is None:
-        return _new_rows(view, place, group, rows)
-    base = read_slice(view.store, group.base, schema)
+        return opened_slice(view, group.target, place, rows.table, entering)
+    offered = None if plan.operation == DELETE else taken(rows.table, pa.array(entering))
     deletes = rows.keys(rows.gone(place))
-    if plan.operation == DELETE:
-        return merge_rows(base, schema.empty_table(), deletes, None)
-    offered = taken(rows.table, pa.array(rows.entering.of_group(place)))
-    columns = offered.select(view.schema.names)
-    upserts = add_meta_columns(columns, whole(offered[KEY]), group.target, place)
-    return merge_rows(base, upserts, deletes, view.options.ordering)
-
-
-def _new_rows(view: TableView, place: int, group: GroupPlan, rows: _Rows) -> Merged:
-    """The rows of a new file, by key: its row groups hold narrow ranges of keys."""
-    here = rows.entering.of_group(place)
-    order = here[sort_order(rows.all_keys.take(pa.array(here)))]
-    offered = taken(rows.table, pa.array(order))
-    keys, columns = whole(offered[KEY]), offered.select(view.schema.names)
-    return Merged(
-        table=add_meta_columns(columns, keys, group.target, place),
-        counts=RowCounts(inserted=len(keys)),
-        deleted_keys=keys[:0],
-    )
+    return merged_slice(view, group.base, group.target, place, offered, deletes)
 
 
 class _Runs:
