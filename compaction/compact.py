@@ -24,7 +24,7 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Swap, SwapFiles
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.manifest import HFileRef, Part
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
@@ -170,7 +170,7 @@ def _carry_out(
             space=task.partition.space,
             lo=task.lo,
             hi=task.hi,
-            inputs=tuple(sorted({ref.path for ref in task.inputs})),
+            inputs=tuple(Part.of(ref, task.lo, task.hi) for ref in task.inputs),
             output=built.get(number),
         )
         for number, task in enumerate(tasks)

@@ -25,6 +25,7 @@ from metatable.metadata.manifest import (
     HFileRef,
     Manifest,
     PageRef,
+    Part,
     TimelineStep,
     all_refs,
     load_version,
@@ -229,19 +230,24 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """`inputs` (paths) give up places [lo, hi) of a metadata partition to `output`."""
+    """What `inputs` have in places [lo, hi) of a metadata partition is in `output` from now on."""
 
     partition: str
     space: int
     lo: int
     hi: int
-    inputs: tuple[str, ...]
+    inputs: tuple[Part, ...]
     output: HFileRef | None
 
     def within(self, refs: Sequence[HFileRef]) -> list[HFileRef]:
-        """The partition's references after it. Raises ConflictError where an input is gone."""
-        taken = [ref for ref in refs if ref.path in self.inputs and ref.covers(self.lo, self.hi)]
-        if {ref.path for ref in taken} != set(self.inputs):
+        """The partition's references after it. Raises ConflictError where an input is gone.
+
+        In whole or in part: what somebody else has merged of an input's places is newer than
+        what was read of them, and the output would bring back what was deleted there since.
+        """
+        paths = {one.path for one in self.inputs}
+        taken = [ref for ref in refs if ref.path in paths and ref.covers(self.lo, self.hi)]
+        if {Part.of(ref, self.lo, self.hi) for ref in taken} != set(self.inputs):
             raise ConflictError(
                 "another compaction was first: nothing is lost, retry",
                 partition=self.partition,

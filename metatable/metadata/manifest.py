@@ -37,6 +37,7 @@ __all__ = [
     "HFileRef",
     "Manifest",
     "PageRef",
+    "Part",
     "TimelineStep",
     "all_refs",
     "border",
@@ -107,6 +108,21 @@ class HFileRef:
         left = replace(self, hi=min(self.hi, lo))
         right = replace(self, lo=max(self.lo, hi))
         return [one for one in (left, right) if one.lo < one.hi]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an HFile holds in places [lo, hi)."""
+
+    path: str
+    lo: int
+    hi: int
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, ref: HFileRef, lo: int, hi: int) -> Part:
+        """What still counts of it there."""
+        return cls(ref.path, max(ref.lo, lo), min(ref.hi, hi))
 
 
 @dataclass(frozen=True, slots=True)

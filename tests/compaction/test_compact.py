@@ -22,7 +22,7 @@ from metatable.engine.local import LocalEngine
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.manifest import HFileRef, border, load_newest
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -297,6 +297,29 @@ def test_a_deleted_key_stays_deleted_when_an_old_file_is_merged_for_what_it_stil
     assert found.null_count == 20
     [whole] = refs(table, "record_index")
     assert whole.entry_count == 1480
+    assert table.verify().findings == ()
+
+
+def test_a_deleted_key_stays_deleted_when_its_bucket_is_compacted_beside_a_slow_compaction(
+    table_uri: str, between: Any
+) -> None:
+    """The slow one has read the key before it was deleted, and publishes when key and tombstone
+    are merged already. The files that it has read still stand for other buckets."""
+    table = grown(table_uri, "record")
+    key = rows(700, 701)
+    [place] = partition_of(table, "record_index").places(
+        index_keys(table.options, key["id"].combine_chunks(), pa.array(["city=ny"]))
+    )
+
+    def meanwhile() -> None:
+        table.delete(key)
+        bucket = int(place) * 8 // HASH_SPACE
+        table.compact(major=True, partitions="record_index", buckets=bucket)
+
+    between(meanwhile)
+    table.compact(major=True, partitions="record_index")
+    assert table.filter_exists(key).num_rows == 0
+    assert table.tag_locations(key)["_location"].null_count == 1
     assert table.verify().findings == ()
 
 
