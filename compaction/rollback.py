@@ -12,16 +12,16 @@ repeated with the `instant` that it names, and then undoes nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
-from metatable.metadata.manifest import HOME, Manifest, TimelineStep, load_version
+from metatable.metadata.manifest import HOME, Manifest, Step, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import commit_body, stage_commit
+from metatable.metadata.steps import stage, staged_body
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
@@ -83,14 +83,21 @@ class RollbackPlan:
         return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
 
 
-def _step(store: Store, undone: Manifest) -> TimelineStep:
+def _step(store: Store, undone: Manifest) -> Step:
     """What is to be undone; a staged commit that is damaged is mended from its twin first."""
-    expected = next((one.checksum for one in undone.steps if one.kind == "complete"), "")
-    body = commit_body(store, undone.instant, expected)
+    done = _completion(undone)
+    body = staged_body(store, done)
     if body is None:  # both are gone: its files are found by a listing
-        return TimelineStep("withdraw", undone.instant, "", "")
-    staged = stage_commit(store, undone.instant, body)
-    return TimelineStep("withdraw", undone.instant, staged.staged, staged.checksum)
+        return Step("withdraw", undone.instant, "", "", done.action)
+    return replace(stage(store, undone.instant, body, done.action), kind="withdraw")
+
+
+def _completion(undone: Manifest) -> Step:
+    """The step that has put its commit on the timeline."""
+    for step in undone.steps:
+        if step.kind == "complete" and step.instant == undone.instant:
+            return step
+    return Step("complete", undone.instant, "", "")
 
 
 def _check_content(store: Store, content: Manifest) -> None:

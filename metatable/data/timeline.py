@@ -8,7 +8,8 @@ An action goes through three states, each a file that is made once and never rew
 
 An instant is 17 digits, `yyyyMMddHHmmssSSS` in UTC (14 in old tables), and is a time of the
 calendar: readers ignore, without a word, one that is not. Files that exist but were never
-completed are hidden from Hudi's readers only as long as their `.requested` is there.
+completed are hidden from Hudi's readers only as long as their `.requested` is there. A savepoint
+has no `.requested`, and the instant of the commit that it keeps.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
 __all__ = [
+    "ACTIONS",
+    "DATA_ACTIONS",
     "Instant",
     "State",
     "Timeline",
@@ -39,6 +42,9 @@ State = Literal["requested", "inflight", "completed"]
 FOLDER = ".hoodie"
 
 DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
+ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
+UNREQUESTED = ("savepoint",)
+"""Hudi begins these in flight."""
 
 _NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
 _TICK = timedelta(milliseconds=1)
@@ -52,11 +58,15 @@ class Instant:
     action: str
     state: State
 
+    @property
+    def changes_data(self) -> bool:
+        """Whether its rows are there for Hudi's readers: a completed commit of any kind."""
+        return self.state == "completed" and self.action in DATA_ACTIONS
+
 
 def completed_of(actions: Iterable[Instant]) -> set[str]:
     """Instants of those that change data and are completed."""
-    done = (one for one in actions if one.state == "completed")
-    return {one.time for one in done if one.action in DATA_ACTIONS}
+    return {one.time for one in actions if one.changes_data}
 
 
 def requested_path(instant: str, action: str = "commit") -> str:
@@ -110,6 +120,12 @@ class Timeline:
     def inflight(self, instant: str, action: str = "commit") -> bool:
         """Say that data files are being written. False: said already."""
         return self.store.create(inflight_path(instant, action), b"")
+
+    def begin(self, instant: str, action: str) -> None:
+        """All states before the last, where they are not there yet."""
+        if action not in UNREQUESTED:
+            self.request(instant, action)
+        self.inflight(instant, action)
 
     def complete(self, instant: str, body: bytes, action: str = "commit") -> bool:
         """Publish to Hudi's readers. True also where the same bytes are there already."""

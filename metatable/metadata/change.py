@@ -26,7 +26,7 @@ from metatable.metadata.manifest import (
     Manifest,
     PageRef,
     Part,
-    TimelineStep,
+    Step,
     all_refs,
     load_version,
     write_pages,
@@ -91,7 +91,7 @@ class Change:
     instant: str = ""
     requires: tuple[Requirement, ...] = ()
     updates: tuple[Update, ...] = ()
-    steps: tuple[TimelineStep, ...] = ()
+    steps: tuple[Step, ...] = ()
     """What must follow the put, done again by whoever comes next until it is done."""
     summary: Mapping[str, int] = field(default_factory=dict)
 
@@ -167,6 +167,7 @@ class Draft:
         """The next version, ready to be put."""
         newest, content, instant = self.newest, self.content, change.instant
         fresh = self.withdrawn[len(newest.withdrawn) :]
+        used = (instant, *fresh, *(step.instant for step in change.steps))
         return Manifest(
             version=self.version,
             operation=change.operation,
@@ -175,7 +176,7 @@ class Draft:
             instant=instant,
             time_ms=clock.now_ms(),
             parent=newest.version,
-            latest_instant=max(newest.latest_instant, instant, *fresh),
+            latest_instant=max(newest.latest_instant, *used),
             pages=self.pages,
             withdrawn=self.withdrawn,
             restored_at=self.restored_at,

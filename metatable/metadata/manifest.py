@@ -38,7 +38,7 @@ __all__ = [
     "Manifest",
     "PageRef",
     "Part",
-    "TimelineStep",
+    "Step",
     "all_refs",
     "border",
     "checksum",
@@ -46,7 +46,9 @@ __all__ = [
     "load_version",
     "put_hint",
     "read_page",
+    "seal",
     "undone_since",
+    "unseal",
     "version_path",
     "write_pages",
 ]
@@ -54,7 +56,7 @@ __all__ = [
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
 READER_FORMAT = 2
-WRITER_FORMAT = 3
+WRITER_FORMAT = 4
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
@@ -137,16 +139,19 @@ class PageRef:
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineStep:
-    """What has to happen on Hudi's timeline before the next version may be put.
+class Step:
+    """What has to be done after the put, before the next version may be put: `steps.py` does it.
 
-    `complete`: publish the staged commit of `instant`. `withdraw`: undo it, for a rollback.
+    Which fields count is a matter of the kind.
     """
 
     kind: str
     instant: str
     staged: str
+    """What lies ready for it: the path of a finished Hudi commit."""
     checksum: str
+    action: str = "commit"
+    """What the instant is on Hudi's timeline."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -186,7 +191,7 @@ class Manifest:
     """The newest version made by a rollback: writers begun before it must start again."""
     last_commit: tuple[int, str] | None = None
     """(version, instant) of the newest data commit in this content: what a rollback undoes."""
-    steps: tuple[TimelineStep, ...] = stored(many(TimelineStep, "step"), default=())
+    steps: tuple[Step, ...] = stored(many(Step, "step"), default=())
     summary: Mapping[str, int] = field(default_factory=dict)
     format: Mapping[str, int] = field(
         default_factory=lambda: {"reader": READER_FORMAT, "writer": WRITER_FORMAT}
@@ -202,7 +207,7 @@ class Manifest:
         return version_path(self.version)
 
     def encode(self) -> bytes:
-        return _seal(encode_fields(self))
+        return seal(encode_fields(self))
 
     def check_writable(self) -> None:
         """Refuse to write a table whose format asks for a newer writer."""
@@ -217,7 +222,7 @@ class Manifest:
     @classmethod
     def decode(cls, raw: bytes, path: str) -> Manifest:
         """Raises CorruptError, also where the file is another version's, and UpgradeError."""
-        body = _unseal(raw, path)
+        body = unseal(raw, path)
         _check_format(body, path)
         made = decode_fields(cls, body, path, "manifest")
         if made.path != path:
@@ -302,7 +307,7 @@ def checksum(raw: bytes) -> str:
 
 
 def _write_page(store: Store, partition: str, refs: Sequence[HFileRef]) -> PageRef:
-    raw = _seal(encode_fields(_Page(partition, tuple(refs))))
+    raw = seal(encode_fields(_Page(partition, tuple(refs))))
     path = f"{HOME}/pages/{uuid.uuid4().hex}.json"
     store.put(path, raw)
     return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs))
@@ -317,7 +322,7 @@ def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
             expected=page.checksum,
             found=checksum(raw),
         )
-    return decode_fields(_Page, _unseal(raw, page.path), page.path, "page").refs
+    return decode_fields(_Page, unseal(raw, page.path), page.path, "page").refs
 
 
 def _hinted(store: Store) -> int | None:
@@ -335,12 +340,14 @@ def _compact(body: Any) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _seal(body: Mapping[str, Any]) -> bytes:
+def seal(body: Mapping[str, Any]) -> bytes:
+    """A body with its checksum, as roots and pages are stored."""
     sealed = {"checksum": checksum(_compact(body)), "body": body}
     return json.dumps(sealed, sort_keys=True, indent=1, ensure_ascii=False).encode()
 
 
-def _unseal(raw: bytes, path: str) -> dict[str, Any]:
+def unseal(raw: bytes, path: str) -> dict[str, Any]:
+    """The body. Raises CorruptError."""
     try:
         sealed = json.loads(raw)
         body, expected = sealed["body"], sealed["checksum"]

@@ -1,98 +1,159 @@
-"""What follows a put: Hudi's timeline is made equal to the newest version.
+"""What follows a put: steps in the root, done by whoever comes next until they are done.
 
 Nobody puts N+1 before the steps of N are done (`settle`), so only the newest version can have
 open steps, and whoever comes next can finish them. Nothing that can be lost may stop them for
 ever: what a step needs is read and proven before the put, and has a twin.
+
+    complete   an action on Hudi's timeline, of which the finished file lies ready
+    withdraw   undo a data commit, on Hudi's timeline and among the data files
+
+`KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
+kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
+of the format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import DataFile, markers_folder
-from metatable.data.timeline import Timeline, completed_path, requested_path
+from metatable.data.timeline import (
+    ACTIONS,
+    DATA_ACTIONS,
+    Timeline,
+    completed_path,
+    requested_path,
+)
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import COMMITS, Manifest, TimelineStep, checksum, put_hint
-from metatable.storage.errors import CorruptError, MetatableError
+from metatable.metadata.manifest import COMMITS, Manifest, Step, checksum, put_hint
+from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.store import Store
 
-__all__ = ["announce", "commit_body", "drop_markers", "settle", "stage_commit", "staged_path"]
+__all__ = [
+    "KINDS",
+    "Settle",
+    "announce",
+    "drop_markers",
+    "settle",
+    "stage",
+    "staged_body",
+    "staged_path",
+]
+
+Settle = Callable[[Store, Manifest, Step], None]
+"""How a step of this (newest) version is done. Harmless to repeat."""
 
 
-def staged_path(instant: str) -> str:
-    """Where the finished Hudi commit of an instant lies, before and after it is published."""
-    return f"{COMMITS}/{instant}.json"
+def staged_path(instant: str, action: str = "commit") -> str:
+    """Where the finished file of an action lies, before and after it is published.
+
+    An instant is of one data commit; what else has its time (a savepoint of it) lies beside it.
+    """
+    return f"{COMMITS}/{instant}.{'json' if action in DATA_ACTIONS else action}"
 
 
-def stage_commit(store: Store, instant: str, body: bytes) -> TimelineStep:
-    """Write the finished Hudi commit aside, and say that it is to be completed."""
-    path = staged_path(instant)
+def stage(store: Store, instant: str, body: bytes, action: str = "commit") -> Step:
+    """Write the finished file of an action aside, and say that it is to be completed."""
+    path = staged_path(instant, action)
     store.put(path, body)
-    return TimelineStep("complete", instant, path, checksum(body))
+    return Step("complete", instant, path, checksum(body), action)
 
 
 def settle(store: Store, manifest: Manifest) -> None:
-    """Make Hudi's timeline equal to this (newest) version. Harmless to repeat."""
-    for step in manifest.steps:
-        if step.kind == "complete":
-            _complete(store, manifest, step)
-        else:
-            _withdraw(store, step)
+    """Do the steps of this (newest) version. Harmless to repeat; for writers.
+
+    Raises UpgradeError, and has done none of them, where the version asks for a newer writer.
+    """
+    manifest.check_writable()
+    for do, step in [(_known(manifest, step), step) for step in manifest.steps]:
+        do(store, manifest, step)
 
 
 def announce(store: Store, manifest: Manifest) -> None:
-    """After a put: finish the timeline, then tell readers where to begin."""
+    """After a put: do its steps, then tell readers where to begin."""
     settle(store, manifest)
     put_hint(store, manifest.version)
 
 
-def _complete(store: Store, manifest: Manifest, step: TimelineStep) -> None:
+def _known(manifest: Manifest, step: Step) -> Settle:
+    if step.kind not in KINDS or step.action not in ACTIONS:
+        raise UpgradeError(
+            "a newer writer has left something to be done: upgrade metatable to write the table",
+            path=manifest.path,
+            expected=f"a step of {', '.join(KINDS)}; {', '.join(ACTIONS)}",
+            found=f"{step.kind} {step.action}",
+        )
+    return KINDS[step.kind]
+
+
+def _complete(store: Store, manifest: Manifest, step: Step) -> None:
     timeline = Timeline(store)
-    if timeline.is_complete(step.instant):
+    if timeline.is_complete(step.instant, step.action):
         return
-    body = commit_body(store, step.instant, step.checksum)
+    body = staged_body(store, step)
     if body is None:
-        body = rebuilt_commit(store, manifest)
-    if not timeline.complete(step.instant, body):
+        body = _rebuilt(store, manifest, step)
+    if step.action != "commit":  # which was begun before its data files were written
+        timeline.begin(step.instant, step.action)
+    if not timeline.complete(step.instant, body, step.action):
         raise CorruptError(
-            "timeline holds another commit of this instant", path=completed_path(step.instant)
+            "timeline holds another action of this instant",
+            path=completed_path(step.instant, step.action),
         )
 
 
-def _withdraw(store: Store, step: TimelineStep) -> None:
+def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
+    if step.action == "commit":
+        return rebuilt_commit(store, manifest)
+    raise CorruptError(
+        "what was to be put on Hudi's timeline is gone or damaged: restore the file",
+        path=staged_path(step.instant, step.action),
+        expected=step.checksum,
+    )
+
+
+def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
     timeline = Timeline(store)
-    traces = (requested_path(step.instant), completed_path(step.instant))
+    traces = (requested_path(step.instant, step.action), completed_path(step.instant, step.action))
     if all(store.size(path) is None for path in traces):
         return
     files = _files_of(store, step)
-    timeline.withdraw(step.instant, ("completed",))
+    timeline.withdraw(step.instant, ("completed",), step.action)
     store.delete(files)
     drop_markers(store, step.instant)
-    timeline.withdraw(step.instant, ("inflight", "requested"))
+    timeline.withdraw(step.instant, ("inflight", "requested"), step.action)
 
 
-def commit_body(store: Store, instant: str, expected: str) -> bytes | None:
-    """The Hudi commit of a published instant, as staged or from its twin on the timeline.
+def staged_body(store: Store, step: Step) -> bytes | None:
+    """The finished file of a published action, as staged or from its twin on the timeline.
 
-    `expected` is its checksum, empty where none is known. None: both are gone or damaged.
+    None: both are gone or damaged. Where the step knows no checksum, a commit tells by itself.
     """
-    for path in (staged_path(instant), completed_path(instant)):
+    twin = completed_path(step.instant, step.action)
+    for path in (staged_path(step.instant, step.action), twin):
         body = store.get(path)
-        if body is None or (expected and checksum(body) != expected):
-            continue
-        try:
-            CommitMetadata.decode(body, path)
-        except CorruptError:
-            continue
-        return body
+        if body is not None and _is_whole(body, step, path):
+            return body
     return None
 
 
-def _files_of(store: Store, step: TimelineStep) -> list[str]:
+def _is_whole(body: bytes, step: Step, path: str) -> bool:
+    if step.checksum and checksum(body) != step.checksum:
+        return False
+    if step.action not in DATA_ACTIONS:
+        return bool(step.checksum)
+    try:
+        CommitMetadata.decode(body, path)
+    except CorruptError:
+        return False
+    return True
+
+
+def _files_of(store: Store, step: Step) -> list[str]:
     """The data files of the instant to undo: what its commit lists, else what a listing finds."""
-    body = commit_body(store, step.instant, step.checksum) if step.staged else None
+    body = staged_body(store, step) if step.staged else None
     if body is None:
         paths: Iterable[str] = (one.path for one in store.list("", recursive=True))
     else:
@@ -110,3 +171,9 @@ def _is_of(path: str, instant: str) -> bool:
 
 def drop_markers(store: Store, instant: str) -> None:
     store.delete(one.path for one in store.list(markers_folder(instant), recursive=True))
+
+
+KINDS: dict[str, Settle] = {
+    "complete": _complete,
+    "withdraw": _withdraw,
+}

@@ -14,14 +14,20 @@ from contextlib import suppress
 from types import TracebackType
 
 from metatable.data.properties import TableProperties
-from metatable.data.timeline import Timeline, completed_of, completed_path, next_instant
+from metatable.data.timeline import (
+    Instant,
+    Timeline,
+    completed_of,
+    completed_path,
+    next_instant,
+)
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import foreign_commits
 from metatable.metadata.leases import LEASES, Lease
 from metatable.metadata.manifest import (
     Manifest,
-    TimelineStep,
+    Step,
     load_newest,
     undone_since,
     version_path,
@@ -29,7 +35,7 @@ from metatable.metadata.manifest import (
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_hfiles
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce, drop_markers, settle, stage_commit, staged_path
+from metatable.metadata.steps import announce, drop_markers, settle, stage, staged_path
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
@@ -69,13 +75,11 @@ class Transaction:
         if base is None:
             raise _no_table(store)
         properties.check(base.options)
-        base.check_writable()
         settle(store, base)
         leases = store.list(LEASES)
         timeline = Timeline(store).load()
-        done = completed_of(timeline)
-        base = recover(store, base, leases, done)
-        _check_timeline(store, base, done)
+        base = recover(store, base, leases, completed_of(timeline))
+        _check_timeline(store, base, timeline)
         return cls(store, base, {one.time for one in timeline})
 
     @property
@@ -109,9 +113,9 @@ class Transaction:
         self.owner = Owner.new(operation)
         return self.owner
 
-    def stage(self, body: bytes) -> TimelineStep:
+    def stage(self, body: bytes) -> Step:
         """Keep the finished Hudi commit ready to be completed."""
-        return stage_commit(self.store, self.instant, body)
+        return stage(self.store, self.instant, body)
 
     def publish(self, change: Change) -> Manifest:
         """The put. Raises ConflictError (retry the operation) or StaleError."""
@@ -215,16 +219,17 @@ def check_properties(store: Store) -> TableProperties:
     return properties
 
 
-def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
+def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant]) -> None:
     """Hold Hudi's timeline against the newest version.
 
     A completed commit of a withdrawn instant was written by a late helper: it goes again. One
     that no version knows was written by another engine: our index would not know its rows.
     """
-    late = sorted(done & set(base.withdrawn))
+    done = {one.time: one.action for one in timeline if one.changes_data}
+    late = sorted(done.keys() & set(base.withdrawn))
     for instant in late:
-        Timeline(store).withdraw(instant, ("completed",))
-    foreign = foreign_commits(store, base, done.difference(late))
+        Timeline(store).withdraw(instant, ("completed",), done[instant])
+    foreign = foreign_commits(store, base, done.keys() - late)
     if not foreign:
         return
     if store.size(staged_path(foreign[0])) is not None:
@@ -237,7 +242,7 @@ def _check_timeline(store: Store, base: Manifest, done: set[str]) -> None:
     raise UpgradeError(
         "another writer has committed to this table, and the index does not hold its rows."
         " Create the table again from its rows",
-        path=completed_path(foreign[0]),
+        path=completed_path(foreign[0], done[foreign[0]]),
         instant=foreign[0],
         newest_of_ours=base.latest_instant,
     )

@@ -102,7 +102,7 @@ def with_buckets(table: Table, count: int) -> Table:
     path = Path(table.uri, version_path(table.version))
     body = json.loads(path.read_bytes())["body"]
     body["options"]["buckets"]["record_index"] = count
-    path.write_bytes(manifest._seal(body))
+    path.write_bytes(manifest.seal(body))
     cache.clear()
     return metatable.open(table.uri, FAST)
 
@@ -157,8 +157,8 @@ def _as_format_1(table: Table, count: int, space: int) -> None:
         for ref in held["refs"]:
             del ref["space"]
             ref["lo"], ref["hi"] = (ref[one] * count // space for one in ("lo", "hi"))
-        sealed = manifest._seal(held)
+        sealed = manifest.seal(held)
         path.write_bytes(sealed)
         page["checksum"] = manifest.checksum(sealed)
-    root.write_bytes(manifest._seal(body))
+    root.write_bytes(manifest.seal(body))
     cache.clear()

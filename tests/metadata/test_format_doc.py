@@ -16,7 +16,8 @@ import metatable
 from metatable.data import schema_text
 from metatable.data.options import Options
 from metatable.data.stored_fields import UNKNOWN
-from metatable.metadata import keys, leases, manifest, payload
+from metatable.data.timeline import ACTIONS
+from metatable.metadata import keys, leases, manifest, payload, steps
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
@@ -84,7 +85,7 @@ def newest(table: metatable.Table) -> dict[str, Any]:
     [
         ("field", manifest.Manifest),
         ("field of a page reference", manifest.PageRef),
-        ("field of a step", manifest.TimelineStep),
+        ("field of a step", manifest.Step),
         ("field of a reference", manifest.HFileRef),
         ("field of a lease", leases.StoredLease),
     ],
@@ -211,6 +212,12 @@ def test_a_lease_and_a_staged_commit_are_as_described(stored: metatable.Table) -
     staged = Path(stored.uri, step["staged"]).read_bytes()
     assert f"{google_crc32c.value(staged):08x}" == step["checksum"]
     assert Path(stored.uri, ".hoodie", f"{step['instant']}.commit").read_bytes() == staged
+
+
+def test_the_documented_kinds_of_steps_and_their_actions_are_those_of_the_code() -> None:
+    assert names("kind of step") == list(steps.KINDS)
+    [told] = [row[2] for row in documented("field of a step") if row[0] == "action"]
+    assert re.findall(r"`(\w+)`", told.partition("timeline: ")[2] + "`") == list(ACTIONS)
 
 
 def test_fingerprints_have_the_documented_header() -> None:

@@ -119,7 +119,7 @@ def changed(table: Table, change: Any, version: int | None = None) -> None:
     path = Path(table.uri, manifest.version_path(version or table.version))
     body = json.loads(path.read_bytes())["body"]
     change(body)
-    path.write_bytes(manifest._seal(body))
+    path.write_bytes(manifest.seal(body))
 
 
 def newest(table: Table) -> Manifest:
@@ -158,7 +158,7 @@ def test_a_reference_of_a_newer_version_keeps_its_fields_when_a_compaction_narro
         path = Path(table.uri, page["path"])
         held = json.loads(path.read_bytes())["body"]
         held["refs"][0]["future"] = "kept"
-        path.write_bytes(manifest._seal(held))
+        path.write_bytes(manifest.seal(held))
         page["checksum"] = manifest.checksum(path.read_bytes())
 
     table.delete(rows(0, 5))

@@ -74,7 +74,7 @@ def test_a_withdrawn_instant_that_roots_of_old_passed_over_is_refused_at_the_sta
     path = Path(one.uri, version_path(one.version))
     body = json.loads(path.read_bytes())["body"]
     body["withdrawn"] = [later]  # and `latest_instant` is below it, as it was in format 1
-    path.write_bytes(manifest._seal(body))
+    path.write_bytes(manifest.seal(body))
     moment = datetime.strptime(later[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     moment += timedelta(milliseconds=int(later[14:]))
     monkeypatch.setattr(clock, "now", lambda: moment)
@@ -244,7 +244,7 @@ def test_roots_without_a_sum_tell_our_commits_from_others_by_a_walk(one: Table) 
     body = json.loads(path.read_bytes())["body"]
     assert body["commits"].startswith("2:")
     body["commits"] = ""
-    path.write_bytes(manifest._seal(body))
+    path.write_bytes(manifest.seal(body))
     assert one.upsert(arrow(rows(0, 3, 6))).updated == 3
     assert newest(one).commits.startswith("3:")
     one.rollback()

@@ -204,7 +204,7 @@ def test_a_table_whose_lease_has_no_end_can_be_written(table_uri: str, seconds: 
     path = Path(table.uri, version_path(1))
     body = json.loads(path.read_bytes())["body"]
     body["options"]["lease_seconds"] = seconds
-    path.write_bytes(manifest._seal(body))
+    path.write_bytes(manifest.seal(body))
     table.insert(arrow(rows(0, 4, 1)))
     assert len(scanned(table)) == 4
 

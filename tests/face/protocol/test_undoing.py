@@ -130,7 +130,7 @@ def test_a_rollback_of_a_commit_that_lists_files_of_others_deletes_its_own_alone
     root = Path(one.uri, version_path(3))
     told = json.loads(root.read_bytes())["body"]
     told["steps"][0]["checksum"] = manifest.checksum(raw)
-    root.write_bytes(manifest._seal(told))
+    root.write_bytes(manifest.seal(told))
     one.rollback()
     assert [path for path in live if not Path(one.uri, path).exists()] == []
     assert scanned(one) == before
