@@ -13,11 +13,17 @@ that began before and publishes after still comes after.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from metatable.compaction.compaction_plan import (
+    CompactionPlan,
+    CompactionTask,
+    Merge,
+    merges_of,
+)
 from metatable.compaction.merge import merge_hfiles
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.engine.jobs import run_jobs
@@ -48,15 +54,39 @@ class Compact:
     name: str = "compact"
     retries: int = 5
 
+    def plan(self, snapshot: Snapshot) -> CompactionPlan | NothingDue:
+        """What is worth merging in this version. Raises UsageError for unknown names."""
+        kept = {one.name: one for one in _partitions(snapshot)}
+        named = list(kept) if self.partitions is None else list(self.partitions)
+        for name in named:
+            if name not in kept:
+                raise UsageError("no such metadata partition", found=name, expected=list(kept))
+        tasks = tuple(
+            task
+            for name in named
+            for lo, hi in self._ranges(snapshot, kept[name])
+            if (task := self._task(snapshot, kept[name], lo, hi)) is not None
+        )
+        if tasks:
+            return CompactionPlan("major" if self.major else "minor", tasks)
+        held = _file_count(snapshot)
+        return NothingDue("nothing to compact", {"files_before": held, "files_after": held})
+
+    def resume(self, snapshot: Snapshot, work: Mapping[str, Any], path: str) -> CompactionPlan:
+        """A stored plan, if it is still right."""
+        plan = CompactionPlan.decode(work, path)
+        merges_of(plan, snapshot, _partitions(snapshot), path)
+        return plan
+
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: CompactionPlan, owner: Owner
     ) -> Outcome:
-        tasks = plan.tasks
-        swapped = SwapFiles(_carry_out(engine, snapshot, tasks, owner))
+        merges = merges_of(plan, snapshot, _partitions(snapshot))
+        swapped = SwapFiles(_carry_out(engine, snapshot, merges, owner))
         change = Change(
             operation=self.name,
             updates=(swapped,),
-            summary={"tasks": len(tasks), "inputs": sum(len(one.inputs) for one in tasks)},
+            summary={"tasks": len(merges), "inputs": sum(len(one.refs) for one in merges)},
         )
         facts = {
             "files_before": _file_count(snapshot),
@@ -64,25 +94,6 @@ class Compact:
             "entries": sum(one.output.entry_count for one in swapped.swaps if one.output),
         }
         return Outcome(change, facts)
-
-    def plan(self, snapshot: Snapshot) -> CompactionPlan | NothingDue:
-        """What is worth merging in this version. Raises UsageError for unknown names."""
-        index = create_index(snapshot.options)
-        stored = {one.name: one for one in partitions_of(snapshot.options, index)}
-        named = list(stored) if self.partitions is None else list(self.partitions)
-        for name in named:
-            if name not in stored:
-                raise UsageError("no such metadata partition", found=name, expected=list(stored))
-        tasks = tuple(
-            task
-            for name in named
-            for lo, hi in self._ranges(snapshot, stored[name])
-            if (task := self._task(snapshot, stored[name], lo, hi)) is not None
-        )
-        if tasks:
-            return CompactionPlan("major" if self.major else "minor", tasks)
-        held = _file_count(snapshot)
-        return NothingDue("nothing to compact", {"files_before": held, "files_after": held})
 
     def _ranges(self, snapshot: Snapshot, partition: MetadataPartition) -> list[tuple[int, int]]:
         count = partition.bucket_count
@@ -105,30 +116,8 @@ class Compact:
         lone = len(chosen) == 1 and not (self.major and chosen[0].tombstone_count)
         if not chosen or lone:
             return None
-        return CompactionTask(partition, lo, hi, tuple(chosen), keep_tombstones=not self.major)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionPlan:
-    """What is to be merged."""
-
-    kind: str
-    tasks: tuple[CompactionTask, ...]
-
-    @property
-    def told(self) -> str:
-        return f"{self.kind}, {len(self.tasks)} bucket ranges"
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionTask:
-    """Merge these files, newest first, for places [lo, hi) of a partition."""
-
-    partition: MetadataPartition
-    lo: int
-    hi: int
-    inputs: tuple[HFileRef, ...]
-    keep_tombstones: bool
+        inputs = tuple(Part.of(ref, lo, hi) for ref in chosen)
+        return CompactionTask(partition.name, partition.space, lo, hi, not self.major, inputs)
 
 
 def _newest_run(refs: Sequence[HFileRef]) -> list[HFileRef]:
@@ -145,7 +134,7 @@ def _newest_run(refs: Sequence[HFileRef]) -> list[HFileRef]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The task of this number: all of them ride in the function, with their inputs."""
+    """The merge of this number: all of them ride in the function, with their inputs."""
 
     number: int
 
@@ -159,27 +148,17 @@ class _Merged:
 
 
 def _carry_out(
-    engine: Engine[Any], snapshot: Snapshot, tasks: Sequence[CompactionTask], owner: Owner
+    engine: Engine[Any], snapshot: Snapshot, merges: Sequence[Merge], owner: Owner
 ) -> tuple[Swap, ...]:
-    jobs = [_Job(number) for number in range(len(tasks))]
-    receipts = run_jobs(engine, jobs, partial(_merge, snapshot, tuple(tasks), owner), _Merged)
+    jobs = [_Job(number) for number in range(len(merges))]
+    receipts = run_jobs(engine, jobs, partial(_merge, snapshot, tuple(merges), owner), _Merged)
     built = {one.number: HFileRef.decode(json.loads(one.ref)) for one in receipts}
-    return tuple(
-        Swap(
-            partition=task.partition.name,
-            space=task.partition.space,
-            lo=task.lo,
-            hi=task.hi,
-            inputs=tuple(Part.of(ref, task.lo, task.hi) for ref in task.inputs),
-            output=built.get(number),
-        )
-        for number, task in enumerate(tasks)
-    )
+    return tuple(one.swap(built.get(number)) for number, one in enumerate(merges))
 
 
 def _merge(
     snapshot: Snapshot,
-    tasks: Sequence[CompactionTask],
+    merges: Sequence[Merge],
     owner: Owner,
     jobs: Iterator[_Job],
     counters: Counters,
@@ -187,18 +166,22 @@ def _merge(
     """Task: one output file a job."""
     store = snapshot.store.counting(counters)
     for job in jobs:
-        task = tasks[job.number]
+        one = merges[job.number]
         ref = merge_hfiles(
             store,
-            task.partition,
-            task.inputs,
-            task.lo,
-            task.hi,
+            one.partition,
+            one.refs,
+            one.task.lo,
+            one.task.hi,
             owner,
-            keep_tombstones=task.keep_tombstones,
+            keep_tombstones=one.task.keep_tombstones,
         )
         if ref is not None:
             yield _Merged(job.number, json.dumps(ref.encode()))
+
+
+def _partitions(snapshot: Snapshot) -> list[MetadataPartition]:
+    return partitions_of(snapshot.options, create_index(snapshot.options))
 
 
 def _file_count(snapshot: Snapshot, swapped: SwapFiles | None = None) -> int:

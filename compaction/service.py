@@ -5,13 +5,16 @@ out and returns the change to publish. `execute` is the only way from one to the
 pin, plan, work, put; a dry run ends with the plan, and writes nothing at all. A
 compaction that loses to another compaction starts again; a rollback does not, for the commit
 that it meant to undo is no longer the last one.
+
+`schedule` stores the plan instead. `Scheduled` is the service with such a plan in the place of
+one of its own: checked on the newest version, worked, and dropped by a step after the put.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -19,13 +22,23 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.owner import Owner
+from metatable.metadata.plans import dropping, load_plan, put_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import ServiceResult
-from metatable.storage.errors import ConflictError, StaleError
+from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["NothingDue", "Outcome", "Plan", "Service", "execute"]
+__all__ = [
+    "NothingDue",
+    "Outcome",
+    "Plan",
+    "Schedulable",
+    "Scheduled",
+    "Service",
+    "execute",
+    "schedule",
+]
 
 
 class Plan(Protocol):
@@ -76,14 +89,84 @@ class Service(Protocol[P]):
         ...
 
 
+class Schedulable(Service[P], Protocol[P]):
+    """A service whose plans (which have `encode`) can be stored."""
+
+    def resume(self, snapshot: Snapshot, work: Mapping[str, Any], path: str) -> P:
+        """The plan that is stored at `path`, if it is right on this version.
+
+        Raises StaleError where it is not, CorruptError where it is nonsense.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenUp:
+    """A stored plan, and where it lies."""
+
+    path: str
+    plan: Any
+
+    @property
+    def told(self) -> str:
+        return str(self.plan.told)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`service` with the stored plan of this name."""
+
+    service: Schedulable[Any]
+    plan_name: str
+
+    @property
+    def name(self) -> str:
+        return self.service.name
+
+    @property
+    def retries(self) -> int:
+        return self.service.retries
+
+    def plan(self, snapshot: Snapshot) -> _TakenUp:
+        path, stored = load_plan(snapshot.store, self.plan_name)
+        if stored.service != self.name:
+            raise UsageError(
+                "a plan of another service", path=path, expected=self.name, found=stored.service
+            )
+        return _TakenUp(path, self.service.resume(snapshot, stored.work, path))
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: _TakenUp, owner: Owner
+    ) -> Outcome:
+        done = self.service.work(engine, snapshot, plan.plan, owner)
+        change = replace(done.change, steps=(*done.change.steps, dropping(plan.path)))
+        return Outcome(change, {**done.facts, "plan": self.plan_name})
+
+
 def execute(
     store: Store, engine: Engine[Any], service: Service[Any], *, dry_run: bool = False
 ) -> ServiceResult:
     """Carry out one service. Raises ConflictError after lost races; nothing is half done."""
+    return _told(store, engine, service, _looked_at if dry_run else _carried_out)
+
+
+def schedule(store: Store, engine: Engine[Any], service: Schedulable[Any]) -> ServiceResult:
+    """Store what is due, for `Scheduled` to carry out: `plan` of the result is its name."""
+    return _told(store, engine, service, _stored)
+
+
+_Done = tuple[int, str, Mapping[str, Any]]
+"""The table's version, what was done or why nothing was, facts."""
+
+
+def _told(
+    store: Store,
+    engine: Engine[Any],
+    service: Service[Any],
+    run: Callable[[Store, Engine[Any], Service[Any]], _Done],
+) -> ServiceResult:
     began = time.perf_counter()
-    counted = store.counting(engine.counters)
-    done = _looked_at(counted, service) if dry_run else _carried_out(counted, engine, service)
-    version, reason, facts = done
+    version, reason, facts = run(store.counting(engine.counters), engine, service)
     return ServiceResult(
         service=service.name,
         version=version,
@@ -94,10 +177,6 @@ def execute(
         counters=dict(engine.counters),
         **facts,
     )
-
-
-_Done = tuple[int, str, Mapping[str, Any]]
-"""The table's version, what was done or why nothing was, facts."""
 
 
 def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> _Done:
@@ -120,7 +199,16 @@ def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]
     return transaction.publish(outcome.change).version, plan.told, outcome.facts
 
 
-def _looked_at(store: Store, service: Service[Any]) -> _Done:
+def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
+    with Transaction.begin(store) as transaction:
+        version, plan = transaction.base.version, service.plan(transaction.snapshot)
+        if isinstance(plan, NothingDue):
+            return version, plan.told, plan.facts
+        name = put_plan(store, service.name, version, plan.encode(), plan.told)
+        return version, f"scheduled, nothing was done: {plan.told}", {"plan": name}
+
+
+def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
     newest = load_newest(store)
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)

@@ -48,7 +48,8 @@ class WriteResult(RowCounts):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServiceResult:
-    """What a table service did. `findings` are faults as text (of `verify`)."""
+    """What a table service did. `findings` are faults as text (of `verify`), `plan` is the name
+    of the stored plan that was made or carried out."""
 
     service: str
     version: int
@@ -61,6 +62,7 @@ class ServiceResult:
     reason: str = ""
     findings: tuple[str, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+    plan: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,6 +71,8 @@ class ServiceResult:
         text = f"{self.service} -> version {self.version}: {self.reason or 'done'}"
         if self.files_before or self.files_after:
             text += f"; {self.files_before} -> {self.files_after} files"
+        if self.plan:
+            text += f"; plan {self.plan}"
         if self.findings:
             text += f"; {len(self.findings)} findings"
         if self.bytes_written:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.service import Service, execute
+from metatable.compaction.service import Scheduled, execute
+from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.verify import verify
 from metatable.data.key_texts import identity_columns
 from metatable.data.keygen import KeyGenerator
@@ -207,14 +208,26 @@ class Table:
         buckets: int | Sequence[int] | None = None,
         engine: Any = None,
         dry_run: bool = False,
+        schedule: bool = False,
+        plan: str | None = None,
     ) -> ServiceResult:
         """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer.
 
         `engine`: a Spark session, to run a task a bucket range on its cluster. `dry_run`: only
-        say what is due; nothing is written.
+        say what is due; nothing is written. `schedule`: only store what is due, as a plan whose
+        name is the result's `plan`; `plan`: carry out the one of this name, now, here or
+        elsewhere. Raises StaleError where others have merged meanwhile what it would merge, and
+        NotFoundError where it is carried out.
         """
         chosen = _some("partitions", partitions, str), _some("buckets", buckets, int)
-        return self._execute(Compact(major, *chosen), engine, dry_run)
+        service = Compact(major, *chosen)
+        if schedule:
+            _one_of(schedule=True, dry_run=dry_run, plan=plan)
+            return self._serve(scheduled, service)
+        if plan is None:
+            return self._serve(execute, service, engine, dry_run=dry_run)
+        _one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
+        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
 
     def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> ServiceResult:
         """Undo the last data commit, and the services that came after it.
@@ -223,7 +236,7 @@ class Table:
         what is undone already stays so. `dry_run`: prove that it can be done, and write nothing.
         Raises UsageError where it is not the last one.
         """
-        return self._execute(Rollback(instant), dry_run=dry_run)
+        return self._serve(execute, Rollback(instant), dry_run=dry_run)
 
     def verify(self) -> ServiceResult:
         """Read the data and hold the index against it, both ways. Findings are data.
@@ -246,14 +259,14 @@ class Table:
         with self._counted(_engine(rows)) as engine:
             return write(self._store, engine, rows, operation)
 
-    def _execute(
-        self, service: Service[Any], session: Any = None, dry_run: bool = False
+    def _serve(
+        self, run: Callable[..., ServiceResult], service: Any, session: Any = None, **how: Any
     ) -> ServiceResult:
         chosen = LocalEngine() if session is None else _engine(session)
         if session is not None and isinstance(chosen, LocalEngine):
             raise UsageError("no such engine", found=session, expected="a Spark session, or none")
         with self._counted(chosen) as engine:
-            return execute(self._store, engine, service, dry_run=dry_run)
+            return run(self._store, engine, service, **how)
 
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""
@@ -436,6 +449,15 @@ def _some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
             found=found,
         )
     return named
+
+
+def _one_of(**given: Any) -> None:
+    """Refuse the first word together with any of the others. Raises UsageError."""
+    word, *others = (
+        name for name, value in given.items() if value is not None and value is not False
+    )
+    if others:
+        raise UsageError(f"{word} stands alone", leave_out=others)
 
 
 _LEVELS = {

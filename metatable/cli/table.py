@@ -41,6 +41,10 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         default="local",
         help="where to merge: in this process, or a task a bucket range on Spark",
     )
+    compact.add_argument(
+        "--schedule", action="store_true", help="store what is due as a plan, and say its name"
+    )
+    compact.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
     rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
     for verb in (compact, rollback):
         verb.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
@@ -139,10 +143,11 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    chosen = {"partitions": args.partition, "buckets": args.bucket, "dry_run": args.dry_run}
+    chosen = {"partitions": args.partition, "buckets": args.bucket}
+    chosen |= {name: getattr(args, name) for name in ("major", "dry_run", "schedule", "plan")}
     table = _open(args)
     if args.engine == "local":
-        _print_result(table.compact(major=args.major, **chosen), args)
+        _print_result(table.compact(**chosen), args)
         return 0
     try:
         from metatable.spark.session import borrowed_session  # noqa: PLC0415  (optional)
@@ -150,7 +155,7 @@ def _compact(args: argparse.Namespace) -> int:
         way_out = "pip install 'metatable[spark]'"
         raise UsageError("Spark is not installed", expected=way_out) from error
     with borrowed_session("metatable compact") as session:
-        _print_result(table.compact(major=args.major, engine=session, **chosen), args)
+        _print_result(table.compact(engine=session, **chosen), args)
     return 0
 
 

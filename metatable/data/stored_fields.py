@@ -194,4 +194,5 @@ _KINDS: dict[str, Kind] = {
         _or_none(_pair(_int, _of(str))),
     ),
     "Mapping[str, int]": mapping_of(_INTEGER),
+    "Mapping[str, Any]": Kind("an object", dict, _dict),
 }

@@ -148,7 +148,7 @@ class Step:
     kind: str
     instant: str
     staged: str
-    """What lies ready for it: the path of a finished Hudi commit."""
+    """What lies ready for it: the path of a finished Hudi commit, of a plan."""
     checksum: str
     action: str = "commit"
     """What the instant is on Hudi's timeline."""
@@ -341,19 +341,19 @@ def _compact(body: Any) -> bytes:
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """A body with its checksum, as roots and pages are stored."""
+    """A body with its checksum, as roots, pages and plans are stored."""
     sealed = {"checksum": checksum(_compact(body)), "body": body}
     return json.dumps(sealed, sort_keys=True, indent=1, ensure_ascii=False).encode()
 
 
-def unseal(raw: bytes, path: str) -> dict[str, Any]:
+def unseal(raw: bytes, path: str, what: str = "manifest") -> dict[str, Any]:
     """The body. Raises CorruptError."""
     try:
         sealed = json.loads(raw)
         body, expected = sealed["body"], sealed["checksum"]
         found = checksum(_compact(body))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptError("not a manifest file", path=path, found=repr(error)[:200]) from error
+        raise CorruptError(f"not a {what} file", path=path, found=repr(error)[:200]) from error
     if found != expected or not isinstance(body, dict):
         raise CorruptError("checksum mismatch", path=path, expected=expected, found=found)
     return body

@@ -4,8 +4,9 @@ Nobody puts N+1 before the steps of N are done (`settle`), so only the newest ve
 open steps, and whoever comes next can finish them. Nothing that can be lost may stop them for
 ever: what a step needs is read and proven before the put, and has a twin.
 
-    complete   an action on Hudi's timeline, of which the finished file lies ready
-    withdraw   undo a data commit, on Hudi's timeline and among the data files
+    complete    an action on Hudi's timeline, of which the finished file lies ready
+    withdraw    undo a data commit, on Hudi's timeline and among the data files
+    drop_plan   a stored plan has been carried out: it goes
 
 `KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
 kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
@@ -27,6 +28,7 @@ from metatable.data.timeline import (
 )
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import COMMITS, Manifest, Step, checksum, put_hint
+from metatable.metadata.plans import drop_plan
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.store import Store
 
@@ -176,4 +178,5 @@ def drop_markers(store: Store, instant: str) -> None:
 KINDS: dict[str, Settle] = {
     "complete": _complete,
     "withdraw": _withdraw,
+    "drop_plan": drop_plan,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,6 +81,32 @@ def test_compact_takes_only_what_is_named(
     after = table.describe().metadata
     assert after["files"]["hfiles"] == 1 < before["files"]["hfiles"]
     assert after["record_index"] == before["record_index"]
+
+
+def test_compact_stores_a_plan_and_carries_it_out_by_its_name(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = table.tag_locations(rows(0, 100))
+    out, _ = run(capsys, "compact", table.uri, "--major", "--schedule")
+    told = re.search(r"scheduled, nothing was done: major, .*; plan (compact-[0-9a-f]{32});", out)
+    assert told is not None
+    assert table.version == 4
+    done = json.loads(run(capsys, "compact", table.uri, "--plan", told[1], "--json")[0])
+    assert (done["plan"], done["version"]) == (told[1], table.version) == (told[1], 5)
+    assert done["files_after"] < done["files_before"]
+    assert table.tag_locations(rows(0, 100)).equals(before)
+    _, err = run(capsys, "compact", table.uri, "--plan", told[1], code=3)
+    assert "it is carried out, or never was" in err
+
+
+def test_compact_by_a_plan_that_is_out_of_date_says_to_schedule_again(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("compact", table.uri, "--major", "--json")
+    plan = json.loads(run(capsys, *asked, "--schedule")[0])["plan"]
+    run(capsys, *asked)
+    _, err = run(capsys, "compact", table.uri, "--plan", plan, code=4)
+    assert "schedule it again" in err
 
 
 def test_rollback_undoes_the_last_data_commit(

@@ -26,10 +26,11 @@ import metatable
 from metatable import ConflictError, Table
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.service import execute
+from metatable.compaction.service import Scheduled, execute, schedule
 from metatable.engine.local import LocalEngine
 from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import load_newest, load_version
+from metatable.metadata.plans import PLANS
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
@@ -67,6 +68,15 @@ def writing(operation: str, given: Sequence[Row]) -> Operation:
 
 def serving(service: Any) -> Operation:
     return lambda store: execute(store, LocalEngine(1), service)
+
+
+def scheduling(store: Store) -> None:
+    schedule(store, LocalEngine(1), Compact(major=True))
+
+
+def by_plan(store: Store) -> None:
+    [plan] = Path(store.uri, PLANS).iterdir()
+    execute(store, LocalEngine(1), Scheduled(Compact(), plan.stem))
 
 
 def recovering(store: Store) -> None:
@@ -109,6 +119,7 @@ CASES = {
     "delete of all": Case("metadata_bloom", "global", (FIRST,), writing("delete", rows(0, 12, 0))),
     "major compaction": Case("record", "global", (FIRST, SECOND, MOVE), MAJOR),
     "minor compaction": Case("metadata_bloom", "partition", (FIRST, SECOND), MINOR),
+    "compaction by a stored plan": Case("record", "global", (FIRST, SECOND, scheduling), by_plan),
     "rollback": Case("record", "global", (FIRST, SECOND, MOVE), ROLLBACK),
     "rollback of a compaction": Case("metadata_bloom", "global", (FIRST, MOVE, MAJOR), ROLLBACK),
     "rollback of the first": Case("metadata_bloom", "partition", (FIRST,), ROLLBACK),

@@ -146,6 +146,17 @@ def undone_half(table: Table) -> None:
         twin.rollback()
 
 
+def planned(table: Table) -> None:
+    """A plan lies there, and a compaction by another one died before it dropped that."""
+    grown(table)
+    table.compact(schedule=True, partitions=["column_stats"])
+    plan = table.compact(schedule=True, major=True, partitions=["files", "record_index"]).plan
+    with dying(table.uri, r"delete .*/plans/.*") as store:
+        twin = metatable.open(table.uri, FAST)
+        twin._store = store
+        twin.compact(plan=plan)
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -157,6 +168,7 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     ),
     "record-withdrawn": ("record", "global", withdrawn, {"lease_seconds": 0}),
     "record-dead": ("record", "global", dead, {}),
+    "record-planned": ("record", "global", planned, {}),
     "record-unfinished": ("record", "partition", unfinished, {}),
     "bloom-partition": ("metadata_bloom", "partition", grown, {}),
     "bloom-global-compacted": ("metadata_bloom", "global", compacted, {}),
@@ -181,7 +193,7 @@ FORMATS = {
         *("record-partition-compacted", "record-plain-rolled-back", "bloom-global-compacted"),
         *("footers", "buckets"),
     ),
-    "format4": ("record-unfinished", "bloom-undone-half"),
+    "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
 }
 """Which kinds there are of each."""
 

@@ -16,6 +16,7 @@ import pytest
 import metatable
 from metatable import Table
 from metatable.metadata.manifest import WRITER_FORMAT, load_newest
+from metatable.metadata.plans import PLANS
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -117,3 +118,18 @@ def test_hudi_reads_an_old_table_before_and_after_it_is_written(name: str, tmp_p
     table = unpacked(name, tmp_path)
     table.upsert(arrow(rows(31, 33, 1)))
     assert read_by_hudi(table.uri) == scanned(table)
+
+
+def test_a_plan_of_long_ago_is_carried_out_and_one_that_was_is_dropped(tmp_path: Path) -> None:
+    table = unpacked("format4-record-planned", tmp_path)
+    held = set(Path(table.uri, PLANS).iterdir())
+    table.upsert(arrow(rows(31, 33, 1)))
+    [left] = Path(table.uri, PLANS).iterdir()
+    assert len(held - {left}) == 1
+    before = scanned(table)
+    assert "column_stats" in left.read_text()
+    done = table.compact(plan=left.stem)
+    assert done.files_after < done.files_before
+    assert not list(Path(table.uri, PLANS).glob("*"))
+    assert scanned(table) == before
+    assert table.verify().findings == ()

@@ -13,11 +13,12 @@ import google_crc32c
 import pytest
 
 import metatable
+from metatable.compaction.compaction_plan import CompactionTask
 from metatable.data import schema_text
 from metatable.data.options import Options
 from metatable.data.stored_fields import UNKNOWN
 from metatable.data.timeline import ACTIONS
-from metatable.metadata import keys, leases, manifest, payload, steps
+from metatable.metadata import keys, leases, manifest, payload, plans, steps
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
@@ -88,6 +89,9 @@ def newest(table: metatable.Table) -> dict[str, Any]:
         ("field of a step", manifest.Step),
         ("field of a reference", manifest.HFileRef),
         ("field of a lease", leases.StoredLease),
+        ("field of a plan", plans.StoredPlan),
+        ("field of a task", CompactionTask),
+        ("field of an input", manifest.Part),
     ],
 )
 def test_documented_fields_are_those_of_the_code(head: str, kind: type) -> None:
@@ -218,6 +222,17 @@ def test_the_documented_kinds_of_steps_and_their_actions_are_those_of_the_code()
     assert names("kind of step") == list(steps.KINDS)
     [told] = [row[2] for row in documented("field of a step") if row[0] == "action"]
     assert re.findall(r"`(\w+)`", told.partition("timeline: ")[2] + "`") == list(ACTIONS)
+
+
+def test_a_stored_plan_is_as_described(stored: metatable.Table) -> None:
+    name = stored.compact(schedule=True).plan
+    plan = unsealed(Path(stored.uri, plans.PLANS, f"{name}.json"))
+    check(plan, "field of a plan")
+    assert set(plan["work"]) == {"kind", "tasks"}
+    for task in plan["work"]["tasks"]:
+        check(task, "field of a task")
+        for one in task["inputs"]:
+            check(one, "field of an input")
 
 
 def test_fingerprints_have_the_documented_header() -> None:

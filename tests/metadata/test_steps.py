@@ -18,6 +18,7 @@ from metatable.metadata import manifest
 from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest, Step, version_path
+from metatable.metadata.plans import PLANS
 from metatable.metadata.steps import KINDS, settle, stage, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
@@ -82,9 +83,11 @@ def test_an_action_whose_service_died_after_its_put_is_completed_by_the_next_wri
 
 def test_a_savepoint_stands_beside_its_commit_and_is_never_requested(table: Table) -> None:
     instant = str(table.instant)
-    commit = on_timeline(table, instant)
+    commit, staged = on_timeline(table, instant), Path(table.uri, staged_path(instant))
+    before = staged.read_bytes()
     put(table, "savepoint", AVRO, at=instant)
     recover(table)
+    assert staged.read_bytes() == before
     assert on_timeline(table, instant) == commit | {".savepoint.inflight", ".savepoint"}
     assert Path(table.uri, f".hoodie/{instant}.savepoint").read_bytes() == AVRO
     assert json.loads(Path(table.uri, f".hoodie/{instant}.commit").read_bytes())
@@ -117,11 +120,13 @@ def test_a_rollback_takes_back_a_commit_of_another_action(table: Table) -> None:
     instant = put(table, "replacecommit", replacing(table))
     assert instant in table.rollback(instant).reason
     assert on_timeline(table, instant) == set()
+    assert scanned(table) == read_by_hudi(table.uri) == before
+    table.upsert(arrow(rows(8, 16, 2)))
     late = Path(table.uri, f".hoodie/{instant}.replacecommit")
     late.write_bytes(replacing(table))  # by one who slept since its put
     recover(table)
     assert not late.exists()
-    assert scanned(table) == read_by_hudi(table.uri) == before
+    assert read_by_hudi(table.uri) == scanned(table)
     assert table.verify().findings == ()
 
 
@@ -169,7 +174,7 @@ def test_a_step_of_a_newer_writer_is_refused_by_writers_and_nothing_is_done(
     version = table.version
     changed(table, lambda body: body["steps"].append(body["steps"][0] | newer), version)
     acts = (lambda: table.upsert(arrow(rows(8, 16, 2))), table.compact, table.rollback)
-    for act in acts:
+    for act in (*acts, lambda: table.compact(schedule=True)):
         with pytest.raises(UpgradeError, match="newer writer has left something to be done"):
             act()
     assert on_timeline(table, instant) == set(), "not even the step before it"
@@ -223,6 +228,28 @@ def test_a_new_kind_of_step_is_one_line_and_is_done_until_it_is_done(
         recover(table)
         assert [store.size(path) for path in (*gone, step.staged)] == [None] * 3
     assert newest(table).operation == "clean"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".hoodie/hoodie.properties",
+        f"{PLANS}/compact-{'0' * 32}",
+        f"{PLANS}/../compact-{'0' * 32}.json",
+        f"compact-{'0' * 32}.json",
+        f"{PLANS}/sub/compact-{'0' * 32}.json",
+        f"{PLANS}/compact.json",
+        "",
+    ],
+)
+def test_a_step_that_drops_a_plan_deletes_nothing_else(table: Table, path: str) -> None:
+    version = newest(table).version
+    changed(table, lambda body: body["steps"][0].update(kind="drop_plan", staged=path), version)
+    before = sorted(Path(table.uri).rglob("*"))
+    with pytest.raises(CorruptError, match="step is damaged") as told:
+        table.upsert(arrow(rows(0, 2, 9)))
+    assert told.value.facts["path"] == version_path(version)
+    assert sorted(Path(table.uri).rglob("*")) == before
 
 
 def test_a_step_of_before_there_were_actions_is_one_of_a_commit() -> None:

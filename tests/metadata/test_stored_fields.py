@@ -37,10 +37,13 @@ class Root:
     pair: tuple[int, str] | None = None
     texts: tuple[str, ...] = ("a",)
     salts: tuple[int, int] = stored(required=True, default_factory=lambda: (1, 2))
+    anything: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
 
-WHOLE = Root("r", (Leaf(1, b"\0x"), Leaf(-5)), {"a": (Leaf(3),)}, (7, "i"), ("b", "c"), (8, 9))
+WHOLE = Root(
+    "r", (Leaf(1, b"\0x"), Leaf(-5)), {"a": (Leaf(3),)}, (7, "i"), ("b", "c"), (8, 9), {"x": [1]}
+)
 
 
 def test_a_record_comes_back_as_it_was() -> None:
@@ -84,6 +87,7 @@ def test_unknown_fields_are_kept_at_every_depth_and_written_again() -> None:
         ("salts", [1, 1 << 64], "two integers"),
         ("leaves", {}, "a list of leafs"),
         ("by_name", [], "an object of a list of leafs"),
+        ("anything", [1], "an object"),
     ],
 )
 def test_a_field_of_another_kind_is_damage(name: str, value: Any, expected: str) -> None:
