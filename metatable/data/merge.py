@@ -9,7 +9,7 @@ what comes in wins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
-from metatable.data.taking import pieces_of, taken, whole
+from metatable.data.taking import pieces_of, taken, taker, whole
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["Merge", "Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
@@ -79,7 +79,7 @@ class Merge:
         All tables have the same columns, meta columns included. Stored rows keep their places and,
         where nothing replaces them, their meta columns; inserts follow in their order.
         """
-        stored, start = len(self.source), 0
+        stored, start, take = len(self.source), 0, taker(upserts)
         for piece in base:
             here = slice(start, start + piece.num_rows)
             start = here.stop
@@ -87,7 +87,7 @@ class Merge:
             put = source >= stored
             places = source - here.start
             places[put] = piece.num_rows + np.arange(int(put.sum()))
-            yield _take_from(piece, upserts, source[put] - stored, places)
+            yield _put_into(piece, take, source[put] - stored, places)
         if len(self.new):
             yield from pieces_of(upserts, self.new)
 
@@ -180,11 +180,13 @@ def _winners(
     return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
-def _take_from(piece: pa.Table, upserts: pa.Table, put: Positions, places: Positions) -> pa.Table:
-    """Rows of a piece and, behind it, of the upserts that are put into it, by place."""
+def _put_into(
+    piece: pa.Table, take: Callable[[pa.Array], pa.Table], put: Positions, places: Positions
+) -> pa.Table:
+    """The rows at these places of a piece and, behind it, of the upserts put into it."""
     if not len(put) and len(places) == piece.num_rows:
         return piece
-    both = pa.concat_tables([piece, taken(upserts, pa.array(put)).cast(piece.schema)])
+    both = pa.concat_tables([piece, take(pa.array(put)).cast(piece.schema)])
     return taken(both, pa.array(places))
 
 

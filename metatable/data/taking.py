@@ -6,14 +6,14 @@ it looks at one row: more than 2 GiB of text is an error there, however few rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["grouped", "joined", "pieces_of", "taken", "whole"]
+__all__ = ["grouped", "joined", "pieces_of", "taken", "taker", "whole"]
 
 WHOLE_BYTES = 1 << 30
 """Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
@@ -38,22 +38,33 @@ def joined(table: pa.Table) -> pa.Table:
 
 def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
     """These rows, in this order; in chunks where they do not fit into one."""
+    return taker(table)(rows)
+
+
+def taker(table: pa.Table) -> Callable[[pa.Array], pa.Table]:
+    """`taken` of one table, made ready once for many calls."""
     if table.nbytes <= WHOLE_BYTES:
-        return table.combine_chunks().take(rows)
+        ready: Callable[[pa.Array], pa.Table] = table.combine_chunks().take
+        return ready
     fields = [field.with_type(_LARGE.get(field.type, field.type)) for field in table.schema]
-    wide = table.cast(pa.schema(fields))
+    wide = table.cast(pa.schema(fields)).combine_chunks()
     step = max(1, int(WHOLE_BYTES * table.num_rows / table.nbytes))
-    parts = [table.slice(0, 0)]
-    for start in range(0, len(rows), step):
-        parts += _narrow(wide, rows.slice(start, step), table.schema)
-    return pa.concat_tables(parts)
+
+    def take(rows: pa.Array) -> pa.Table:
+        parts = [table.slice(0, 0)]
+        for start in range(0, len(rows), step):
+            parts += _narrow(wide, rows.slice(start, step), table.schema)
+        return pa.concat_tables(parts)
+
+    return take
 
 
 def pieces_of(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
     """The same, PIECE_BYTES of them at a time."""
     step = max(1, int(PIECE_BYTES * table.num_rows / max(table.nbytes, 1)))
+    take = taker(table)
     for start in range(0, len(rows), step):
-        yield taken(table, pa.array(rows[start : start + step]))
+        yield take(pa.array(rows[start : start + step]))
 
 
 def _narrow(wide: pa.Table, rows: pa.Array, schema: pa.Schema) -> list[pa.Table]:
