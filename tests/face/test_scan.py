@@ -20,6 +20,8 @@ import pytest
 import metatable
 from metatable import col
 from metatable.data import base_file
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
 
 SCHEMA = pa.schema(
     [
@@ -97,6 +99,7 @@ def test_files_are_told_in_a_few_lines(table: metatable.Table) -> None:
 
 def test_row_counts_cost_no_request_a_file(table: metatable.Table) -> None:
     def cost(where: Any) -> int:
+        cache.clear()
         opened = metatable.open(table.uri)
         before = dict(opened.counters)
         files = opened.files(where)
@@ -111,14 +114,12 @@ def test_row_counts_cost_no_request_a_file(table: metatable.Table) -> None:
 def test_rows_of_files_are_known_from_the_statistics_that_were_read_anyway(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metatable.query import scan  # noqa: PLC0415
-
     asked = []
-    real = scan.row_counts
+    real = Snapshot.row_counts
     monkeypatch.setattr(
-        scan,
+        Snapshot,
         "row_counts",
-        lambda snapshot, files: asked.append(len(files)) or real(snapshot, files),
+        lambda self, slices: asked.append(len(slices)) or real(self, slices),
     )
     assert [one.row_count for one in table.files(col("x") > 30)] == [20]
     assert [one.row_count for one in table.files(col("tags").is_null() | (col("x") > 30))] != []
