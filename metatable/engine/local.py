@@ -3,7 +3,7 @@
 Rows are a schema and a recipe for partitions; a recipe is followed when `run` needs it, and
 again by the next `run` unless `keep` holds its result. Tables are cut, without copying, into
 partitions of up to PARTITION_ROWS rows, so that the threads have something to share; a
-stream is read whole when it is first needed, because it can be read only once.
+stream is read when it is first needed, and held, because it can be read only once.
 
 Results leave in the order of the partitions, and no more than two a thread are under way.
 A task sees no empty batch, and is not called for a partition without rows. An exception
@@ -35,7 +35,7 @@ import pyarrow as pa
 from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
 from metatable.engine.matching import Matches, attached_schema
 from metatable.engine.protocol import Task
-from metatable.engine.spill import Hand, Spill
+from metatable.engine.spill import Hand, Memory, Spill
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -47,11 +47,11 @@ T = TypeVar("T")
 PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
-PARTITION_BYTES = 256 << 20
-"""Rows as wide as a page must not make partitions of gigabytes."""
+PARTITION_BYTES = 64 << 20
+"""Rows as wide as a page must not make partitions of gigabytes; several are under way."""
 
-MEMORY_BYTES = 1 << 30
-"""Enough for ten million narrow rows; beyond it a disk is fast enough."""
+MEMORY_BYTES = 512 << 20
+"""What an engine holds of rows for later; beyond it a disk is fast enough."""
 
 LEAST_ROWS = 32 << 10
 """Below this a second thread costs more than it saves."""
@@ -68,7 +68,8 @@ class LocalRows:
 class LocalEngine:
     """Runs tasks on `threads` threads of this process; one object serves one operation.
 
-    `memory_bytes` bounds what an `exchange` or a `keep` holds in memory; more goes to disk.
+    `memory_bytes` bounds what all that it keeps, exchanges or reads of streams holds in memory;
+    more goes to disk.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class LocalEngine:
     ) -> None:
         self.slots = threads or _processors()
         self.counters = Counters() if counters is None else counters
-        self._memory_bytes = memory_bytes
+        self._memory = Memory(memory_bytes)
         self._random = None if shuffle_seed is None else random.Random(shuffle_seed)
         self._twice = twice
         self._scratch: str | None = None
@@ -99,9 +100,10 @@ class LocalEngine:
         if isinstance(data, LocalRows):
             return data
         found = adopted(data)
-        read = _once(found.read_all) if isinstance(found, pa.RecordBatchReader) else lambda: found
         schema = viewless(found.schema)
-        return LocalRows(schema, lambda: _cut(read(), schema, self.slots))
+        if isinstance(found, pa.RecordBatchReader):
+            return LocalRows(schema, _once(lambda: self._streamed(found, schema)))
+        return LocalRows(schema, lambda: _cut(found, schema, self.slots))
 
     def schema(self, rows: LocalRows) -> pa.Schema:
         return rows.schema
@@ -149,7 +151,7 @@ class LocalEngine:
             return [piece for batch in source() for piece in deal(batch, by, count)]
 
         def exchanged() -> Iterable[Partition]:
-            spill = Spill(self._memory_bytes)
+            spill = Spill(self._memory)
             hands = [spill.hand() for _ in range(count)]
             for pieces in self._each(rows.partitions(), dealt):
                 for place, piece in pieces:
@@ -199,14 +201,33 @@ class LocalEngine:
             held = None
 
     def _held(self, rows: LocalRows) -> list[Partition]:
-        spill = Spill(self._memory_bytes)
+        spill = Spill(self._memory)
         hands: list[Hand] = []
         for batches in self._each(rows.partitions(), lambda source: list(source())):
             hands.append(spill.hand())
             for batch in batches:
                 spill.add(hands[-1], batch)
+            spill.full(hands[-1])
         spill.finish()
         return [hand.batches for hand in hands]
+
+    def _streamed(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> list[Partition]:
+        """All of a stream: cut like a table where it fits into memory, else as it comes."""
+        spill = Spill(self._memory)
+        hands, rows, size = [spill.hand()], 0, 0
+        for batch in reader:
+            if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
+                spill.full(hands[-1])
+                hands.append(spill.hand())
+                rows = size = 0
+            conformed = conform(batch, schema)
+            spill.add(hands[-1], conformed)
+            rows, size = rows + batch.num_rows, size + conformed.nbytes
+        if spill.spilled_bytes:
+            spill.finish()
+            return [hand.batches for hand in hands]
+        whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)
+        return _cut(whole, schema, self.slots)
 
     def run(self, rows: LocalRows, task: Task, schema: pa.Schema) -> pa.Table:
         """What `task` makes of every partition with rows, in order. The only action."""
@@ -328,10 +349,10 @@ def _slice(table: pa.Table, schema: pa.Schema, start: int, rows: int) -> list[pa
     return [conform(batch, schema) for batch in batches]
 
 
-def _once(make: Callable[[], pa.Table]) -> Callable[[], pa.Table]:
-    made: list[pa.Table] = []
+def _once(make: Callable[[], list[Partition]]) -> Callable[[], list[Partition]]:
+    made: list[list[Partition]] = []
 
-    def get() -> pa.Table:
+    def get() -> list[Partition]:
         if not made:
             made.append(make())
         return made[0]

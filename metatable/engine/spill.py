@@ -1,9 +1,9 @@
 """Spill: batches held for later, in memory up to a budget and beyond it on local disk.
 
-A `Spill` deals out hands, one for each partition that is being collected. Whenever the budget
-is passed, all that is in memory is appended to a file for each hand: an uncompressed Arrow
-stream, so that reading it back maps the file and copies nothing. Order within a hand is the
-order of `add`. The files go when the last hand is forgotten.
+A `Spill` deals out hands, one for each partition that is being collected. Spills share a budget,
+their `Memory`; the one that passes it appends all that it has in memory to a file for each hand:
+an uncompressed Arrow stream, so that reading it back maps the file and copies nothing. Order
+within a hand is the order of `add`. Files, and what is held, go when the last hand is forgotten.
 
 One thread fills the hands; after `finish` any number may read them, as often as they like.
 """
@@ -20,16 +20,49 @@ import pyarrow as pa
 
 from metatable.engine.batches import joined
 
-__all__ = ["Hand", "Spill"]
+__all__ = ["Hand", "Memory", "Spill"]
+
+LEAST_SHARE = 8
+"""A spill keeps an eighth of the budget, whatever others hold: files of single batches are slow."""
+
+
+class Memory:
+    """A budget, and what its spills hold of it."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.held_bytes = 0
+
+
+class _Share:
+    """What one spill holds."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.held_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._memory.held_bytes += size_bytes
+
+    def give_back(self) -> None:
+        self._memory.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+
+    @property
+    def is_too_much(self) -> bool:
+        memory = self._memory
+        least = memory.size_bytes // LEAST_SHARE
+        return memory.held_bytes > memory.size_bytes and self.held_bytes > least
 
 
 class Spill:
-    """Hands that share one budget of memory."""
+    """Hands of one collection."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.spilled_bytes = 0
-        self._memory_bytes = memory_bytes
-        self._held_bytes = 0
+        self._share = _Share(memory)
+        weakref.finalize(self, self._share.give_back)
         self._filling: list[Hand] = []
         self._folder: str | None = None
 
@@ -41,12 +74,18 @@ class Spill:
     def add(self, hand: Hand, batch: pa.RecordBatch) -> None:
         """Hold one more batch in `hand`."""
         hand.pieces.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._held_bytes > self._memory_bytes:
+        self._share.take(batch.nbytes)
+        if self._share.is_too_much:
             for one in self._filling:
                 one.write_out()
-            self.spilled_bytes += self._held_bytes
-            self._held_bytes = 0
+            self.spilled_bytes += self._share.held_bytes
+            self._share.give_back()
+
+    def full(self, hand: Hand) -> None:
+        """Nothing more comes into this hand: its file, if there is one, need not stay open."""
+        hand.is_full = True
+        if not hand.pieces:
+            hand.close()
 
     def finish(self) -> None:
         """Nothing more will be added."""
@@ -67,6 +106,7 @@ class Hand:
 
     def __init__(self, spill: Spill, number: int) -> None:
         self.pieces: list[pa.RecordBatch] = []
+        self.is_full = False
         self._spill = spill
         self._number = number
         self._path: str | None = None
@@ -89,6 +129,8 @@ class Hand:
         for piece in joined(self.pieces):
             self._writer.write_batch(piece)
         self.pieces = []
+        if self.is_full:
+            self.close()
 
     def close(self) -> None:
         """Finish the file, if there is one."""

@@ -44,7 +44,7 @@ __all__ = [
 TASK_COLUMN = "_metatable_task"
 DELETE = "delete"
 
-TASK_BYTES = 256 << 20
+TASK_BYTES = 128 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
 
 

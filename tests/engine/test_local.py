@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,29 @@ def test_wide_rows_make_smaller_partitions(monkeypatch: pytest.MonkeyPatch) -> N
     parts = [part for source in LocalEngine(1).rows(table).partitions() for part in source()]
     assert len(parts) == 5
     assert sum(part.num_rows for part in parts) == 5000
+
+
+def test_a_stream_beyond_memory_waits_on_disk_in_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    schema = pa.schema([("n", pa.int64())])
+    alive: list[int] = []
+
+    def given() -> Iterator[pa.RecordBatch]:
+        for number in range(200):
+            alive.append(pa.total_allocated_bytes())
+            rows = np.arange(number * 10_000, (number + 1) * 10_000)
+            yield pa.record_batch([pa.array(rows.tolist())], schema=schema)
+
+    engine = LocalEngine(2, memory_bytes=1 << 20)
+    before = pa.total_allocated_bytes()
+    held = engine.rows(pa.RecordBatchReader.from_batches(schema, given()))
+    parts = [list(source()) for source in held.partitions()]
+    assert max(alive) - before < 5 << 20
+    assert len(parts) > 10
+    numbers = [part["n"].to_numpy() for part in chain.from_iterable(parts)]
+    assert np.array_equal(np.concatenate(numbers), np.arange(2_000_000))
 
 
 class Arrowish:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.engine.spill import Spill
+from metatable.engine.spill import LEAST_SHARE, Memory, Spill
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -19,7 +19,7 @@ def batch(number: int) -> pa.RecordBatch:
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.sampled_from([0, 50, 200, 1 << 20]))
 def test_a_hand_gives_back_what_it_was_given_in_order(places: list[int], memory_bytes: int) -> None:
-    spill = Spill(memory_bytes)
+    spill = Spill(Memory(memory_bytes))
     hands = [spill.hand() for _ in range(4)]
     for number, place in enumerate(places):
         spill.add(hands[place], batch(number))
@@ -38,7 +38,7 @@ def test_memory_stays_within_the_budget_and_disk_is_given_back(
     tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spill = Spill(1 << 20)
+    spill = Spill(Memory(1 << 20))
     hand = spill.hand()
     before = pa.total_allocated_bytes()
     for _ in range(40):
@@ -53,3 +53,57 @@ def test_memory_stays_within_the_budget_and_disk_is_given_back(
     gc.collect()
     assert os.listdir(tmp_path) == []
     assert read[0]["n"][0].as_py() == 7
+
+
+def wide() -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.nulls(1 << 14, pa.int64()).fill_null(7)})
+
+
+def test_spills_share_a_budget_and_each_keeps_a_little_of_its_own() -> None:
+    memory = Memory(1 << 20)
+    first, second = Spill(memory), Spill(memory)
+    held = first.hand()
+    for _ in range(7):
+        first.add(held, wide())
+    assert first.spilled_bytes == 0
+    hand = second.hand()
+    for _ in range(40):
+        second.add(hand, wide())
+        assert memory.held_bytes <= (1 << 20) + (1 << 20) // LEAST_SHARE + wide().nbytes
+    assert first.spilled_bytes == 0
+    assert second.spilled_bytes >= 38 * wide().nbytes
+    second.finish()
+    assert sum(one.num_rows for one in hand.batches()) == 40 << 14
+    del hand, second
+    gc.collect()
+    assert memory.held_bytes == 7 * wide().nbytes
+
+
+def test_a_full_hand_keeps_no_file_open() -> None:
+    spill = Spill(Memory(0))
+    before = len(os.listdir("/proc/self/fd"))
+    hands = []
+    for number in range(20):
+        hands.append(spill.hand())
+        spill.add(hands[-1], batch(number))
+        spill.add(hands[-1], batch(-number))
+        spill.full(hands[-1])
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+    spill.finish()
+    got = [[n for one in hand.batches() for n in one["n"].to_pylist()] for hand in hands]
+    assert got == [[number, -number] for number in range(20)]
+
+
+def test_a_full_hand_that_is_in_memory_is_written_and_closed_later() -> None:
+    spill = Spill(Memory(1 << 20))
+    first, second = spill.hand(), spill.hand()
+    spill.add(first, wide())
+    spill.full(first)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(12):
+        spill.add(second, wide())
+    assert spill.spilled_bytes
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    spill.finish()
+    assert sum(one.num_rows for one in first.batches()) == 1 << 14
+    assert sum(one.num_rows for one in second.batches()) == 12 << 14
