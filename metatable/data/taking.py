@@ -18,7 +18,7 @@ __all__ = ["grouped", "joined", "pieces_of", "taken", "taker", "whole"]
 WHOLE_BYTES = 1 << 30
 """Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 32 << 20
 """What passes from a merge to its file at once."""
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

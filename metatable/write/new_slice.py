@@ -36,7 +36,7 @@ __all__ = ["NewSlice", "merged_slice", "opened_slice"]
 LARGE_FILE_BYTES = 64 << 20
 """A stored file above this size is merged piece by piece."""
 
-LARGE_ROWS_BYTES = 256 << 20
+LARGE_ROWS_BYTES = 64 << 20
 """So are rows that are more than this in memory."""
 
 
