@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import metatable
@@ -153,8 +152,8 @@ def upsert_groups(count: str, uri: str) -> None:
 
 
 def _stream(rows: str, first: int | None) -> pa.RecordBatchReader:
-    batches = ds.dataset(rows).scanner(batch_size=1 << 17, batch_readahead=2, fragment_readahead=1)
-    return pa.RecordBatchReader.from_batches(SCHEMA, _first(batches.to_batches(), first))
+    batches = pq.ParquetFile(rows).iter_batches(batch_size=1 << 17)  # reads nothing ahead
+    return pa.RecordBatchReader.from_batches(SCHEMA, _first(batches, first))
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
