@@ -84,6 +84,7 @@ class LocalEngine:
         self.slots = threads or _processors()
         self.counters = Counters() if counters is None else counters
         self._memory = Memory(memory_bytes)
+        self._streams: list[Spill] = []
         self._random = None if shuffle_seed is None else random.Random(shuffle_seed)
         self._twice = twice
         self._scratch: str | None = None
@@ -226,6 +227,7 @@ class LocalEngine:
         if spill.spilled_bytes:
             spill.finish()
             return [hand.batches for hand in hands]
+        self._streams.append(spill)  # what it holds counts as long as this engine works
         whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)
         return _cut(whole, schema, self.slots)
 

@@ -17,6 +17,7 @@ import pytest
 
 from metatable.engine import local
 from metatable.engine.local import LocalEngine
+from metatable.engine.spill import Hand
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -117,6 +118,18 @@ def test_a_stream_beyond_memory_waits_on_disk_in_its_order(
     assert len(parts) > 10
     numbers = [part["n"].to_numpy() for part in chain.from_iterable(parts)]
     assert np.array_equal(np.concatenate(numbers), np.arange(2_000_000))
+
+
+def test_a_stream_in_memory_counts_against_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = LocalEngine(1, memory_bytes=1 << 20)
+    batch = pa.record_batch({"n": np.arange(120_000)})
+    rows = engine.rows(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+    spilled: list[int] = []
+    write_out = Hand.write_out
+    monkeypatch.setattr(Hand, "write_out", lambda self: spilled.append(1) or write_out(self))
+    with engine.keep(rows) as kept:
+        assert engine.to_table(kept).num_rows == 120_000
+    assert spilled, "both together are more than the budget"
 
 
 class Arrowish:
