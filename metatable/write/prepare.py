@@ -32,6 +32,15 @@ __all__ = ["distinct", "prepared"]
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
 
+HASH_TASKS_PER_SLOT = 4
+
+ROWS_TOGETHER = 1 << 18
+"""Rows among which a task looks for those of one key."""
+
+_HASH = "_metatable_hash"
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_EQUAL_HASHES = pa.schema([pa.field("rows", pa.int64()), pa.field("again", pa.bool_())])
+
 
 def prepared(
     engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
@@ -102,14 +111,20 @@ def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
 
 
 def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Any:
-    """Rows with one row a key. Raises UsageError for repeated keys without an ordering."""
+    """Rows with one row a key. Raises UsageError for repeated keys without an ordering.
+
+    Hashes are compared first, eight bytes a row; texts only where two are equal.
+    """
     identity = [KEY] if options.is_global else [KEY, PATH]
+    count = _tasks_for_repeats(engine, rows, identity)
+    if not count:
+        return rows
     names = engine.schema(rows).names
     field = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
-    spread = partial(_by_key, engine.slots)
+    spread = partial(_by_key, count)
     keys = engine.extend(engine.select(rows, identity), [KEY], spread, field)
     found = engine.run(
-        engine.exchange(keys, TASK_COLUMN, engine.slots),
+        engine.exchange(keys, TASK_COLUMN, count),
         partial(_repeated, identity),
         pa.schema([pa.field("keys", pa.string())]),
     )
@@ -122,9 +137,45 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
             expected="each key once, or a table with an ordering column",
         )
     ordering = None if operation == DELETE else options.ordering
-    together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, engine.slots)
+    together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, count)
     schema = engine.schema(rows)
     return engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
+
+
+def _tasks_for_repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> int:
+    """How many tasks should look closer at the rows; 0: no two of them have the same hash."""
+    tasks = engine.slots * HASH_TASKS_PER_SLOT
+    fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
+    hashes = engine.map(rows, identity, partial(_hashes, identity, tasks), fields)
+    spread = engine.exchange(hashes, TASK_COLUMN, tasks)
+    found = engine.run(spread, _equal_hashes, _EQUAL_HASHES)
+    if not pc.any(found["again"]).as_py():
+        return 0
+    rows_given = int(pc.sum(found["rows"]).as_py())
+    return max(engine.slots, -(-rows_given // ROWS_TOGETHER))
+
+
+def _hashes(
+    identity: Sequence[str],
+    tasks: int,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        hashes = xxh64(batch[KEY], 0)
+        for name in identity[1:]:
+            hashes = hashes * _ODD + xxh64(batch[name], 0)
+        columns = [pa.array(hashes.view(np.int64)), pa.array((hashes % tasks).astype(np.int32))]
+        yield pa.RecordBatch.from_arrays(columns, names=[_HASH, TASK_COLUMN])
+
+
+def _equal_hashes(
+    batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    parts = [batch[_HASH].to_numpy() for batch in batches]
+    hashes = np.sort(np.concatenate(parts))
+    again = bool((hashes[1:] == hashes[:-1]).any())
+    yield pa.RecordBatch.from_pylist([{"rows": len(hashes), "again": again}], schema=_EQUAL_HASHES)
 
 
 def _by_key(
