@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,6 +22,7 @@ import metatable
 from metatable.metadata.manifest import READER_FORMAT, WRITER_FORMAT, checksum
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
+from metatable.write import prepare
 from tests.index.rows import SCHEMA, make, rows
 
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
@@ -116,6 +118,16 @@ def test_five_repeated_keys_are_named_not_all(table: metatable.Table) -> None:
     named = raised.value.facts["keys"]
     assert len(named) == 5
     assert set(named) <= set(rows(103, 120)["id"].to_pylist())
+
+
+def test_keys_of_equal_hashes_are_told_apart(
+    table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "xxh64", lambda column, _: np.zeros(len(column), np.uint64))
+    monkeypatch.setattr(prepare, "ROWS_TOGETHER", 7)
+    assert table.upsert(rows(100, 130)).inserted == 30
+    with pytest.raises(metatable.UsageError, match="keys repeat"):
+        table.upsert(pa.concat_tables([rows(130, 160), rows(158, 159)]))
 
 
 def test_insert_of_existing_keys_names_five(table: metatable.Table) -> None:
