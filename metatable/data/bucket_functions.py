@@ -26,9 +26,11 @@ __all__ = [
     "BucketFunction",
     "bucket_function",
     "bucket_functions",
+    "carried",
     "place_by_hash",
     "place_by_text",
     "register_bucket_function",
+    "taken_along",
 ]
 
 HASH_SPACE = 1 << 32
@@ -91,6 +93,7 @@ _FUNCTIONS = {
     "xxh64": BucketFunction(place_by_text),
     "java_string": BucketFunction(_java_string, modulo=True),
 }
+_OURS = frozenset(_FUNCTIONS)
 
 
 def register_bucket_function(name: str, function: BucketFunction) -> None:
@@ -115,6 +118,17 @@ def bucket_function(name: str) -> BucketFunction:
             expected=bucket_functions(),
         )
     return _FUNCTIONS[name]
+
+
+def carried(name: str) -> BucketFunction | None:
+    """The function of this name where it is a user's: it goes along with what is pickled."""
+    return None if name in _OURS else _FUNCTIONS.get(name)
+
+
+def taken_along(name: str, function: BucketFunction | None) -> None:
+    """Where it was carried to, in another process: known there from now on."""
+    if function is not None:
+        _FUNCTIONS.setdefault(name, function)
 
 
 def bucket_functions() -> list[str]:

@@ -5,8 +5,8 @@ the first answer: newest wins by sequence, a tombstone hides what is older. `sin
 is the same view over what was published after a version: what a commit must look at to
 see whether others got in its way.
 
-They pickle as (address, version, nonce); workers reopen it through their process's
-cache, so a task that sees many batches reads the manifest once.
+They pickle as (address, version, nonce), and a bucket function that is a user's; workers reopen
+them through their process's cache, so a task that sees many batches reads the manifest once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.data.bucket_functions import carried, taken_along
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
 from metatable.metadata.manifest import (
@@ -181,10 +182,12 @@ class Entries:
         return pa.concat_arrays(parts).take(pa.array(places)), sources
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "identity": self.identity}
+        name = self.options.record_bucket_function
+        return {"store": self.store, "identity": self.identity, "function": (name, carried(name))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         store, (_, version, nonce, after) = state["store"], state["identity"]
+        taken_along(*state["function"])
         manifest = cached(
             ("manifest", store.uri, version, nonce),
             lambda: _reload(store, version, nonce),
