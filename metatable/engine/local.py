@@ -50,7 +50,7 @@ PARTITION_ROWS = 1 << 20
 PARTITION_BYTES = 64 << 20
 """Rows as wide as a page must not make partitions of gigabytes; several are under way."""
 
-MEMORY_BYTES = 512 << 20
+MEMORY_BYTES = 384 << 20
 """What an engine holds of rows for later; beyond it a disk is fast enough."""
 
 LEAST_ROWS = 32 << 10
