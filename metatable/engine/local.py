@@ -47,7 +47,7 @@ T = TypeVar("T")
 PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
-PARTITION_BYTES = 64 << 20
+PARTITION_BYTES = 48 << 20
 """Rows as wide as a page must not make partitions of gigabytes; several are under way."""
 
 MEMORY_BYTES = 384 << 20
