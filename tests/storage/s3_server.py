@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,10 +31,11 @@ class S3:
     asked: list[tuple[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
+    bucket: str = field(default_factory=lambda: f"{BUCKET}-{uuid.uuid4().hex}")
 
     @property
     def uri(self) -> str:
-        return f"s3://{BUCKET}"
+        return f"s3://{self.bucket}"
 
     @property
     def options(self) -> dict[str, str]:
@@ -91,13 +93,16 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if bucket.startswith(f"{BUCKET}-") and bucket != self.state.bucket:
+            self._fail(404, "NoSuchBucket")  # somebody tries a server again that had this port
+            return
         with self.state.lock:
             self.state.asked.append((self.command, key))
             told = self.state.answers.pop(0) if self.state.answers else self.state.always
             if told not in (None, LOST):
                 self._fail(*told)
                 return
-            if bucket != BUCKET:
+            if bucket != self.state.bucket:
                 self._fail(404, "NoSuchBucket")
                 return
             if told == LOST:
