@@ -37,6 +37,7 @@ _CHUNK_ROWS = 1 << 20
 
 TEXT_BYTES = 10_240
 CHANGED = 1000
+PORTION_MIB = 128
 GROUP_ROWS = 1000
 
 HELD = 0.2
@@ -49,7 +50,10 @@ def cases(setup: Setup) -> Iterator[Case]:
     yield from _cases_of_rows(setup)
     size = 3072 if setup.full else 256
     name = f"one file group of {size:,} MiB of text"
-    setting = f"rows of {TEXT_BYTES:,} bytes in one bucket, of which {CHANGED:,} are replaced"
+    setting = (
+        f"rows of {TEXT_BYTES:,} bytes in one bucket, {PORTION_MIB} MiB a commit, of which then "
+        f"{CHANGED:,} are replaced"
+    )
     if setup.only in name:
         yield _case(setup, name, setting, ["group", str(size)], target=None)
     count = 2000 if setup.full else 200
@@ -120,14 +124,16 @@ def upsert_rows(engine: str, index: str, rows: str, uri: str) -> None:
 
 
 def upsert_group(mebibytes: str, uri: str) -> None:
-    """A bucket of so much text; then a few of its rows."""
+    """A bucket of so much text, in portions; then a few of its rows."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
     options = {"bucket_count": 1}
     table = metatable.create(
         uri, schema, key="id", index="bucket", options=options, storage_options=NOT_DURABLE
     )
     count = int(mebibytes) * MIB // TEXT_BYTES
-    for numbers in (range(count), range(0, count, count // CHANGED)):
+    step = PORTION_MIB * MIB // TEXT_BYTES
+    portions = [range(start, min(start + step, count)) for start in range(0, count, step)]
+    for numbers in (*portions, range(0, count, count // CHANGED)):
         batches = (_texts(numbers[start : start + 1024]) for start in range(0, len(numbers), 1024))
         print(table.upsert(pa.RecordBatchReader.from_batches(schema, batches)), file=sys.stderr)
 
@@ -152,8 +158,16 @@ def upsert_groups(count: str, uri: str) -> None:
 
 
 def _stream(rows: str, first: int | None) -> pa.RecordBatchReader:
-    batches = pq.ParquetFile(rows).iter_batches(batch_size=1 << 17)  # reads nothing ahead
-    return pa.RecordBatchReader.from_batches(SCHEMA, _first(batches, first))
+    return pa.RecordBatchReader.from_batches(SCHEMA, _first(_row_groups(rows), first))
+
+
+def _row_groups(rows: str) -> Iterator[pa.RecordBatch]:
+    """One after the other. pyarrow's own streams hold on to what they have read of a file."""
+    with pq.ParquetFile(rows) as file:
+        groups = file.num_row_groups
+    for group in range(groups):
+        with pq.ParquetFile(rows) as file:
+            yield from file.read_row_group(group).to_batches()
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
