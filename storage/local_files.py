@@ -31,10 +31,10 @@ __all__ = ["LocalFiles"]
 Made = TypeVar("Made")
 
 _ATTEMPTS = 100
-
-COPIED_BYTES = 1 << 20
-"""What is held of a file that becomes another's content."""
 """To place a file in a folder that others remove whenever it is empty."""
+
+_COPIED_BYTES = 1 << 20
+"""What is held of a file that becomes another's content."""
 
 
 class LocalFiles:
@@ -90,7 +90,7 @@ class LocalFiles:
                 file.write(body)
             else:
                 body.seek(0)
-                shutil.copyfileobj(body, file, COPIED_BYTES)
+                shutil.copyfileobj(body, file, _COPIED_BYTES)
             try:
                 self._place(file, target, lambda: os.link(staged, target))
             except FileExistsError:
