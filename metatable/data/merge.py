@@ -21,7 +21,7 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.taking import pieces_of, taken, taker, whole
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Merge", "Merged", "check_ordering", "deduplicate", "merge_rows", "newer"]
+__all__ = ["Merge", "check_ordering", "deduplicate", "newer"]
 
 KEY = "_hoodie_record_key"
 
@@ -127,25 +127,6 @@ def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
     if pa.types.is_floating(incoming.type):
         replaces |= _numpy_mask(pc.is_nan(incoming))
     return replaces | _numpy_mask(base.is_null())
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The rows of a merged slice; else as `Merge`."""
-
-    table: pa.Table
-    counts: RowCounts
-    deleted_keys: pa.Array
-
-
-def merge_rows(
-    base: pa.Table, upserts: pa.Table, deletes: pa.Array, ordering: str | None
-) -> Merged:
-    """As `Merge`, of stored rows that are in memory."""
-    merge = Merge.of(base, upserts, deletes, ordering)
-    upserts = upserts.select(base.column_names).cast(base.schema)
-    rows = pa.concat_tables([base.slice(0, 0), *merge.rows([base], upserts)])
-    return Merged(rows, merge.counts, merge.deleted_keys)
 
 
 def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from metatable.data import base_file, slices
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keygen import KeyGenerator
-from metatable.data.merge import Merged, merge_rows
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.schema import align, normal, to_avro, with_meta_columns
@@ -22,6 +21,7 @@ from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import Timeline, next_instant
 from metatable.storage.store import Store
+from tests.data.merging import Merged, merge_rows
 
 
 @dataclass

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.merge import check_ordering, deduplicate, merge_rows, newer
+from metatable.data.merge import check_ordering, deduplicate, newer
 from metatable.storage.errors import CorruptError, UsageError
+from tests.data.merging import merge_rows
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("val", pa.string())])
