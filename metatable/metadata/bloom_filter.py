@@ -27,7 +27,7 @@ from metatable.metadata.payload import (
     encode_blooms,
     schema_text,
 )
-from metatable.metadata.written import WrittenSlice
+from metatable.metadata.written import WrittenSlice, replaced_by
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
@@ -49,15 +49,17 @@ class BloomFilterPartition(MetadataPartition):
     name: ClassVar[str] = "bloom_filter"
     tombstone: ClassVar[bytes] = BLOOM_TOMBSTONE
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        made = written.made
-        body = build(self.options.filter_kind, hashes_of(written.keys), self.options.filter_fpp)
-        value = encode_blooms(
-            pa.array([body.kind]), pa.array([made.instant]), pa.array([body.encode()], pa.binary())
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        kind, fpp = self.options.filter_kind, self.options.filter_fpp
+        bodies = [build(kind, hashes_of(one.keys), fpp) for one in written]
+        values = encode_blooms(
+            pa.array([body.kind for body in bodies]),
+            pa.array([one.made.instant for one in written]),
+            pa.array([body.encode() for body in bodies], pa.binary()),
         )
-        slices = [made, *filter(None, (written.replaced,))]
-        keys = _keys(slices)
-        values = pa.concat_arrays([value, pa.nulls(len(slices) - 1, pa.binary())])
+        replaced = replaced_by(written)
+        keys = _keys([*(one.made for one in written), *replaced])
+        values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def file_info(self) -> Mapping[str, bytes]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.files import view_of_partition, view_of_table
 from metatable.metadata.keys import column_partition_prefix, column_prefix, stats_keys
@@ -53,27 +53,28 @@ class ColumnStatsPartition(MetadataPartition):
     name: ClassVar[str] = "column_stats"
     tombstone: ClassVar[bytes] = STATS_TOMBSTONE
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        columns = [one.column for one in written.stats]
-        made = written.made.base
-        values = encode_stats([made.name] * len(columns), written.stats)
-        keys = [self._keys(columns, made)]
-        if written.replaced is not None:
-            keys.append(self._keys(columns, written.replaced.base))
-            values = pa.concat_arrays([values, pa.nulls(len(columns), pa.binary())])
-        every = pa.concat_arrays(keys)
-        return pa.table([pa.array(self.places(every)), every, values], schema=ENTRIES)
-
-    def _keys(self, columns: Sequence[str], data_file: DataFile) -> pa.Array:
-        count = len(columns)
-        return stats_keys(
-            pa.array(columns, pa.string()),
-            pa.array([data_file.partition_path] * count, pa.string()),
-            pa.array([data_file.name] * count, pa.string()),
-        )
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        stats = [one for each in written for one in each.stats]
+        names = [each.made.base.name for each in written for _ in each.stats]
+        made = [(one.column, each.made) for each in written for one in each.stats]
+        replaced = [
+            (one.column, old) for each in written if (old := each.replaced) for one in each.stats
+        ]
+        keys = _keys([*made, *replaced])
+        values = encode_stats(names, stats)
+        values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
+        return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}
+
+
+def _keys(named: Sequence[tuple[str, FileSlice]]) -> pa.Array:
+    return stats_keys(
+        pa.array([column for column, _ in named], pa.string()),
+        pa.array([one.partition_path for _, one in named], pa.string()),
+        pa.array([one.base.name for _, one in named], pa.string()),
+    )
 
 
 def stats_column(

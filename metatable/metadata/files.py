@@ -44,10 +44,13 @@ class FilesPartition(MetadataPartition):
     name: ClassVar[str] = "files"
     tombstone: ClassVar[bytes] = FILES_TOMBSTONE
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        made = written.made.base
-        keys = file_group_keys(pa.array([made.partition_path]), pa.array([made.file_id]))
-        values = encode_files(pa.array([made.path]), np.array([made.size_bytes], dtype=np.int64))
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        made = [one.made.base for one in written]
+        keys = file_group_keys(
+            pa.array([one.partition_path for one in made]), pa.array([one.file_id for one in made])
+        )
+        sizes = np.array([one.size_bytes for one in made], dtype=np.int64)
+        values = encode_files(pa.array([one.path for one in made]), sizes)
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def file_info(self) -> Mapping[str, bytes]:

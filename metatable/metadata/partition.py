@@ -75,8 +75,8 @@ class MetadataPartition:
         self.options = options
         self.bucket_count = int(options.buckets.get(self.name, self.default_buckets))
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        """What one written file adds to and takes from this partition, in `schema`."""
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        """What written slices, at least one, add to and take from this partition, in `schema`."""
         raise NotImplementedError
 
     @property

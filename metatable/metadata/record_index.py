@@ -63,14 +63,17 @@ class RecordIndexPartition(MetadataPartition):
             return place_by_hash(keys)
         return self._function.places(keys.cast(pa.string()), self.space)
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        made = written.made
-        texts = pa.concat_arrays([written.arrived, written.departed])
-        keys = index_keys(self.options, texts, pa.scalar(made.partition_path, pa.string()))
-        here = np.zeros(len(texts), dtype=np.int32)
-        gone = np.arange(len(texts)) >= len(written.arrived)
-        location = json.dumps([made.partition_path, made.file_id], ensure_ascii=False)
-        values = pa.DictionaryArray.from_arrays(pa.array(here, mask=gone), pa.array([location]))
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        texts = [part for one in written for part in (one.arrived, one.departed)]
+        sizes = [len(part) for part in texts]
+        paths = pa.array([one.made.partition_path for one in written for _ in range(2)])
+        of_part = pa.array(np.repeat(np.arange(len(texts)), sizes))
+        keys = index_keys(self.options, pa.concat_arrays(texts), paths.take(of_part))
+        here = np.repeat(np.arange(len(texts), dtype=np.int32) // 2, sizes)
+        gone = np.repeat(np.arange(len(texts)) % 2 == 1, sizes)
+        groups = [(one.made.partition_path, one.made.file_id) for one in written]
+        locations = [json.dumps(group, ensure_ascii=False) for group in groups]
+        values = pa.DictionaryArray.from_arrays(pa.array(here, mask=gone), pa.array(locations))
         places = pa.array(self.places(keys))
         return pa.table([places, keys.cast(pa.binary()), values], schema=self.schema)
 

@@ -21,7 +21,14 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import whole
 from metatable.storage.store import Store
 
-__all__ = ["PassingRows", "WrittenSlice", "entries_of", "facts_of_stored", "stats_columns"]
+__all__ = [
+    "PassingRows",
+    "WrittenSlice",
+    "entries_of",
+    "facts_of_stored",
+    "replaced_by",
+    "stats_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +51,22 @@ class _Partition(Protocol):
     @property
     def name(self) -> str: ...
 
-    def entries(self, written: WrittenSlice) -> pa.Table: ...
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table: ...
 
 
 def entries_of(
-    written: WrittenSlice, partitions: Sequence[_Partition]
+    written: Sequence[WrittenSlice], partitions: Sequence[_Partition]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """(name of a metadata partition, the entries it adds and takes), for each of them."""
+    """(name of a metadata partition, the entries it adds and takes), for each of them.
+
+    Slices are told together: many small ones cost little more than one.
+    """
     return ((one.name, one.entries(written)) for one in partitions)
+
+
+def replaced_by(written: Sequence[WrittenSlice]) -> list[FileSlice]:
+    """The slices that these replace."""
+    return [one.replaced for one in written if one.replaced is not None]
 
 
 Facts = tuple[pa.Array, tuple[ColumnStats, ...]]

@@ -51,6 +51,9 @@ moves is no such key: whoever else touches it must replace the slice that it lea
 
 ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
 
+KEY_BYTES = 8 << 20
+"""Keys of written slices that wait to become entries together."""
+
 RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 """Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
 
@@ -223,15 +226,26 @@ class _Runs:
     def __init__(self, partitions: Sequence[MetadataPartition]) -> None:
         self._partitions = partitions
         self._entries: dict[str, list[pa.Table]] = {}
+        self._untold: list[WrittenSlice] = []
+        self._key_bytes = 0
 
     def add(self, written: WrittenSlice, inserted: pa.Array) -> None:
-        for name, entries in entries_of(written, self._partitions):
-            self._entries.setdefault(name, []).append(entries)
+        self._untold.append(written)
+        self._key_bytes += written.keys.nbytes
+        if self._key_bytes > KEY_BYTES:
+            self._tell()
         paths = pa.repeat(pa.scalar(written.made.partition_path, pa.string()), len(inserted))
         arrivals = pa.table([inserted, paths], schema=ARRIVALS_SCHEMA)
         self._entries.setdefault(ARRIVALS, []).append(arrivals)
 
+    def _tell(self) -> None:
+        if self._untold:
+            for name, entries in entries_of(self._untold, self._partitions):
+                self._entries.setdefault(name, []).append(entries)
+        self._untold, self._key_bytes = [], 0
+
     def receipts(self, scratch: Store) -> Iterator[pa.RecordBatch]:
+        self._tell()
         for name, parts in self._entries.items():
             entries = pa.concat_tables(parts)
             if entries.num_rows:

@@ -162,7 +162,7 @@ def test_rows_of_another_partition_in_a_file_are_found(damaged: Damaged) -> None
     rows = rows.set_column(place, rows.schema.field(PATH), elsewhere)
     made = damaged.file_of(rows, file, file.file_id)
     partition = FilesPartition(damaged.options)
-    damaged.enter(partition, partition.entries(damaged.written(made)))
+    damaged.enter(partition, partition.entries([damaged.written(made)]))
     assert "partition-path" in damaged.codes()
 
 
@@ -176,7 +176,7 @@ def test_a_key_that_the_data_has_and_the_statistics_exclude_is_found(damaged: Da
         rows.set_column(place, rows.schema.field(KEY), renamed), file, file.file_id
     )
     partition = FilesPartition(damaged.options)
-    damaged.enter(partition, partition.entries(damaged.written(made)))
+    damaged.enter(partition, partition.entries([damaged.written(made)]))
     own = {"record": {"record-index"}, "metadata_bloom": {"bloom-filter"}, "bloom": set()}
     assert {"column-stats", *own[damaged.options.index]} <= damaged.codes()
 
@@ -194,7 +194,7 @@ def test_missing_statistics_of_a_live_file_are_found(damaged: Damaged) -> None:
 def test_a_missing_filter_is_found(bloom: Damaged) -> None:
     file = bloom.files()[2]
     partition = BloomFilterPartition(bloom.options)
-    bloom.bury(partition, partition.entries(bloom.written(file)))
+    bloom.bury(partition, partition.entries([bloom.written(file)]))
     cache.clear()
     findings = bloom.table.verify().findings
     assert any(one.startswith(f"bloom-filter: {file.path}: ") for one in findings)
@@ -205,14 +205,14 @@ def test_a_filter_that_denies_a_key_of_its_file_is_found(bloom: Damaged) -> None
     file = bloom.files()[2]
     keys = bloom.rows(file)[KEY].combine_chunks()
     partition = BloomFilterPartition(bloom.options)
-    bloom.enter(partition, partition.entries(bloom.written(file, keys=keys[1:])))
+    bloom.enter(partition, partition.entries([bloom.written(file, keys=keys[1:])]))
     assert bloom.only_finding() == f"bloom-filter: {file.path}: 1 keys of the file are denied"
 
 
 def test_a_filter_of_a_file_that_is_gone_is_found(bloom: Damaged) -> None:
     gone = replace(bloom.files()[0], file_id=new_file_id())
     partition = BloomFilterPartition(bloom.options)
-    bloom.enter(partition, partition.entries(bloom.written(gone)))
+    bloom.enter(partition, partition.entries([bloom.written(gone)]))
     expected = "entry-count: bloom_filter: expected 4 live entries, found 5"
     assert bloom.only_finding() == expected
 
@@ -237,7 +237,7 @@ def test_a_footer_that_denies_keys_of_its_file_is_found_where_it_is_asked(
     monkeypatch.setattr(base_file, "footer_of", lambda *_: words)
     made = damaged.file_of(rows, file, file.file_id)
     partition = FilesPartition(damaged.options)
-    damaged.enter(partition, partition.entries(damaged.written(made)))
+    damaged.enter(partition, partition.entries([damaged.written(made)]))
     if index == "record":
         assert damaged.codes() == set()
     elif what == "damaged":
@@ -250,7 +250,7 @@ def test_a_key_that_the_record_index_does_not_know_is_found(record: Damaged) -> 
     file = record.files()[0]
     keys = record.rows(file)[KEY].combine_chunks()
     partition = RecordIndexPartition(record.options)
-    record.enter(partition, partition.entries(record.written(file, departed=keys[:2])))
+    record.enter(partition, partition.entries([record.written(file, departed=keys[:2])]))
     cache.clear()
     findings = record.table.verify().findings
     first = keys[0].as_py()
@@ -262,7 +262,7 @@ def test_a_key_that_the_record_index_puts_elsewhere_is_found(record: Damaged) ->
     one, other = record.files()[:2]
     keys = record.rows(one)[KEY].combine_chunks()
     partition = RecordIndexPartition(record.options)
-    record.enter(partition, partition.entries(record.written(other, arrived=keys[:1])))
+    record.enter(partition, partition.entries([record.written(other, arrived=keys[:1])]))
     finding = record.only_finding()
     assert finding.startswith(f"record-index: {one.path}: 1 keys elsewhere")
     assert other.file_id in finding
@@ -271,7 +271,7 @@ def test_a_key_that_the_record_index_puts_elsewhere_is_found(record: Damaged) ->
 def test_a_record_index_entry_of_a_key_that_is_gone_is_found(record: Damaged) -> None:
     partition = RecordIndexPartition(record.options)
     ghost = pa.array(["ghost"])
-    record.enter(partition, partition.entries(record.written(record.files()[0], arrived=ghost)))
+    record.enter(partition, partition.entries([record.written(record.files()[0], arrived=ghost)]))
     expected = "entry-count: record_index: expected 20 live entries, found 21"
     assert record.only_finding() == expected
 
@@ -286,7 +286,7 @@ def test_a_key_that_lives_twice_in_its_scope_is_found(
     copy = replace(file, file_id=new_file_id())
     shutil.copy(Path(damaged.store.uri, file.path), Path(damaged.store.uri, copy.path))
     partition = FilesPartition(damaged.options)
-    damaged.enter(partition, partition.entries(damaged.written(copy)))
+    damaged.enter(partition, partition.entries([damaged.written(copy)]))
     cache.clear()
     findings = damaged.table.verify().findings
     assert "duplicate-keys: table: 5 keys live in more than one place" in findings

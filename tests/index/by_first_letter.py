@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -22,11 +23,12 @@ class LettersPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = b"-"
     default_buckets: ClassVar[int] = 2
 
-    def entries(self, written: WrittenSlice) -> pa.Table:
-        made = written.made
-        keys = file_group_keys(pa.array([made.partition_path]), pa.array([made.file_id]))
-        letters = sorted(pc.unique(pc.utf8_slice_codeunits(written.keys, 0, 1)).to_pylist())
-        values = pa.array(["".join(letters).encode()], pa.binary())
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        paths = pa.array([one.made.partition_path for one in written])
+        keys = file_group_keys(paths, pa.array([one.made.file_id for one in written]))
+        letters = (pc.unique(pc.utf8_slice_codeunits(one.keys, 0, 1)) for one in written)
+        values = ["".join(sorted(one.to_pylist())).encode() for one in letters]
+        values = pa.array(values, pa.binary())
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
 
