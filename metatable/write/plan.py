@@ -47,6 +47,9 @@ DELETE = "delete"
 TASK_BYTES = 128 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
 
+LEAST_TASK_BYTES = 4 << 20
+"""What is worth a task of its own where every slot has one."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
@@ -248,7 +251,9 @@ def _weighed(
 
 def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
     """Tasks for groups of these weights: the heaviest first, each to the least loaded task."""
-    wanted = max(slots * 3, -(-sum(weights) // TASK_BYTES))
+    total = sum(weights)
+    evenly = min(slots * 3, total // LEAST_TASK_BYTES)  # so that the last ones end together
+    wanted = max(slots, evenly, -(-total // TASK_BYTES))
     tasks = max(1, min(len(weights), wanted))
     loads = [(0, task) for task in range(tasks)]
     spread = [0] * len(weights)
