@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from metatable.engine import many_matches
 from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
 from metatable.engine.matching import Matches, attached_schema
 from metatable.engine.protocol import Task
@@ -50,8 +51,17 @@ PARTITION_ROWS = 1 << 20
 PARTITION_BYTES = 48 << 20
 """Rows as wide as a page must not make partitions of gigabytes; several are under way."""
 
-MEMORY_BYTES = 384 << 20
+MEMORY_BYTES = 256 << 20
 """What an engine holds of rows for later; beyond it a disk is fast enough."""
+
+MATCHES_SHARE = 4
+"""Matches up to a quarter of that are held at once; more go to the rows that may need them."""
+
+RANGE_BYTES = 24 << 20
+"""Matches of one range of hashes, of which several are looked through at a time."""
+
+BUSY_BYTES = 64 << 20
+"""Where Arrow holds more than this, its pool lets go of what it keeps for later."""
 
 LEAST_ROWS = 32 << 10
 """Below this a second thread costs more than it saves."""
@@ -169,11 +179,53 @@ class LocalEngine:
         def attached(right: Matches, source: Partition) -> Iterator[pa.RecordBatch]:
             return (right.attach(batch, schema) for batch in source())
 
+        def alone(source: Partition, told: Partition) -> Iterator[pa.RecordBatch]:
+            table = pa.Table.from_batches(told(), matches.schema)
+            return attached(Matches(table, on), source)
+
         def recipe() -> Iterable[Partition]:
-            right = Matches(self.to_table(matches), on)
-            return (partial(attached, right, one) for one in rows.partitions())
+            held, size_bytes = self._held(matches)
+            if size_bytes * MATCHES_SHARE <= self._memory.size_bytes:
+                batches = (batch for one in held for batch in one())
+                right = Matches(pa.Table.from_batches(batches, matches.schema), on)
+                return (partial(attached, right, one) for one in rows.partitions())
+            ranges = 2 + size_bytes // RANGE_BYTES
+            sources = list(rows.partitions())
+            told = self._told(sources, LocalRows(matches.schema, lambda: held), on, ranges)
+            return (partial(alone, *one) for one in zip(sources, told, strict=True))
 
         return LocalRows(schema, recipe)
+
+    def _told(
+        self, sources: Sequence[Partition], matches: LocalRows, on: Sequence[str], ranges: int
+    ) -> Iterable[Partition]:
+        """For each partition of rows the matches it may need; hashes and matches meet by range."""
+        asking = LocalRows(
+            many_matches.ASKED,
+            lambda: (
+                partial(many_matches.asked, one, number, on, ranges)
+                for number, one in enumerate(sources)
+            ),
+        )
+        offering = LocalRows(
+            many_matches.offering(matches.schema),
+            lambda: (
+                partial(many_matches.offered, one, on, ranges) for one in matches.partitions()
+            ),
+        )
+        asked, offered = (
+            self.exchange(one, many_matches.RANGE, ranges).partitions()
+            for one in (asking, offering)
+        )
+        told = LocalRows(
+            many_matches.telling(matches.schema),
+            lambda: (
+                partial(many_matches.told, one, other, on)
+                for one, other in zip(asked, offered, strict=True)
+            ),
+        )
+        sent = self.exchange(told, many_matches.ASKING, len(sources))
+        return self.select(sent, matches.schema.names).partitions()
 
     def select(self, rows: LocalRows, columns: Sequence[str]) -> LocalRows:
         """Only these columns, in this order."""
@@ -193,7 +245,7 @@ class LocalEngine:
         def kept() -> Iterable[Partition]:
             nonlocal held
             if held is None:
-                held = self._held(rows)
+                held, _ = self._held(rows)
             return held
 
         try:
@@ -201,16 +253,19 @@ class LocalEngine:
         finally:
             held = None
 
-    def _held(self, rows: LocalRows) -> list[Partition]:
+    def _held(self, rows: LocalRows) -> tuple[list[Partition], int]:
+        """Its partitions, made and held, and how many bytes they are."""
         spill = Spill(self._memory)
         hands: list[Hand] = []
+        size_bytes = 0
         for batches in self._each(rows.partitions(), lambda source: list(source())):
             hands.append(spill.hand())
             for batch in batches:
                 spill.add(hands[-1], batch)
+                size_bytes += batch.nbytes
             spill.full(hands[-1])
         spill.finish()
-        return [hand.batches for hand in hands]
+        return [hand.batches for hand in hands], size_bytes
 
     def _streamed(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> list[Partition]:
         """All of a stream: cut like a table where it fits into memory, else as it comes."""
@@ -267,12 +322,13 @@ class LocalEngine:
 
     def _each(self, parts: Iterable[Partition], work: Callable[[Partition], T]) -> Iterator[T]:
         """`work(part)` for every part, in the order of the parts, whatever order they ran in."""
+        tidy = partial(_tidied, work)
         if self._random is not None:
-            yield from self._each_in_random_order(list(parts), work)
+            yield from self._each_in_random_order(list(parts), tidy)
         elif self.slots == 1:
-            yield from map(work, parts)
+            yield from map(tidy, parts)
         else:
-            yield from _pooled(parts, work, self.slots)
+            yield from _pooled(parts, tidy, self.slots)
 
     def _each_in_random_order(
         self, parts: Sequence[Partition], work: Callable[[Partition], T]
@@ -282,6 +338,14 @@ class LocalEngine:
         results = _pooled([parts[place] for place in order], work, self.slots)
         by_place = dict(zip(order, results, strict=True))
         return (by_place[place] for place in range(len(parts)))
+
+
+def _tidied(work: Callable[[Partition], T], part: Partition) -> T:
+    """`work(part)`, and what it has used goes back to the system."""
+    done = work(part)
+    if pa.total_allocated_bytes() > BUSY_BYTES:
+        pa.default_memory_pool().release_unused()
+    return done
 
 
 def _pooled(parts: Iterable[Partition], work: Callable[[Partition], T], slots: int) -> Iterator[T]:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 
-__all__ = ["Matches", "attached_schema"]
+__all__ = ["Matches", "attached_schema", "hashes_of"]
 
 U64 = np.ndarray[Any, np.dtype[np.uint64]]
 I64 = np.ndarray[Any, np.dtype[np.int64]]
@@ -102,6 +102,11 @@ class Matches:
                 same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
             equal &= same.to_numpy(zero_copy_only=False)
         return equal
+
+
+def hashes_of(batch: pa.RecordBatch, on: Sequence[str]) -> U64:
+    """What rows that are equal in these columns have in common."""
+    return _hashes([batch.column(name) for name in on], batch.num_rows)
 
 
 def _hashes(keys: Sequence[pa.Array], count: int) -> U64:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from metatable.engine import local
@@ -22,6 +23,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from tests.engine_contract import NUMBERS, EngineContract, count_rows, plus, same
+from tests.memory import watched_memory
 
 ENGINES: dict[str, dict[str, Any]] = {
     "one thread": {"threads": 1},
@@ -95,6 +97,36 @@ def test_wide_rows_make_smaller_partitions(monkeypatch: pytest.MonkeyPatch) -> N
     parts = [part for source in LocalEngine(1).rows(table).partitions() for part in source()]
     assert len(parts) == 5
     assert sum(part.num_rows for part in parts) == 5000
+
+
+def test_matches_beyond_memory_are_not_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    monkeypatch.setattr(local, "RANGE_BYTES", 1 << 20)
+    monkeypatch.setattr(local, "LEAST_ROWS", 1000)
+    count = 100_000
+    rows = pa.table({"n": range(count)})
+    schema = pa.schema({"n": pa.int64(), "text": pa.string()})
+
+    def wide(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = batch.filter(pc.equal(pc.bit_wise_and(batch["n"], 1), 0))
+            text = pc.utf8_lpad(found["n"].cast(pa.string()), 1000)
+            yield pa.RecordBatch.from_arrays([found["n"], text], schema=schema)
+
+    def check(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            held = pc.cast(pc.ascii_trim_whitespace(batch["text"]), pa.int64())
+            odd = pc.equal(pc.bit_wise_and(batch["n"], 1), 1)
+            assert pc.all(pc.if_else(odd, held.is_null(), pc.equal(held, batch["n"]))).as_py()
+            yield pa.RecordBatch.from_pydict({"n": [batch.num_rows]})
+
+    with watched_memory() as pool:
+        engine = LocalEngine(2, memory_bytes=1 << 20)
+        parts = local.LocalRows(rows.schema, lambda: local._cut(rows, rows.schema, 50))
+        joined = engine.attach(parts, engine.map(parts, ["n"], wide, schema), ["n"])
+        told = engine.run(joined, check, pa.schema({"n": pa.int64()}))
+    assert pc.sum(told["n"]).as_py() == count
+    assert pool.max_memory() < 25 << 20  # of 48 MiB
 
 
 def test_a_stream_beyond_memory_waits_on_disk_in_its_order(
