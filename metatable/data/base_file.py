@@ -50,21 +50,26 @@ STEP_BYTES = 64 << 20
 
 
 def add_meta_columns(
-    table: pa.Table, keys: pa.Array, data_file: DataFile, task: int = 0, first: int = 0
+    table: pa.Table,
+    keys: pa.Array,
+    data_file: DataFile,
+    task: int = 0,
+    numbers: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
     """Rows of the table as rows of `data_file`, written by its instant.
 
     `keys` (string) is their key text; `task` tells apart the files of one commit, so that a
-    sequence number, `<instant>_<task>_<row>`, is given once; `first` is that of the first row.
+    sequence number, `<instant>_<task>_<row>`, is given once. `numbers` are the rows' own, from 0
+    on unless they are given.
     """
-    rows = pc.cast(pa.array(np.arange(first, first + table.num_rows)), pa.string())
-    numbers = pc.binary_join_element_wise(f"{data_file.instant}_{task}_", rows, "")
+    rows = pc.cast(pa.array(np.arange(table.num_rows) if numbers is None else numbers), pa.string())
+    sequence = pc.binary_join_element_wise(f"{data_file.instant}_{task}_", rows, "")
     same = (
         pa.repeat(word, table.num_rows)
         for word in (data_file.instant, data_file.partition_path, data_file.name)
     )
     instant, partition_path, name = same
-    columns = [instant, numbers, keys, partition_path, name, *table.columns]
+    columns = [instant, sequence, keys, partition_path, name, *table.columns]
     return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
 
 

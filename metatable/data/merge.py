@@ -18,15 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
-from metatable.data.taking import pieces_of, taken, taker, whole
+from metatable.data.taking import taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Merge", "check_ordering", "deduplicate", "newer"]
+__all__ = ["Merge", "Take", "check_ordering", "deduplicate", "newer"]
 
 KEY = "_hoodie_record_key"
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Take = Callable[[Positions], pa.Table]
+"""Rows by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,14 @@ class Merge:
         )
         return cls(source, kept, new, counts, whole(base.column(KEY)).take(pa.array(gone)))
 
-    def rows(self, base: Iterable[pa.Table], upserts: pa.Table) -> Iterator[pa.Table]:
+    def rows(self, base: Iterable[pa.Table], take: Take, step: int) -> Iterator[pa.Table]:
         """The rows of the new slice, from the stored ones piece by piece, in their order.
 
-        All tables have the same columns, meta columns included. Stored rows keep their places and,
+        `take` gives rows put in, by their numbers; it is asked for `step` new ones at a time. All
+        tables have the same columns, meta columns included. Stored rows keep their places and,
         where nothing replaces them, their meta columns; inserts follow in their order.
         """
-        stored, start, take = len(self.source), 0, taker(upserts)
+        stored, start = len(self.source), 0
         for piece in base:
             here = slice(start, start + piece.num_rows)
             start = here.stop
@@ -88,8 +91,8 @@ class Merge:
             places = source - here.start
             places[put] = piece.num_rows + np.arange(int(put.sum()))
             yield _put_into(piece, take, source[put] - stored, places)
-        if len(self.new):
-            yield from pieces_of(upserts, self.new)
+        for start in range(0, len(self.new), step):
+            yield take(self.new[start : start + step])
 
 
 def check_ordering(schema: pa.Schema, ordering: str | None) -> None:
@@ -161,13 +164,11 @@ def _winners(
     return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
-def _put_into(
-    piece: pa.Table, take: Callable[[pa.Array], pa.Table], put: Positions, places: Positions
-) -> pa.Table:
+def _put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
     """The rows at these places of a piece and, behind it, of the upserts put into it."""
     if not len(put) and len(places) == piece.num_rows:
         return piece
-    both = pa.concat_tables([piece, take(pa.array(put)).cast(piece.schema)])
+    both = pa.concat_tables([piece, take(put)])
     return taken(both, pa.array(places))
 
 

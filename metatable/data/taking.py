@@ -6,22 +6,22 @@ it looks at one row: more than 2 GiB of text is an error there, however few rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["grouped", "joined", "pieces_of", "taken", "taker", "whole"]
+__all__ = ["grouped", "joined", "rows_of", "taken", "taker", "whole"]
 
-WHOLE_BYTES = 1 << 30
-"""Up to this size a table is taken from in one piece: none of its columns can pass 2 GiB."""
+JOINED_BYTES = 64 << 20
+"""Up to this size a table is taken from in one piece. A larger one is taken from chunk by chunk: it
+is not held twice."""
 
-PIECE_BYTES = 32 << 20
-"""What passes from a merge to its file at once."""
-
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+MOST_BYTES = 1 << 30
+"""What is taken at once at most: none of its columns can pass 2 GiB."""
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -33,7 +33,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def joined(table: pa.Table) -> pa.Table:
     """The table in one chunk, where it is small enough for that."""
-    return table.combine_chunks() if table.nbytes <= WHOLE_BYTES else table
+    return table.combine_chunks() if table.nbytes <= JOINED_BYTES else table
 
 
 def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
@@ -43,38 +43,49 @@ def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 def taker(table: pa.Table) -> Callable[[pa.Array], pa.Table]:
     """`taken` of one table, made ready once for many calls."""
-    if table.nbytes <= WHOLE_BYTES:
+    if table.nbytes <= JOINED_BYTES:
         ready: Callable[[pa.Array], pa.Table] = table.combine_chunks().take
         return ready
-    fields = [field.with_type(_LARGE.get(field.type, field.type)) for field in table.schema]
-    wide = table.cast(pa.schema(fields)).combine_chunks()
-    step = max(1, int(WHOLE_BYTES * table.num_rows / table.nbytes))
+    chunks = table.to_batches()
+    starts = np.cumsum([0, *(chunk.num_rows for chunk in chunks)])
+    step = rows_of(table, JOINED_BYTES)
 
     def take(rows: pa.Array) -> pa.Table:
         parts = [table.slice(0, 0)]
         for start in range(0, len(rows), step):
-            parts += _narrow(wide, rows.slice(start, step), table.schema)
+            parts += _gathered(chunks, starts, rows[start : start + step].to_numpy())
         return pa.concat_tables(parts)
 
     return take
 
 
-def pieces_of(table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
-    """The same, PIECE_BYTES of them at a time."""
-    step = max(1, int(PIECE_BYTES * table.num_rows / max(table.nbytes, 1)))
-    take = taker(table)
-    for start in range(0, len(rows), step):
-        yield take(pa.array(rows[start : start + step]))
+def rows_of(table: pa.Table, size_bytes: int) -> int:
+    """How many of its rows are so many bytes, at least one."""
+    return max(1, int(size_bytes * table.num_rows / max(table.nbytes, 1)))
 
 
-def _narrow(wide: pa.Table, rows: pa.Array, schema: pa.Schema) -> list[pa.Table]:
-    try:
-        return [wide.take(rows).cast(schema)]
-    except pa.ArrowInvalid:  # the widest rows came together
-        if len(rows) < 2:
-            raise
-    half = len(rows) // 2
-    return _narrow(wide, rows.slice(0, half), schema) + _narrow(wide, rows.slice(half), schema)
+def _gathered(
+    chunks: Sequence[pa.RecordBatch],
+    starts: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+) -> list[pa.Table]:
+    """These rows of chunks that begin at `starts`: taken from each, then put in order."""
+    order = np.argsort(rows, kind="stable")
+    cuts = np.searchsorted(rows[order], starts)
+    parts = [
+        chunk.take(pa.array(rows[order[lo:hi]] - start))
+        for chunk, start, (lo, hi) in zip(chunks, starts[:-1], pairwise(cuts), strict=True)
+        if lo < hi
+    ]
+    if len(rows) > 1 and sum(part.nbytes for part in parts) > MOST_BYTES:
+        half = len(rows) // 2  # the widest rows came together
+        return [
+            *_gathered(chunks, starts, rows[:half]),
+            *_gathered(chunks, starts, rows[half:]),
+        ]
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return [pa.Table.from_batches(parts).combine_chunks().take(pa.array(places))]
 
 
 def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:

@@ -48,7 +48,7 @@ from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
-from metatable.write.plan import DELETE, TASK_COLUMN, WritePlan, route
+from metatable.write.plan import DELETE, ROUTE, TASK_COLUMN, WritePlan, route
 from metatable.write.prepare import distinct, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
@@ -145,9 +145,9 @@ class _Attempt:
         plan = WritePlan.make(snapshot, index, profile, self.operation, instant, engine.slots)
         transaction.planned = tuple(group.target.path for group in plan.groups)
         inputs = [KEY, PATH, LOCATION_COLUMN]
-        fields = pa.schema([pa.field(TASK_COLUMN, pa.list_(pa.int32()))])
-        routed = engine.extend(located, inputs, partial(route, plan), fields)
-        spread = engine.exchange(routed, TASK_COLUMN, plan.tasks)
+        routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
+        kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
+        spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
         partitions = partitions_of(snapshot.options, index)
         scratch = engine.scratch(self.store)
         work = partial(write_groups, snapshot, plan, partitions, scratch)

@@ -21,13 +21,14 @@ from metatable.data.base_file import with_file_name
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
+from metatable.data.schema import with_meta_columns
 from metatable.data.slices import (
     FileSlice,
     marker_path,
     partition_metadata,
     partition_metadata_path,
 )
-from metatable.data.taking import joined, taken, whole
+from metatable.data.taking import joined, whole
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
@@ -40,8 +41,15 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write.new_slice import NewSlice, merged_slice, opened_slice
-from metatable.write.plan import DELETE, TASK_COLUMN, Destinations, GroupPlan, WritePlan
+from metatable.write.new_slice import Entering, NewSlice, merged_slice, opened_slice
+from metatable.write.plan import (
+    DELETE,
+    SOURCE_COLUMN,
+    TASK_COLUMN,
+    Destinations,
+    GroupPlan,
+    WritePlan,
+)
 
 __all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "write_groups"]
 
@@ -93,7 +101,8 @@ class _Rows:
 
     @classmethod
     def of(cls, plan: WritePlan, table: pa.Table) -> _Rows:
-        to = Destinations.of(plan, table)
+        source = whole(table[SOURCE_COLUMN]).to_numpy().astype(np.int64)
+        to = Destinations.of(plan, table, source)
         return cls(
             table,
             to,
@@ -212,12 +221,15 @@ def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowC
 def _new_slice(
     view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
 ) -> NewSlice:
-    entering = rows.entering.of_group(place)
+    names = [KEY, *view.schema.names]
+    if plan.operation == DELETE:  # its rows are key texts
+        columns = with_meta_columns(view.schema).empty_table().select(names)
+    else:
+        columns = rows.table.select(names)
+    entering = Entering(columns, rows.entering.of_group(place), group.target, place)
     if group.base is None:
-        return opened_slice(view, group.target, place, rows.table, entering)
-    offered = None if plan.operation == DELETE else taken(rows.table, pa.array(entering))
-    deletes = rows.keys(rows.gone(place))
-    return merged_slice(view, group.base, group.target, place, offered, deletes)
+        return opened_slice(view, entering)
+    return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))
 
 
 class _Runs:

@@ -1,15 +1,15 @@
 """Rows to slice: what a file group holds when a commit has put rows in and taken keys out.
 
-A slice of usual size is made in memory and written at once. A large one, stored or coming in,
-passes piece by piece from its old file to its new one, so that memory follows the rows that come
-and not the group that they come to. What decides is looked through first, in few columns: its
-keys, the ordering column, and which numbers are not numbers.
+Rows pass piece by piece, from the old file and from the rows of the task to the new file, and are
+made whole, with meta columns, only as they pass. What decides is looked through first, in few
+columns: keys, the ordering column, and which numbers are not numbers. A small file is read once
+and held for that; of a large one only what decides is, and it is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +22,73 @@ from metatable.data.base_file import (
     write_base_file,
 )
 from metatable.data.key_texts import KEY
-from metatable.data.merge import Merge
+from metatable.data.merge import Merge, Take
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.taking import pieces_of, taken, whole
+from metatable.data.taking import rows_of, taken, taker, whole
 from metatable.metadata.view import TableView
 from metatable.storage.ordering import sort_order
 
-__all__ = ["NewSlice", "merged_slice", "opened_slice"]
+__all__ = ["Entering", "NewSlice", "merged_slice", "opened_slice"]
 
-LARGE_FILE_BYTES = 64 << 20
-"""A stored file above this size is merged piece by piece."""
+LARGE_FILE_BYTES = 24 << 20
+"""A stored file above this size is merged piece by piece: in memory it is several times as much."""
 
-LARGE_ROWS_BYTES = 64 << 20
+LARGE_ROWS_BYTES = 48 << 20
 """So are rows that are more than this in memory."""
+
+PIECE_BYTES = 32 << 20
+"""Rows of a task that pass to a file at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """Rows of a task that are put into a group, in this order.
+
+    `columns` are the table's, with key texts beside them, of all rows of the task; `here` are the
+    numbers of those that enter; `place`, that of the group in its plan, tells apart the sequence
+    numbers of one commit.
+    """
+
+    columns: pa.Table
+    here: npt.NDArray[np.int64]
+    target: DataFile
+    place: int
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.columns.nbytes * len(self.here) / max(self.columns.num_rows, 1))
+
+    @property
+    def step(self) -> int:
+        """How many of them make a piece."""
+        return rows_of(self.columns, PIECE_BYTES)
+
+    def by_key(self) -> Entering:
+        """In the order of their keys."""
+        keys = whole(self.columns[KEY]).take(pa.array(self.here))
+        return replace(self, here=self.here[sort_order(keys)])
+
+    def only(self, names: Sequence[str]) -> pa.Table:
+        """A few columns of them all."""
+        return taken(self.columns.select(list(dict.fromkeys(names))), pa.array(self.here))
+
+    def with_nan(self) -> list[str]:
+        """Columns of numbers of which one is not a number."""
+        return columns_with_nan(self.only(_floats(self.columns.schema)))
+
+    def taker(self, schema: pa.Schema) -> Take:
+        """Gives some of them, by number, as rows of the new file."""
+        take = taker(self.columns)
+
+        def made(numbers: npt.NDArray[np.int64]) -> pa.Table:
+            rows = take(pa.array(self.here[numbers]))
+            keys, columns = whole(rows[KEY]), rows.drop_columns([KEY])
+            return add_meta_columns(columns, keys, self.target, self.place, numbers).cast(schema)
+
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +116,22 @@ class NewSlice:
 
 
 def merged_slice(
-    view: TableView,
-    base: FileSlice,
-    target: DataFile,
-    place: int,
-    offered: pa.Table | None,
-    deletes: pa.Array,
+    view: TableView, base: FileSlice, entering: Entering, deletes: pa.Array
 ) -> NewSlice:
-    """A stored slice with rows (their key texts beside them) put in and keys taken out."""
+    """A stored slice with rows put in and keys (texts) taken out."""
     schema, ordering = with_meta_columns(view.schema), view.options.ordering
-    upserts = schema.empty_table()
-    if offered is not None:
-        columns = offered.select(view.schema.names)
-        upserts = add_meta_columns(columns, whole(offered[KEY]), target, place).cast(schema)
-    if base.size_bytes <= LARGE_FILE_BYTES and upserts.nbytes <= LARGE_ROWS_BYTES:
+    small = base.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
+    if small:
         stored = read_slice(view.store, base, schema)
-        merge = Merge.of(stored, upserts, deletes, ordering)
-        return NewSlice(merge.rows([stored], upserts), None, merge.counts, merge.deleted_keys)
-    deciding, with_nan = _looked_through(view, base, schema)
-    merge = Merge.of(deciding, upserts, deletes, ordering)
-    pieces = merge.rows(stream_slice(view.store, base, schema), upserts)
-    with_nan.update(columns_with_nan(upserts))
-    return NewSlice(pieces, with_nan, merge.counts, merge.deleted_keys)
+        pieces, deciding, with_nan = iter([stored]), stored, set[str]()
+    else:
+        pieces = stream_slice(view.store, base, schema)
+        deciding, with_nan = _looked_through(view, base, schema)
+        with_nan.update(entering.with_nan())
+    offered = entering.only([KEY, *filter(None, (ordering,))])
+    merge = Merge.of(deciding, offered, deletes, ordering)
+    rows = merge.rows(pieces, entering.taker(schema), entering.step)
+    return NewSlice(rows, None if small else with_nan, merge.counts, merge.deleted_keys)
 
 
 def _looked_through(
@@ -94,8 +139,7 @@ def _looked_through(
 ) -> tuple[pa.Table, set[str]]:
     """(what decides a merge: keys and ordering column; columns that hold a NaN)."""
     kept = [KEY, *filter(None, (view.options.ordering,))]
-    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-    asked = pa.schema([schema.field(name) for name in dict.fromkeys([*kept, *floats])])
+    asked = pa.schema(map(schema.field, dict.fromkeys([*kept, *_floats(schema)])))
     found, with_nan = [asked.empty_table().select(kept)], set[str]()
     for piece in stream_slice(view.store, base, asked):
         found.append(piece.select(kept))
@@ -103,24 +147,16 @@ def _looked_through(
     return pa.concat_tables(found), with_nan
 
 
-def opened_slice(
-    view: TableView, target: DataFile, place: int, rows: pa.Table, here: npt.NDArray[np.int64]
-) -> NewSlice:
-    """A new group of some of these rows, by key: its row groups hold narrow ranges of keys."""
-    keys = whole(rows[KEY])
-    order = here[sort_order(keys.take(pa.array(here)))]
-    columns = rows.select([KEY, *view.schema.names])
-    large = columns.nbytes * len(order) > LARGE_ROWS_BYTES * max(columns.num_rows, 1)
-    pieces = pieces_of(columns, order) if large else iter([taken(columns, pa.array(order))])
-    with_nan = columns_with_nan(columns) if large else None
-    made = _with_meta_columns(pieces, view.schema.names, target, place)
-    return NewSlice(made, with_nan, RowCounts(inserted=len(order)), keys[:0])
+def opened_slice(view: TableView, entering: Entering) -> NewSlice:
+    """A new group of some rows, by key: its row groups hold narrow ranges of keys."""
+    entering = entering.by_key()
+    count, take = len(entering.here), entering.taker(with_meta_columns(view.schema))
+    small = entering.size_bytes <= LARGE_ROWS_BYTES
+    step = count if small else entering.step
+    rows = (take(np.arange(at, min(at + step, count))) for at in range(0, count, step))
+    with_nan = None if small else entering.with_nan()
+    return NewSlice(rows, with_nan, RowCounts(inserted=count), pa.array([], pa.string()))
 
 
-def _with_meta_columns(
-    pieces: Iterable[pa.Table], names: Sequence[str], target: DataFile, place: int
-) -> Iterator[pa.Table]:
-    first = 0
-    for piece in pieces:
-        yield add_meta_columns(piece.select(names), whole(piece[KEY]), target, place, first)
-        first += piece.num_rows
+def _floats(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_floating(field.type)]

@@ -34,6 +34,8 @@ from metatable.write.bins import bins_for, cut_keys, inserts_of
 
 __all__ = [
     "DELETE",
+    "ROUTE",
+    "SOURCE_COLUMN",
     "TASK_COLUMN",
     "Destinations",
     "GroupPlan",
@@ -42,6 +44,12 @@ __all__ = [
 ]
 
 TASK_COLUMN = "_metatable_task"
+SOURCE_COLUMN = "_metatable_source"
+ROUTE = pa.schema(
+    [pa.field(TASK_COLUMN, pa.list_(pa.int32())), pa.field(SOURCE_COLUMN, pa.int32())]
+)
+"""The tasks that a row goes to, and the group of the plan that holds its key now, -1: none."""
+
 DELETE = "delete"
 
 TASK_BYTES = 128 << 20
@@ -126,6 +134,11 @@ class WritePlan:
         new = [group.target for group in self.groups if group.base is None]
         return tuple((one.partition_path, one.file_id) for one in new)
 
+    def located(self, location: pa.Array) -> npt.NDArray[np.int64]:
+        """The group of each location that an index has told, -1 where it is null."""
+        path, file_id = (pc.struct_field(location, name) for name in ("partition_path", "file_id"))
+        return self.ordinals(path, file_id)
+
     def ordinals(self, partition_paths: pa.Array, file_ids: pa.Array) -> npt.NDArray[np.int64]:
         """The group of each pair, -1 where it is none of the plan's, or null."""
         names = pc.binary_join_element_wise(partition_paths, file_ids, "\0")
@@ -176,10 +189,10 @@ class Destinations:
     groups: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table) -> Destinations:
-        location = whole(batch[LOCATION_COLUMN])
-        located_path = pc.struct_field(location, "partition_path")
-        source = plan.ordinals(located_path, pc.struct_field(location, "file_id"))
+    def of(
+        cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table, source: npt.NDArray[np.int64]
+    ) -> Destinations:
+        """From the key texts of a batch and where its rows come from."""
         if plan.operation == DELETE:
             nothing = np.zeros(0, dtype=np.int64)
             return cls(source, nothing, nothing)
@@ -189,8 +202,9 @@ class Destinations:
             groups = plan.ordinals(paths.take(pa.array(rows)), file_ids)
             _refuse_unplanned(paths, rows[groups < 0])
             return cls(source, rows, groups)
-        stays = pc.fill_null(pc.equal(paths, located_path), False)
-        stays = stays.to_numpy(zero_copy_only=False)
+        held_in = pa.array([one.target.partition_path for one in plan.groups], pa.string())
+        held_in = held_in.take(pa.array(source, mask=source < 0))
+        stays = pc.fill_null(pc.equal(paths, held_in), False).to_numpy(zero_copy_only=False)
         target = np.where(stays, source, -1)
         _place_inserts(plan, paths, keys, ~stays, target)
         return cls(source, np.arange(len(target)), target)
@@ -199,10 +213,11 @@ class Destinations:
 def route(
     plan: WritePlan, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
-    """Task: the tasks each row goes to, a list: a row that moves goes to two groups."""
+    """Task: `ROUTE` of each row. The tasks are a list: a row that moves goes to two groups."""
     task_of = np.array([group.task for group in plan.groups], dtype=np.int64)
     for batch in batches:
-        to = Destinations.of(plan, batch)
+        source = plan.located(whole(batch[LOCATION_COLUMN]))
+        to = Destinations.of(plan, batch, source)
         leaves = np.flatnonzero(to.source >= 0)
         rows = np.concatenate([leaves, to.rows])
         tasks = task_of[np.concatenate([to.source[leaves], to.groups])]
@@ -211,7 +226,7 @@ def route(
         lists = pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), pa.array(pairs % plan.tasks, pa.int32())
         )
-        yield pa.RecordBatch.from_arrays([lists], names=[TASK_COLUMN])
+        yield pa.RecordBatch.from_arrays([lists, pa.array(source, pa.int32())], schema=ROUTE)
 
 
 def _touched(view: TableView, profile: pa.Table) -> Iterator[tuple[FileSlice, int]]:

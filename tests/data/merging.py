@@ -27,5 +27,5 @@ def merge_rows(
     """As `Merge`, of stored rows that are in memory."""
     merge = Merge.of(base, upserts, deletes, ordering)
     upserts = upserts.select(base.column_names).cast(base.schema)
-    rows = pa.concat_tables([base.slice(0, 0), *merge.rows([base], upserts)])
+    rows = pa.concat_tables([base.slice(0, 0), *merge.rows([base], upserts.take, 1000)])
     return Merged(rows, merge.counts, merge.deleted_keys)

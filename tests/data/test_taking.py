@@ -7,46 +7,35 @@ import pytest
 
 from metatable.data import taking
 from metatable.data.taking import grouped, taken, whole
+from tests.memory import watched_memory
 
-SCHEMA = pa.schema([pa.field("text", pa.string()), pa.field("n", pa.int64())])
-
-
-class Wide:
-    """A table of which so few rows fit into one piece."""
-
-    def __init__(self, fit: int) -> None:
-        self.fit = fit
-        self.asked: list[int] = []
-
-    def take(self, rows: pa.Array) -> pa.Table:
-        self.asked.append(len(rows))
-        if len(rows) > self.fit:
-            raise pa.ArrowInvalid("offset overflow")
-        return pa.table([rows.cast(pa.string()), rows], schema=SCHEMA)
+SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64())])
 
 
-@pytest.mark.parametrize("fit", [1, 2, 3, 9])
-def test_rows_too_wide_for_one_piece_come_in_halves(fit: int) -> None:
-    rows = pa.array([4, 1, 3, 0, 2])
-    found = pa.concat_tables(taking._narrow(Wide(fit), rows, SCHEMA))
-    assert found["n"].to_pylist() == [4, 1, 3, 0, 2]
-
-
-def test_one_row_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        taking._narrow(Wide(0), pa.array([0, 1]), SCHEMA)
-
-
-@pytest.mark.parametrize("limit", [0, 100, 1 << 30])
-def test_rows_are_taken_in_order_whatever_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taking, "WHOLE_BYTES", limit or 1)
-    table = pa.table([[f"t{n}" for n in range(40)], range(40)], schema=SCHEMA)
-    table = pa.concat_tables([table.slice(20), table.slice(0, 20)])
-    wanted = [3, 39, 3, 0, 20]
+@pytest.mark.parametrize("most", [1, 60, 1 << 30])
+@pytest.mark.parametrize("joined", [1, 100, 1 << 30])
+def test_rows_are_taken_in_order_whatever_fits(
+    joined: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "JOINED_BYTES", joined)
+    monkeypatch.setattr(taking, "MOST_BYTES", most)
+    table = pa.table([[f"t{n}" * (n % 7) for n in range(40)], range(40)], schema=SCHEMA)
+    parts = [table.slice(20, 5), table.slice(0, 0), table.slice(25), table.slice(0, 20)]
+    table = pa.concat_tables(parts)
+    wanted = [3, 39, 3, 0, 20, 21, 19]
     found = taken(table, pa.array(wanted))
     assert found.schema == SCHEMA
     assert found.to_pylist() == [table.to_pylist()[place] for place in wanted]
     assert taken(table, pa.array([], pa.int64())).num_rows == 0
+
+
+def test_a_large_table_is_not_joined_before_rows_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = pa.chunked_array([["x" * 1000] * 1000] * 4)
+    table = pa.table([text, pa.chunked_array([range(1000)] * 4)], schema=SCHEMA)
+    monkeypatch.setattr(taking, "JOINED_BYTES", table.nbytes - 1)
+    with watched_memory() as pool:
+        assert taken(table, pa.array(range(0, 4000, 400))).num_rows == 10
+    assert 10_000 < pool.max_memory() < table.nbytes // 10
 
 
 def test_rows_are_grouped_by_value_and_null_equals_null() -> None:

@@ -144,7 +144,7 @@ def test_a_task_is_given_no_more_bytes_than_its_budget(
 def test_text_that_does_not_fit_into_one_column_is_written_in_chunks(
     tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(taking, "JOINED_BYTES", 1000)
     table = _create(tmp_path, index, file_rows=100)
     keys = [f"customer-number-{place:06d}" for place in range(300)]
     random.Random(5).shuffle(keys)

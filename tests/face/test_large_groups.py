@@ -57,7 +57,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_slice, "LARGE_FILE_BYTES", 0)
     monkeypatch.setattr(new_slice, "LARGE_ROWS_BYTES", 0)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)
-    monkeypatch.setattr(taking, "PIECE_BYTES", 500)
+    monkeypatch.setattr(new_slice, "PIECE_BYTES", 500)
+    monkeypatch.setattr(taking, "JOINED_BYTES", 1500)
 
 
 def facts(table: metatable.Table) -> list[Any]:
