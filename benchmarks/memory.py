@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import metatable
 from benchmarks.data import SCHEMA, rows_of
 from benchmarks.harness import Case, Setup, package, run_module
+from benchmarks.synthetic import DAYS, FILE_SPAN, make_ours
 
 QUESTION = (
     "Many rows are upserted at once, from a stream: how much memory do our processes hold at most?"
@@ -46,7 +47,8 @@ HELD = 0.2
 
 def cases(setup: Setup) -> Iterator[Case]:
     """In this process's kind and on Spark; each index that keeps something of its own; the two
-    commits whose memory does not follow the rows: of one large group, and of many groups."""
+    commits whose memory does not follow the rows: of one large group, and of many groups; and
+    questions to a table of very many files."""
     yield from _cases_of_rows(setup)
     size = 3072 if setup.full else 256
     name = f"one file group of {size:,} MiB of text"
@@ -61,6 +63,20 @@ def cases(setup: Setup) -> Iterator[Case]:
     setting = f"groups of {GROUP_ROWS:,} rows; a row in ten is replaced"
     if setup.only in name:
         yield _case(setup, name, setting, ["groups", str(count)])
+    yield from _case_of_files(setup)
+
+
+def _case_of_files(setup: Setup) -> Iterator[Case]:
+    count = 1_000_000 if setup.full else 20_000
+    name = f"{count:,} files are asked for"
+    setting = (
+        "a process that opens the table and asks for describe, count, all files, one in a hundred "
+        f"by its bounds, and by the metadata's ranges and filters for {CHANGED:,} keys"
+    )
+    if setup.only in name:
+        make = partial(make_ours, files=count, index="metadata_bloom")
+        folder = setup.cupboard.made(f"bloom-files-{count}", make)
+        yield _case(setup, name, setting, ["files", str(folder), str(count)])
 
 
 def _cases_of_rows(setup: Setup) -> Iterator[Case]:
@@ -157,6 +173,26 @@ def upsert_groups(count: str, uri: str) -> None:
         print(table.upsert(rows), file=sys.stderr)
 
 
+def ask_files(folder: str, count: str, scratch: str) -> None:
+    """The questions of one process to a table of many files; of these none is there."""
+    table, last = metatable.open(folder), int(count) - 1
+    keys = [f"{number:012d}-b" for number in range(0, last, max(last // CHANGED, 1))]
+    days = [f"d{int(key[:12]) % DAYS:02d}" for key in keys]
+    some = (last // 2 * FILE_SPAN, (last // 2 + last // 100) * FILE_SPAN)
+    questions: dict[str, Callable[[], object]] = {
+        "describe": lambda: table.describe().file_groups,
+        "count": lambda: table.scan().count(),
+        "files": lambda: len(table.files().uris),
+        "some files": lambda: len(
+            table.files([("place", ">=", some[0]), ("place", "<", some[1])]).uris
+        ),
+        "tag": lambda: table.tag_locations(pa.table({"id": keys, "day": days})).num_rows,
+    }
+    for name, question in questions.items():
+        began = time.perf_counter()
+        print(f"  {name}: {question()}, {time.perf_counter() - began:.2f} s", file=sys.stderr)
+
+
 def _stream(rows: str, first: int | None) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(SCHEMA, _first(_row_groups(rows), first))
 
@@ -247,6 +283,7 @@ WORKS: dict[str, Callable[..., None]] = {
     "rows": upsert_rows,
     "group": upsert_group,
     "groups": upsert_groups,
+    "files": ask_files,
 }
 
 if __name__ == "__main__":

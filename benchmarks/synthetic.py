@@ -1,8 +1,8 @@
 """Tables that are all metadata: many files are listed, and none of them is there.
 
-Ours go through our own commit: entries of `files` and `column_stats` become runs, runs become
-HFiles, and one put publishes them. Peers' are written the way their writers write them, from
-the same description of the same files:
+Ours go through our own commit: slices are told to the metadata partitions as if they had been
+written, entries become runs, runs HFiles, and one put publishes them. Peers' are written the way
+their writers write them, from the same description of the same files:
 
     place     int64    in file i all of [1000 i, 1000 i + 999], so that a range keeps a few files
     seen      int64    any value, in every file
@@ -13,31 +13,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 import metatable
 from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.slices import DataFile
+from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change
-from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
-from metatable.metadata.entry_files import build_hfile, cut_ranges, write_run
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.keys import file_group_keys, stats_keys
+from metatable.metadata.column_stats import RECORD_KEY
+from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
-from metatable.metadata.partition import ENTRIES, MetadataPartition
-from metatable.metadata.payload import encode_files, encode_stats
+from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.written import WrittenSlice, entries_of
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 
@@ -68,6 +64,7 @@ FILE_SPAN = 1000
 FILE_ROWS = 100_000
 FILE_BYTES = 20_000_000
 _BATCH_FILES = 20_000
+_NO_KEYS = pa.array([], pa.string())
 
 
 def _day(number: int) -> str:
@@ -86,14 +83,14 @@ def _bounds(number: int) -> Mapping[str, tuple[Any, Any]]:
 # Ours
 
 
-def make_ours(folder: Path, files: int) -> None:
+def make_ours(folder: Path, files: int, index: str = "record") -> None:
     """A table of `files` file groups, of one commit."""
     metatable.create(
         folder,
         SCHEMA,
         key="id",
         partition_by="day",
-        index="record",
+        index=index,
         options={"hive_style": False, "small_file_bytes": 0},
         storage_options={"durable": "false"},
     )
@@ -108,10 +105,10 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
         instant = transaction.start()
         options = transaction.snapshot.options
         scratch = LocalEngine().scratch(store)
+        partitions = partitions_of(options, create_index(options))
+        runs = list(_runs(scratch, partitions, numbers, instant))
         adds = {
-            partition.name: _build(store, scratch, partition, numbers, transaction.owner)
-            for partition in partitions_of(options, create_index(options))
-            if partition.name in (FilesPartition.name, ColumnStatsPartition.name)
+            one.name: _build(store, scratch, one, runs, transaction.owner) for one in partitions
         }
         body = CommitMetadata(operation="INSERT", stats=(), extra={}).encode()
         steps = (transaction.stage(body),)
@@ -121,55 +118,41 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
     return dict(counters)
 
 
+def _runs(
+    scratch: Store, partitions: Sequence[MetadataPartition], numbers: Sequence[int], instant: str
+) -> Iterator[Run]:
+    for at in range(0, len(numbers), _BATCH_FILES):
+        written = [_written(one, instant) for one in numbers[at : at + _BATCH_FILES]]
+        for name, entries in entries_of(written, partitions):
+            if entries.num_rows:
+                yield write_run(scratch, name, entries)
+
+
 def _build(
     store: Store,
     scratch: Store,
     partition: MetadataPartition,
-    numbers: Sequence[int],
+    runs: Sequence[Run],
     owner: Owner,
 ) -> tuple[HFileRef, ...]:
-    make = _file_entries if partition.name == FilesPartition.name else _stats_entries
-    runs = [
-        write_run(
-            scratch, partition.name, make(partition, numbers[at : at + _BATCH_FILES], owner.instant)
-        )
-        for at in range(0, len(numbers), _BATCH_FILES)
-    ]
-    ranges = cut_ranges(partition, runs, partition.options.hfile_target_bytes)
-    built = [build_hfile(store, scratch, partition, runs, lo, hi, owner) for lo, hi in ranges]
+    ours = [run for run in runs if run.partition == partition.name]
+    ranges = cut_ranges(partition, ours, partition.options.hfile_target_bytes)
+    built = [build_hfile(store, scratch, partition, ours, lo, hi, owner) for lo, hi in ranges]
     return tuple(ref for ref in built if ref is not None)
 
 
-def _data_files(numbers: Sequence[int], instant: str) -> list[DataFile]:
-    return [
-        DataFile(_day(one), f"{one:08d}-{instant}-0", "0-0-0", instant, FILE_BYTES, FILE_ROWS)
-        for one in numbers
-    ]
-
-
-def _file_entries(partition: MetadataPartition, numbers: Sequence[int], instant: str) -> pa.Table:
-    files = _data_files(numbers, instant)
-    keys = file_group_keys(
-        pa.array([one.partition_path for one in files]), pa.array([one.file_id for one in files])
+def _written(number: int, instant: str) -> WrittenSlice:
+    """A slice of which the first and the last key are known; record indexes are told of none."""
+    file_id = f"{number:08d}-{instant}-0"
+    made = DataFile(_day(number), file_id, "0-0-0", instant, FILE_BYTES, FILE_ROWS)
+    return WrittenSlice(
+        made=FileSlice(made),
+        replaced=None,
+        keys=pa.array(_bounds(number)["id"]),
+        arrived=_NO_KEYS,
+        departed=_NO_KEYS,
+        stats=tuple(_stats_of(number)),
     )
-    sizes = np.array([one.size_bytes for one in files], dtype=np.int64)
-    values = encode_files(pa.array([one.path for one in files]), sizes)
-    return pa.table([pa.array(partition.places(keys)), keys, values], schema=ENTRIES)
-
-
-def _stats_entries(partition: MetadataPartition, numbers: Sequence[int], instant: str) -> pa.Table:
-    files = _data_files(numbers, instant)
-    columns = [RECORD_KEY, *SCHEMA.names]
-    pairs = list(product(range(len(files)), columns))
-    names = [files[place].name for place, _ in pairs]
-    stats = [one for number in numbers for one in _stats_of(number)]
-    keys = stats_keys(
-        pa.array([column for _, column in pairs]),
-        pa.array([files[place].partition_path for place, _ in pairs]),
-        pa.array(names),
-    )
-    values = encode_stats(names, stats)
-    return pa.table([pa.array(partition.places(keys)), keys, values], schema=ENTRIES)
 
 
 def _stats_of(number: int) -> Iterator[ColumnStats]:

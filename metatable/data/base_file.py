@@ -45,7 +45,7 @@ _FILE_NAME = "_hoodie_file_name"
 _SAMPLE = 8192
 """Rows looked at to decide whether a column is worth a dictionary."""
 
-STEP_BYTES = 64 << 20
+STEP_BYTES = 32 << 20
 """What a stream holds of a file at once; below it, another request costs more than the memory."""
 
 

@@ -39,7 +39,7 @@ LARGE_FILE_BYTES = 24 << 20
 LARGE_ROWS_BYTES = 48 << 20
 """So are rows that are more than this in memory."""
 
-PIECE_BYTES = 32 << 20
+PIECE_BYTES = 16 << 20
 """Rows of a task that pass to a file at once."""
 
 
