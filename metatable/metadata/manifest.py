@@ -341,9 +341,9 @@ def _compact(body: Any) -> bytes:
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """A body with its checksum, as roots, pages and plans are stored."""
-    sealed = {"checksum": checksum(_compact(body)), "body": body}
-    return json.dumps(sealed, sort_keys=True, indent=1, ensure_ascii=False).encode()
+    """A body with its checksum, as roots, pages and plans are stored: all on one line."""
+    compact = _compact(body)
+    return b'{"body":%s,"checksum":"%s"}' % (compact, checksum(compact).encode())
 
 
 def unseal(raw: bytes, path: str, what: str = "manifest") -> dict[str, Any]:
