@@ -97,7 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(404, "NoSuchBucket")  # somebody tries a server again that had this port
             return
         with self.state.lock:
-            self.state.asked.append((self.command, key))
+            if bucket == self.state.bucket:  # a client may come back to a port that another had
+                self.state.asked.append((self.command, key))
             told = self.state.answers.pop(0) if self.state.answers else self.state.always
             if told not in (None, LOST):
                 self._fail(*told)
