@@ -20,7 +20,7 @@ from tests.storage.hfile.raw_file import RawFile
 from tests.storage.hfile.sound_files import Form, laid_out, sound_files
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
-FILES = 1000 if LONG else 250
+FILES = 1000 if LONG else 100
 PARTS = 20
 
 
