@@ -3,8 +3,8 @@
 The work is cut into contiguous ranges of buckets, each worth one output file: one range for
 a small partition, one a bucket for a large one, exactly the named buckets where the caller
 names some. Minor: the newest run of files that are small beside each other (as HBase chooses:
-the next older file joins while it is no larger than twice what has joined); tombstones stay.
-Major: all files of the range; tombstones go, for nothing is left that they hide.
+the next older file joins while it is no larger than twice what has joined). Major: all files of the
+range. Where no older file is left that they may hide something of, tombstones go.
 
 Inputs are neighbours in sequence and the output takes the highest of theirs, so a writer
 that began before and publishes after still comes after.
@@ -51,6 +51,10 @@ class Compact:
     major: bool = False
     partitions: Sequence[str] | None = None
     buckets: Sequence[int] | None = None
+    least_files: int = 2
+    """A minor compaction leaves fewer of them alone."""
+    most_bytes: int | None = None
+    """A minor compaction merges no more than this for one range of buckets, if it is given."""
     name: str = "compact"
     retries: int = 5
 
@@ -104,7 +108,7 @@ class Compact:
                     raise UsageError("no such bucket", found=bucket, expected=expected)
             return [partition.bucket(number) for number in sorted(set(self.buckets))]
         refs = snapshot.refs(partition.name)
-        joining = {ref.path: ref.size_bytes for ref in (refs if self.major else _newest_run(refs))}
+        joining = {ref.path: ref.size_bytes for ref in self._chosen(refs)}
         worth = sum(joining.values()) // snapshot.options.hfile_target_bytes
         return partition.cut(max(1, worth))
 
@@ -112,19 +116,35 @@ class Compact:
         self, snapshot: Snapshot, partition: MetadataPartition, lo: int, hi: int
     ) -> CompactionTask | None:
         refs = [ref for ref in snapshot.placed(partition) if ref.covers(lo, hi)]
-        chosen = refs if self.major else _newest_run(refs)
-        lone = len(chosen) == 1 and not (self.major and chosen[0].tombstone_count)
-        if not chosen or lone:
+        chosen = self._chosen(refs)
+        if self.major:
+            due = len(chosen) > 1 or any(ref.tombstone_count for ref in chosen)
+        else:
+            due = len(chosen) >= self.least_files
+        if not due:
             return None
         inputs = tuple(Part.of(ref, lo, hi) for ref in chosen)
-        return CompactionTask(partition.name, partition.space, lo, hi, not self.major, inputs)
+        hides = len(chosen) < len(refs)  # what tombstones hide is in an older file
+        return CompactionTask(partition.name, partition.space, lo, hi, hides, inputs)
+
+    def _chosen(self, refs: Sequence[HFileRef]) -> Sequence[HFileRef]:
+        return refs if self.major else _newest_run(refs, self.most_bytes)
 
 
-def _newest_run(refs: Sequence[HFileRef]) -> list[HFileRef]:
-    """The newest files that are worth merging with each other; `refs` are newest first."""
+def _newest_run(refs: Sequence[HFileRef], most_bytes: int | None) -> list[HFileRef]:
+    """The newest files that are worth merging with each other; `refs` are newest first.
+
+    Those that are more than half of `most_bytes` are passed over: what is behind them has been
+    merged before, or was as large when it came.
+    """
     chosen: list[HFileRef] = []
     joined = 0
     for ref in refs:
+        most = None if most_bytes is None else most_bytes - joined
+        if most is not None and ref.size_bytes > (most if chosen else most // 2):
+            if chosen:
+                break
+            continue
         if chosen and ref.size_bytes > JOIN_RATIO * joined:
             break
         chosen.append(ref)

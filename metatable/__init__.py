@@ -11,6 +11,7 @@ nothing else.
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from metatable.table import open_table as open
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless somebody listens
 
 _ERRORS = "metatable.storage.errors"
 _BUCKETS = "metatable.data.bucket_functions"

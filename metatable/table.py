@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Scheduled, execute
 from metatable.compaction.service import schedule as scheduled
+from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.verify import verify
 from metatable.data.key_texts import identity_columns
 from metatable.data.keygen import KeyGenerator
@@ -247,9 +249,13 @@ class Table:
         with self._counted(LocalEngine()) as engine, snapshot.reading():
             return verify(engine, snapshot.counting(engine.counters))
 
-    def history(self) -> list[CommitInfo]:
-        """Every version, newest first."""
-        return list(versions(self._store, self._newest()))
+    def history(self, limit: int | None = None) -> list[CommitInfo]:
+        """Every version, newest first; the newest `limit` of them cost as many small requests."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise UsageError("a limit is a number", found=limit, expected="an int, or None")
+        if limit is not None and limit < 0:
+            raise UsageError("a limit is not negative", found=limit)
+        return list(islice(versions(self._store, self._newest()), limit))
 
     def describe(self) -> Description:
         """What the table is, and how much there is of it."""
@@ -257,7 +263,11 @@ class Table:
 
     def _write(self, rows: Any, operation: str) -> WriteResult:
         with self._counted(_engine(rows)) as engine:
-            return write(self._store, engine, rows, operation)
+            done = write(self._store, engine, rows, operation)
+        if looks_after(done.version):
+            with self._counted(LocalEngine()) as engine:
+                keep_up(self._store, engine)
+        return done
 
     def _serve(
         self, run: Callable[..., ServiceResult], service: Any, session: Any = None, **how: Any

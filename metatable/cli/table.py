@@ -112,7 +112,7 @@ def _partition(name: str, facts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _history(args: argparse.Namespace) -> int:
-    infos = _open(args).history()[: args.limit]
+    infos = _open(args).history(args.limit)
     if args.json:
         print("\n".join(_json(info.to_dict()) for info in infos))
         return 0

@@ -81,6 +81,9 @@ class Options:
     hfile_block_bytes: int = 64 << 10
     hfile_target_bytes: int = 8 << 20
     """A commit cuts its entries into files of about this size, at bucket borders."""
+    upkeep_files: int = 8
+    """Commits after which a writer folds the newest small HFiles and pages of a metadata partition
+    into few; 0: never, that is left to operators."""
     # commits
     lease_seconds: float = 60.0
     commit_retries: int = 20
@@ -219,6 +222,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "stats_columns": (0, 1 << 20),
     "hfile_block_bytes": (64, 1 << 28),
     "hfile_target_bytes": (1, _BYTES),
+    "upkeep_files": (0, 1 << 20),
     "bucket_count": (1, 10**8),
     "lease_seconds": (0, 86_400),
     "commit_retries": (0, 1 << 20),

@@ -20,6 +20,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import with_sum
 from metatable.metadata.manifest import (
+    PAGE_REFS,
     READER_FORMAT,
     WRITER_FORMAT,
     HFileRef,
@@ -29,6 +30,7 @@ from metatable.metadata.manifest import (
     Step,
     all_refs,
     load_version,
+    read_page,
     write_pages,
 )
 from metatable.metadata.snapshot import Snapshot
@@ -40,6 +42,7 @@ __all__ = [
     "AddFiles",
     "Change",
     "Draft",
+    "FoldPages",
     "GoBack",
     "GroupsAbsent",
     "NewestIsBase",
@@ -264,16 +267,16 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class SwapFiles:
-    """Compaction: the references of the partitions concerned are folded into few pages."""
+    """Compaction: references are folded into few pages. Pages of which none changes stay."""
 
     swaps: tuple[Swap, ...]
 
     def apply(self, draft: Draft) -> None:
         for partition in sorted({swap.partition for swap in self.swaps}):
-            refs = all_refs(draft.store, draft.pages.get(partition, ()))
+            pages = draft.pages.get(partition, ())
+            refs = all_refs(draft.store, pages)
             left = self.within(partition, refs, draft.newest.options.buckets[partition])
-            ordered = sorted(left, key=lambda ref: (ref.sequence, ref.lo))
-            draft.pages[partition] = write_pages(draft.store, partition, ordered)
+            draft.pages[partition] = _folded(draft.store, partition, pages, left)
 
     def within(self, partition: str, refs: Sequence[HFileRef], buckets: int) -> list[HFileRef]:
         """A partition's references after it. Raises ConflictError where an input is gone."""
@@ -281,3 +284,36 @@ class SwapFiles:
             if swap.partition == partition:
                 refs = swap.within([ref.placed(swap.space, buckets) for ref in refs])
         return list(refs)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPages:
+    """Small pages of these metadata partitions are folded into few; their references stay."""
+
+    partitions: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        for partition in self.partitions:
+            pages = draft.pages.get(partition, ())
+            refs = all_refs(draft.store, pages)
+            draft.pages[partition] = _folded(draft.store, partition, pages, refs)
+
+
+def _folded(
+    store: Store, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]
+) -> tuple[PageRef, ...]:
+    """Pages with these references. Full ones, of which all are among them, are kept."""
+    left = set(map(_known_by, refs))
+    kept, rest = [], {_known_by(ref): ref for ref in refs}
+    for page in pages:
+        held = [_known_by(ref) for ref in read_page(store, page)]
+        if len(held) == PAGE_REFS and left.issuperset(held):
+            kept.append(page)
+            for known in held:
+                del rest[known]
+    ordered = sorted(rest.values(), key=lambda ref: (ref.sequence, ref.lo, ref.path))
+    return (*kept, *write_pages(store, partition, ordered))
+
+
+def _known_by(ref: HFileRef) -> tuple[str, int, int, int, int]:
+    return ref.path, ref.lo, ref.hi, ref.sequence, ref.space

@@ -1,0 +1,94 @@
+"""Upkeep: a table of many small commits stays as fast as one of few.
+
+Every commit leaves an HFile and a page for each metadata partition. Where more than
+`upkeep_files` of them have come together, the writer of every fourth version merges the newest small files and folds
+the pages, in a version of its own behind its commit. A merge takes the next older file in while
+that is no larger than twice what it has, so that a byte is merged again only when what it lies in
+has about doubled; and no more than MOST_BYTES, which bounds what a commit can be made to wait
+for. Larger merges are left to operators (`compact`).
+
+It never speaks up: the commit is acknowledged before, and whatever goes wrong, a race that is
+lost, a store that does not answer, leaves the table as it was, for the next writer to keep up.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from metatable.compaction.compact import Compact
+from metatable.compaction.service import NothingDue
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change, FoldPages
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.steps import settle
+from metatable.metadata.transaction import Transaction
+from metatable.storage.errors import ConflictError
+from metatable.storage.store import Store
+
+__all__ = ["MOST_BYTES", "due", "keep_up", "looks_after"]
+
+MOST_BYTES = 32 << 20
+"""What is merged at most for one range of buckets of a metadata partition: a second or so."""
+
+EVERY = 4
+"""Versions of which one looks whether something is due."""
+
+LEAST_FILES = 4
+"""Fewer are not worth a version's writing; their pages are."""
+
+SMALL_PAGE_REFS = 64
+"""A page of more references was folded before, or came from a large commit."""
+
+_log = logging.getLogger(__name__)
+
+
+def looks_after(version: int) -> bool:
+    """Whether it falls to the writer of this version to look what is due: of many writers at
+    once one does, and the others go without a request."""
+    return version % EVERY == 0
+
+
+def due(manifest: Manifest) -> tuple[str, ...]:
+    """Metadata partitions that have enough small pages, as the version's root tells."""
+    bound = manifest.options.upkeep_files
+    if not bound:
+        return ()
+    small = {
+        name: sum(page.ref_count < SMALL_PAGE_REFS for page in pages)
+        for name, pages in manifest.pages.items()
+    }
+    return tuple(sorted(name for name, count in small.items() if count > bound))
+
+
+def keep_up(store: Store, engine: Engine[Any]) -> int | None:
+    """Do what is due on the newest version; the version that was made, or None."""
+    store = store.counting(engine.counters)
+    try:
+        newest = load_newest(store)
+        partitions = () if newest is None else due(newest)
+        if newest is None or not partitions:
+            return None
+        settle(store, newest)
+        with Transaction(store, newest) as transaction:
+            return _kept_up(transaction, engine, partitions)
+    except ConflictError as lost:
+        _log.debug("upkeep was done by another writer: %s", lost)
+    except Exception as error:  # the commit that was asked for is there
+        _log.warning("upkeep is left to the next writer: %s", error)
+    return None
+
+
+def _kept_up(transaction: Transaction, engine: Engine[Any], partitions: tuple[str, ...]) -> int:
+    service = Compact(partitions=partitions, least_files=LEAST_FILES, most_bytes=MOST_BYTES)
+    plan = service.plan(transaction.snapshot)
+    owner = transaction.serve(service.name)
+    if isinstance(plan, NothingDue):
+        change = Change(operation=service.name, updates=(FoldPages(partitions),))
+    else:
+        change = service.work(engine, transaction.snapshot, plan, owner).change
+        merged = {task.partition for task in plan.tasks}
+        left = FoldPages(tuple(name for name in partitions if name not in merged))
+        change = replace(change, updates=(*change.updates, left))
+    return transaction.publish(change).version

@@ -1,0 +1,353 @@
+"""Upkeep: a table of many small commits stays as fast as one of few."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import Table
+from metatable.compaction import compact, upkeep
+from metatable.compaction.compact import Compact
+from metatable.compaction.service import execute
+from metatable.compaction.upkeep import due, keep_up, looks_after
+from metatable.engine.local import LocalEngine
+from metatable.metadata import manifest as manifests
+from metatable.metadata.change import Change, FoldPages
+from metatable.metadata.commit import publish
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.store import Store
+from metatable.write.commit_pass import write
+from tests.faults import READS, dying, watched
+from tests.model import SCHEMA, completed, read_by_hudi, scanned
+
+FAST = {"durable": "false"}
+INDEXES = ["record", "metadata_bloom"]
+CITIES = ("ny", "sf", "la")
+WAITING = 3
+MOST = WAITING + 2 + 4
+"""HFiles and pages of a partition: those that wait, and the older ones in doubling sizes."""
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY", 2)
+    monkeypatch.setattr(upkeep, "LEAST_FILES", 2)
+
+
+@pytest.fixture(params=INDEXES)
+def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
+    return made(table_uri, request.param)
+
+
+def made(uri: str, index: str, **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        options={
+            "hfile_codec": "none",
+            "lease_seconds": 0,
+            "upkeep_files": WAITING,
+            **options,
+        },
+        storage_options=FAST,
+    )
+
+
+def batch(number: int, count: int = 10) -> pa.Table:
+    """Keys that no other batch has, but for one."""
+    ids = [f"k{number:04}-{place}" for place in range(count)] + ["often"]
+    cities = [CITIES[place % 3] for place in range(count)] + ["ny"]
+    numbers = [number] * (count + 1)
+    return pa.table([ids, cities, numbers, numbers], schema=SCHEMA)
+
+
+def newest(table: Table) -> Manifest:
+    found = load_newest(Store(table.uri))
+    assert found is not None
+    return found
+
+
+def files(table: Table) -> dict[str, int]:
+    snapshot = Snapshot(Store(table.uri), newest(table))
+    pages = snapshot.manifest.pages
+    return {name: len({ref.path for ref in snapshot.refs(name)}) for name in pages}
+
+
+def grown(table: Table, monkeypatch: pytest.MonkeyPatch, commits: int = 6) -> Table:
+    """So many commits, of which nobody has kept up."""
+    monkeypatch.setattr("metatable.table.looks_after", lambda version: False)
+    for number in range(commits):
+        table.upsert(batch(number))
+    assert set(files(table).values()) == {commits}
+    assert set(due(newest(table))) == set(files(table))
+    return table
+
+
+def cost(table: Table, ask: Callable[[], object]) -> int:
+    """Requests of a question that nothing is known for."""
+    cache.clear()
+    before = table.counters["store.requests"]
+    ask()
+    return table.counters["store.requests"] - before
+
+
+def test_what_a_cold_process_asks_for_does_not_grow_with_the_commits(table: Table) -> None:
+    told = []
+    for number in range(1, 25):
+        table.upsert(batch(number))
+        assert max(files(table).values()) <= MOST, number
+        assert max(map(len, newest(table).pages.values())) <= MOST, number
+        told.append(
+            {
+                "open": cost(table, lambda: table.schema),
+                "tag": cost(table, lambda: table.tag_locations(batch(5))),
+                "history": cost(table, lambda: table.history(limit=9)),
+                "root": len(newest(table).encode()),
+            }
+        )
+    early, late = (
+        {what: max(one[what] for one in part) for what in told[0]}
+        for part in (told[6:12], told[18:24])
+    )
+    assert late["open"] == early["open"] <= 3
+    assert late["history"] == early["history"] <= 12
+    assert late["tag"] <= 1.2 * early["tag"], (early, late)
+    assert late["root"] <= 1.2 * early["root"], (early, late)
+    assert table.verify().findings == ()
+    rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert rows == {f"k{n:04}-{p}": n for n in range(1, 25) for p in range(10)} | {"often": 24}
+    assert read_by_hudi_is_equal(table)
+
+
+def read_by_hudi_is_equal(table: Table) -> bool:
+    theirs = {(row[0], row[2]) for row in read_by_hudi(table.uri)}
+    return theirs == {(row["id"], row["v"]) for row in table.scan().to_arrow().to_pylist()}
+
+
+def test_a_byte_is_merged_again_only_when_what_it_lies_in_has_doubled(table_uri: str) -> None:
+    table = made(table_uri, "record", buckets={"record_index": 1})
+    merged: list[int] = []
+    for number in range(32):
+        before = table.version
+        table.upsert(batch(number, 30))
+        for one in table.history(limit=table.version - before):
+            if one.operation == "compact":
+                [index] = {ref.size_bytes for ref in _oldest(table)}
+                merged.append(index)
+    whole = sum(ref.size_bytes for ref in _refs(table))
+    assert len(merged) > 4
+    assert sum(merged) <= 6 * whole
+
+
+def _refs(table: Table) -> list[manifests.HFileRef]:
+    return Snapshot(Store(table.uri), newest(table)).refs("record_index")
+
+
+def _oldest(table: Table) -> list[manifests.HFileRef]:
+    newest_output = [ref for ref in _refs(table) if "compact" in ref.path]
+    return [max(newest_output, key=lambda ref: ref.sequence)]
+
+
+def test_upkeep_can_be_turned_off(table_uri: str) -> None:
+    table = made(table_uri, "record", upkeep_files=0)
+    for number in range(8):
+        table.upsert(batch(number))
+    assert set(files(table).values()) == {8}
+    assert {one.operation for one in table.history()} == {"create", "upsert"}
+
+
+def test_one_of_some_versions_looks_and_no_request_is_made_for_the_others(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+
+    def looking(store: Store, engine: Any) -> None:
+        looked.append(table.version)
+
+    monkeypatch.setattr("metatable.table.keep_up", looking)
+    for number in range(12):
+        table.upsert(batch(number))
+    assert (
+        looked
+        == [version for version in range(2, 14) if looks_after(version)]
+        == [2, 4, 6, 8, 10, 12]
+    )
+
+
+def test_no_more_is_merged_than_a_commit_may_wait_for(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(table_uri, "record")
+    bound = 30_000
+    monkeypatch.setattr(upkeep, "MOST_BYTES", bound)
+    store = Store(table.uri)
+    for number in range(20):
+        table.upsert(batch(number, 40))
+        snapshot = Snapshot(store, newest(table))
+        for name in snapshot.manifest.pages:
+            outputs = [ref for ref in snapshot.refs(name) if "compact" in ref.path]
+            assert all(ref.size_bytes <= bound * 1.1 for ref in outputs), name
+    assert max(files(table).values()) > 2, "there is more than one merge may take"
+    assert max(map(len, newest(table).pages.values())) <= MOST
+    assert table.verify().findings == ()
+
+
+def test_where_nothing_is_worth_merging_pages_are_folded(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    expected = {name: set(map(_named, _all(table, name))) for name in files(table)}
+    monkeypatch.setattr(upkeep, "LEAST_FILES", 100)
+    before = table.version
+    assert keep_up(Store(table.uri, FAST), LocalEngine(1)) == before + 1
+    assert {len(pages) for pages in newest(table).pages.values()} == {1}
+    assert {name: set(map(_named, _all(table, name))) for name in files(table)} == expected
+    assert keep_up(Store(table.uri, FAST), LocalEngine(1)) is None
+
+
+def _all(table: Table, name: str) -> list[manifests.HFileRef]:
+    return Snapshot(Store(table.uri), newest(table)).refs(name)
+
+
+def _named(ref: manifests.HFileRef) -> tuple[Any, ...]:
+    return ref.path, ref.lo, ref.hi, ref.sequence
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["folded", "compacted"])
+def test_full_pages_are_not_written_again(
+    table: Table, swapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metatable.metadata.change.PAGE_REFS", 4)
+    monkeypatch.setattr(manifests, "PAGE_REFS", 4)
+    grown(table, monkeypatch)
+    store = Store(table.uri, FAST)
+    publish(store, newest(table), Change("compact", updates=(FoldPages(tuple(files(table))),)))
+    full = {
+        page.path for pages in newest(table).pages.values() for page in pages if page.ref_count == 4
+    }
+    assert len(full) == len(files(table))
+    table.upsert(batch(50))
+    if swapped:
+        monkeypatch.setattr(compact, "_newest_run", lambda refs, most: refs[:3])
+        execute(store, LocalEngine(1), Compact())
+    else:
+        publish(store, newest(table), Change("compact", updates=(FoldPages(tuple(files(table))),)))
+    held = {page.path for pages in newest(table).pages.values() for page in pages}
+    assert full <= held
+    assert table.verify().findings == ()
+
+
+def test_tombstones_go_where_no_older_file_is_left(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    assert sum(one["tombstones"] for one in table.describe().metadata.values()) > 0
+    keep_up(Store(table.uri, FAST), LocalEngine(1))
+    assert sum(one["tombstones"] for one in table.describe().metadata.values()) == 0
+    assert table.verify().findings == ()
+
+
+def test_a_race_that_is_lost_is_not_told_to_the_writer(
+    table: Table, between: Callable[[Callable[[], Any]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    rows = scanned(table)
+    store = Store(table.uri, FAST)
+    between(lambda: execute(store, LocalEngine(1), Compact(major=True)))
+    before = table.version
+    assert keep_up(store, LocalEngine(1)) is None
+    assert table.version == before + 1
+    assert scanned(table) == rows
+    assert table.verify().findings == ()
+
+
+def test_a_commit_that_came_meanwhile_stays_on_top(
+    table: Table, between: Callable[[Callable[[], Any]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    between(lambda: table.upsert(batch(70)))
+    keep_up(Store(table.uri, FAST), LocalEngine(1))
+    held = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert held["often"] == 70
+    assert [one.operation for one in table.history(limit=2)] == ["compact", "upsert"]
+    assert table.verify().findings == ()
+
+
+def test_killed_anywhere_it_changes_nothing_and_the_next_one_keeps_up(
+    table: Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grown(table, monkeypatch, commits=5)
+    rows, hudis = scanned(table), read_by_hudi(table.uri)
+    dry, backend = watched(shutil.copytree(table.uri, tmp_path / "dry"))
+    assert keep_up(dry, LocalEngine(1)) == table.version + 1
+    changing = [at for at, (verb, _) in enumerate(backend.calls) if verb not in READS]
+    assert len(changing) > 6
+    for limit in changing:
+        uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
+        store, backend = watched(uri)
+        backend.limit = limit
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "metatable"):
+            version = keep_up(store, LocalEngine(1))
+        killed = metatable.open(uri)
+        assert (version is None) == ("left to the next writer" in caplog.text)
+        assert scanned(killed) == rows
+        assert read_by_hudi(uri) == hudis
+        keep_up(Store(uri, FAST), LocalEngine(1))
+        assert set(files(killed).values()) == {1}
+        killed.upsert(batch(80))
+        assert killed.verify().findings == ()
+
+
+def test_what_a_dead_writer_has_published_is_completed_before_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    with dying(table.uri, r"create .*/\d+\.commit") as deadly:
+        write(deadly, LocalEngine(1), batch(60), "upsert")
+    instant = table.instant
+    assert instant not in completed(table.uri)
+    assert keep_up(Store(table.uri, FAST), LocalEngine(1)) == table.version
+    assert instant in completed(table.uri)
+    assert read_by_hudi_is_equal(table)
+
+
+def test_a_rollback_behind_it_undoes_the_commit_before_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(table, monkeypatch)
+    rows = scanned(table)
+    table.upsert(batch(60))
+    keep_up(Store(table.uri, FAST), LocalEngine(1))
+    table.rollback()
+    assert scanned(table) == rows
+    assert table.verify().findings == ()
+    assert keep_up(Store(table.uri, FAST), LocalEngine(1)) == table.version
+
+
+def test_history_takes_a_limit(table_uri: str) -> None:
+    table = made(table_uri, "record", upkeep_files=0)
+    for number in range(5):
+        table.upsert(batch(number))
+    assert [one.version for one in table.history(limit=3)] == [6, 5, 4]
+    assert [one.version for one in table.history()] == [6, 5, 4, 3, 2, 1]
+    assert table.history(limit=0) == []
+    assert cost(table, lambda: table.history(limit=3)) < cost(table, table.history)
+    for wrong in (-1, "3", True):
+        with pytest.raises(metatable.UsageError, match="limit"):
+            table.history(limit=wrong)  # type: ignore[arg-type]
