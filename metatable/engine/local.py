@@ -54,9 +54,6 @@ PARTITION_BYTES = 48 << 20
 MEMORY_BYTES = 256 << 20
 """What an engine holds of rows for later; beyond it a disk is fast enough."""
 
-MATCHES_SHARE = 4
-"""Matches up to a quarter of that are held at once; more go to the rows that may need them."""
-
 RANGE_BYTES = 24 << 20
 """Matches of one range of hashes, of which several are looked through at a time."""
 
@@ -185,7 +182,7 @@ class LocalEngine:
 
         def recipe() -> Iterable[Partition]:
             held, size_bytes = self._held(matches)
-            if size_bytes * MATCHES_SHARE <= self._memory.size_bytes:
+            if size_bytes <= self._memory.size_bytes:  # more go to the rows that may need them
                 batches = (batch for one in held for batch in one())
                 right = Matches(pa.Table.from_batches(batches, matches.schema), on)
                 return (partial(attached, right, one) for one in rows.partitions())
