@@ -1,11 +1,11 @@
 """Upkeep: a table of many small commits stays as fast as one of few.
 
 Every commit leaves an HFile and a page for each metadata partition. Where more than
-`upkeep_files` of them have come together, the writer of every fourth version merges the newest small files and folds
-the pages, in a version of its own behind its commit. A merge takes the next older file in while
-that is no larger than twice what it has, so that a byte is merged again only when what it lies in
-has about doubled; and no more than MOST_BYTES, which bounds what a commit can be made to wait
-for. Larger merges are left to operators (`compact`).
+`upkeep_files` of them have come together, the writer of every fourth version merges the newest
+small files and folds the pages, in a version of its own behind its commit. A merge takes the next
+older file in while that is no larger than twice what it has, so that a byte is merged again only
+when what it lies in has about doubled; and no more than MOST_BYTES, which bounds what a commit
+can be made to wait for. Larger merges are left to operators (`compact`).
 
 It never speaks up: the commit is acknowledged before, and whatever goes wrong, a race that is
 lost, a store that does not answer, leaves the table as it was, for the next writer to keep up.
