@@ -21,7 +21,6 @@ from metatable.data.base_file import with_file_name
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
-from metatable.data.schema import with_meta_columns
 from metatable.data.slices import (
     FileSlice,
     marker_path,
@@ -221,12 +220,12 @@ def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowC
 def _new_slice(
     view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
 ) -> NewSlice:
-    names = [KEY, *view.schema.names]
     if plan.operation == DELETE:  # its rows are key texts
-        columns = with_meta_columns(view.schema).empty_table().select(names)
+        columns = view.schema.empty_table()
     else:
-        columns = rows.table.select(names)
-    entering = Entering(columns, rows.entering.of_group(place), group.target, place)
+        columns = rows.table.select(view.schema.names)
+    here = rows.entering.of_group(place)
+    entering = Entering(columns, rows.all_keys, here, group.target, place)
     if group.base is None:
         return opened_slice(view, entering)
     return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))

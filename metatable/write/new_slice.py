@@ -27,7 +27,7 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.taking import rows_of, taken, taker, whole
+from metatable.data.taking import rows_of, taken, taker
 from metatable.metadata.view import TableView
 from metatable.storage.ordering import sort_order
 
@@ -47,12 +47,13 @@ PIECE_BYTES = 16 << 20
 class Entering:
     """Rows of a task that are put into a group, in this order.
 
-    `columns` are the table's, with key texts beside them, of all rows of the task; `here` are the
+    `columns` are the table's, and `keys` the key texts, of all rows of the task; `here` are the
     numbers of those that enter; `place`, that of the group in its plan, tells apart the sequence
     numbers of one commit.
     """
 
     columns: pa.Table
+    keys: pa.Array
     here: npt.NDArray[np.int64]
     target: DataFile
     place: int
@@ -68,24 +69,27 @@ class Entering:
 
     def by_key(self) -> Entering:
         """In the order of their keys."""
-        keys = whole(self.columns[KEY]).take(pa.array(self.here))
-        return replace(self, here=self.here[sort_order(keys)])
+        return replace(self, here=self.here[sort_order(self.keys.take(pa.array(self.here)))])
 
-    def only(self, names: Sequence[str]) -> pa.Table:
-        """A few columns of them all."""
-        return taken(self.columns.select(list(dict.fromkeys(names))), pa.array(self.here))
+    def deciding(self, ordering: str | None) -> pa.Table:
+        """What decides a merge, of them all: keys, and the ordering column."""
+        keys = pa.table({KEY: self.keys.take(pa.array(self.here))})
+        return keys.append_column(ordering, self._only([ordering])[0]) if ordering else keys
 
     def with_nan(self) -> list[str]:
         """Columns of numbers of which one is not a number."""
-        return columns_with_nan(self.only(_floats(self.columns.schema)))
+        return columns_with_nan(self._only(_floats(self.columns.schema)))
+
+    def _only(self, names: Sequence[str]) -> pa.Table:
+        return taken(self.columns.select(list(names)), pa.array(self.here))
 
     def taker(self, schema: pa.Schema) -> Take:
         """Gives some of them, by number, as rows of the new file."""
         take = taker(self.columns)
 
         def made(numbers: npt.NDArray[np.int64]) -> pa.Table:
-            rows = take(pa.array(self.here[numbers]))
-            keys, columns = whole(rows[KEY]), rows.drop_columns([KEY])
+            rows = pa.array(self.here[numbers])
+            columns, keys = take(rows), self.keys.take(rows)
             return add_meta_columns(columns, keys, self.target, self.place, numbers).cast(schema)
 
         return made
@@ -128,8 +132,7 @@ def merged_slice(
         pieces = stream_slice(view.store, base, schema)
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
-    offered = entering.only([KEY, *filter(None, (ordering,))])
-    merge = Merge.of(deciding, offered, deletes, ordering)
+    merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
     rows = merge.rows(pieces, entering.taker(schema), entering.step)
     return NewSlice(rows, None if small else with_nan, merge.counts, merge.deleted_keys)
 
