@@ -27,7 +27,7 @@ from metatable.metadata.payload import (
     encode_blooms,
     schema_text,
 )
-from metatable.metadata.written import WrittenSlice, replaced_by
+from metatable.metadata.written import WrittenSlice
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
@@ -57,7 +57,7 @@ class BloomFilterPartition(MetadataPartition):
             pa.array([one.made.instant for one in written]),
             pa.array([body.encode() for body in bodies], pa.binary()),
         )
-        replaced = replaced_by(written)
+        replaced = [one.replaced for one in written if one.replaced is not None]
         keys = _keys([*(one.made for one in written), *replaced])
         values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)

@@ -21,14 +21,7 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import whole
 from metatable.storage.store import Store
 
-__all__ = [
-    "PassingRows",
-    "WrittenSlice",
-    "entries_of",
-    "facts_of_stored",
-    "replaced_by",
-    "stats_columns",
-]
+__all__ = ["PassingRows", "WrittenSlice", "entries_of", "facts_of_stored", "stats_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +55,6 @@ def entries_of(
     Slices are told together: many small ones cost little more than one.
     """
     return ((one.name, one.entries(written)) for one in partitions)
-
-
-def replaced_by(written: Sequence[WrittenSlice]) -> list[FileSlice]:
-    """The slices that these replace."""
-    return [one.replaced for one in written if one.replaced is not None]
 
 
 Facts = tuple[pa.Array, tuple[ColumnStats, ...]]
