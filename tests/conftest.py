@@ -126,6 +126,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.master": "local[2,2]",  # a failed task gets a second chance, no more
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # Java made for each plan is slower to compile than a test's rows are to go through
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
