@@ -41,7 +41,10 @@ class Rollback:
         if self.instant is not None and self.instant in newest.withdrawn:
             return NothingDue(f"commit {self.instant} is undone already")
         version, _ = self._last(store, newest)
-        _check_content(store, load_version(store, version - 1))
+        _check_kept(newest, version - 1)
+        content = load_version(store, version - 1)
+        _check_timeline(newest, content)
+        _check_content(store, content)
         return RollbackPlan(load_version(store, version))
 
     def work(
@@ -51,7 +54,10 @@ class Rollback:
         change = Change(
             operation=self.name,
             requires=(NewestIsBase(),),
-            updates=(GoBack(undone.version - 1), Withdraw((undone.instant,))),
+            updates=(
+                GoBack(undone.version - 1, (undone.instant,)),
+                Withdraw((undone.instant,)),
+            ),
             steps=(_step(snapshot.store, undone),),
             summary={"undone_version": undone.version},
         )
@@ -98,6 +104,26 @@ def _completion(undone: Manifest) -> Step:
         if step.kind == "complete" and step.instant == undone.instant:
             return step
     return Step("complete", undone.instant, "", "")
+
+
+def _check_kept(newest: Manifest, version: int) -> None:
+    if not newest.keeps(version):
+        raise UsageError(
+            "what was before the last commit is not kept any more: it cannot be undone",
+            found=f"version {version}",
+            expected=f"version {newest.oldest} or later",
+        )
+
+
+def _check_timeline(newest: Manifest, content: Manifest) -> None:
+    """Without a commit on it that is still there, Hudi's readers would find no rows."""
+    last = content.last_commit[1] if content.last_commit else ""
+    if last < newest.archived:
+        raise UsageError(
+            "no commit would be left on Hudi's timeline: the last one cannot be undone",
+            found=last,
+            expected=f"{newest.archived} or later",
+        )
 
 
 def _check_content(store: Store, content: Manifest) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.plans import dropping, load_plan, put_plan
 from metatable.metadata.snapshot import Snapshot
@@ -67,6 +67,9 @@ class Outcome:
 
     change: Change
     facts: Mapping[str, Any] = field(default_factory=dict)
+    after: Callable[[Store, Manifest], tuple[int, Mapping[str, Any]]] | None = None
+    """What follows the put, given the version it made: deletions, which anybody can go on with. It
+    returns the table's version then, and more facts."""
 
 
 class Service(Protocol[P]):
@@ -196,7 +199,11 @@ def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]
     if isinstance(plan, NothingDue):
         return snapshot.version, plan.told, plan.facts
     outcome = service.work(engine, snapshot, plan, transaction.serve(service.name))
-    return transaction.publish(outcome.change).version, plan.told, outcome.facts
+    newest = transaction.publish(outcome.change)
+    if outcome.after is None:
+        return newest.version, plan.told, outcome.facts
+    version, facts = outcome.after(snapshot.store, newest)
+    return version, plan.told, {**outcome.facts, **facts}
 
 
 def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
@@ -214,5 +221,4 @@ def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
         raise StaleError("the table is gone", path=store.uri)
     plan = service.plan(Snapshot(store, newest))
     due = "" if isinstance(plan, NothingDue) else "dry run, nothing was done: "
-    facts = plan.facts if isinstance(plan, NothingDue) else {}
-    return newest.version, due + plan.told, facts
+    return newest.version, due + plan.told, getattr(plan, "facts", {})

@@ -7,6 +7,9 @@ older file in while that is no larger than twice what it has, so that a byte is 
 when what it lies in has about doubled; and no more than MOST_BYTES, which bounds what a commit
 can be made to wait for. Larger merges are left to operators (`compact`).
 
+The same version archives what Hudi's timeline has beyond `timeline_commits`, but not past an
+instant that was withdrawn: only `clean` looks whether a late hand has left a file of it.
+
 It never speaks up: the commit is acknowledged before, and whatever goes wrong, a race that is
 lost, a store that does not answer, leaves the table as it was, for the next writer to keep up.
 """
@@ -19,9 +22,13 @@ from typing import Any
 
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import NothingDue
+from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, FoldPages
+from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.owner import Owner
+from metatable.metadata.retention import Archive, NoneBelow, archivable, archived_by, archiving
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
 from metatable.storage.errors import ConflictError
@@ -40,6 +47,9 @@ LEAST_FILES = 4
 
 SMALL_PAGE_REFS = 64
 """A page of more references was folded before, or came from a large commit."""
+
+MOST_ARCHIVED = 16
+"""Commits beyond `timeline_commits` are let come together: each is taken off by four requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,12 +77,11 @@ def keep_up(store: Store, engine: Engine[Any]) -> int | None:
     store = store.counting(engine.counters)
     try:
         newest = load_newest(store)
-        partitions = () if newest is None else due(newest)
-        if newest is None or not partitions:
+        if newest is None or not (due(newest) or archives(newest)):
             return None
         settle(store, newest)
         with Transaction(store, newest) as transaction:
-            return _kept_up(transaction, engine, partitions)
+            return _kept_up(transaction, engine)
     except ConflictError as lost:
         _log.debug("upkeep was done by another writer: %s", lost)
     except Exception as error:  # the commit that was asked for is there
@@ -80,15 +89,49 @@ def keep_up(store: Store, engine: Engine[Any]) -> int | None:
     return None
 
 
-def _kept_up(transaction: Transaction, engine: Engine[Any], partitions: tuple[str, ...]) -> int:
-    service = Compact(partitions=partitions, least_files=LEAST_FILES, most_bytes=MOST_BYTES)
-    plan = service.plan(transaction.snapshot)
-    owner = transaction.serve(service.name)
-    if isinstance(plan, NothingDue):
-        change = Change(operation=service.name, updates=(FoldPages(partitions),))
-    else:
-        change = service.work(engine, transaction.snapshot, plan, owner).change
-        merged = {task.partition for task in plan.tasks}
-        left = FoldPages(tuple(name for name in partitions if name not in merged))
-        change = replace(change, updates=(*change.updates, left))
+def archives(manifest: Manifest) -> bool:
+    """Whether enough has come together on Hudi's timeline, as the version's root tells."""
+    options, held = manifest.options, CommitSum.decode(manifest.commits)
+    if not (options.upkeep_files and options.timeline_commits) or held is None:
+        return False
+    return held.count >= options.timeline_commits + MOST_ARCHIVED
+
+
+def _kept_up(transaction: Transaction, engine: Engine[Any]) -> int | None:
+    border, instants = _border(transaction)
+    partitions = due(transaction.base)
+    if not border and not partitions:
+        return None
+    owner = transaction.serve("compact")
+    change = _folded(transaction, engine, partitions, owner)
+    if border:
+        change = replace(
+            change,
+            requires=(*change.requires, NoneBelow(border)),
+            updates=(*change.updates, Archive(border, instants)),
+            steps=(archiving(border),),
+        )
     return transaction.publish(change).version
+
+
+def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
+    """Where Hudi's timeline is to begin, "" if it stays; the data commits that leave it."""
+    base = transaction.base
+    if not archives(base):
+        return "", ()
+    timeline = Timeline(transaction.store).load()
+    border = archivable(timeline, base.options.timeline_commits, base.withdrawn)
+    return border, archived_by(timeline, border)
+
+
+def _folded(
+    transaction: Transaction, engine: Engine[Any], partitions: tuple[str, ...], owner: Owner
+) -> Change:
+    service = Compact(partitions=partitions, least_files=LEAST_FILES, most_bytes=MOST_BYTES)
+    plan = service.plan(transaction.snapshot) if partitions else NothingDue("no files")
+    if isinstance(plan, NothingDue):
+        return Change(operation=owner.operation, updates=(FoldPages(partitions),))
+    change = service.work(engine, transaction.snapshot, plan, owner).change
+    merged = {task.partition for task in plan.tasks}
+    left = FoldPages(tuple(name for name in partitions if name not in merged))
+    return replace(change, updates=(*change.updates, left))

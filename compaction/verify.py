@@ -35,8 +35,8 @@ from metatable.index.placement import Placement
 from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
-from metatable.metadata.known_commits import known_commits
-from metatable.metadata.manifest import load_newest, undone_since
+from metatable.metadata.known_commits import foreign_commits, known_commits
+from metatable.metadata.manifest import gone_since, load_newest
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
@@ -80,7 +80,7 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     findings += _check_unique(checked)
     findings += _check_entries(snapshot, index, files, rows)
     findings += _check_commits(snapshot)
-    if findings and undone_since(snapshot.store, snapshot.version):
+    if findings and gone_since(snapshot.store, snapshot.version):
         raise CorruptError("files went while they were verified", path=snapshot.store.uri)
     reason = f"{len(files)} files, {rows} rows"
     return ServiceResult(
@@ -235,15 +235,15 @@ def _check_commits(snapshot: Snapshot) -> list[str]:
     store, manifest = snapshot.store, snapshot.manifest
     done = Timeline(store).completed()
     newest = load_newest(store) or manifest
-    foreign = done - known_commits(store, newest)
     ours = known_commits(store, manifest) - {manifest.instant} - set(newest.withdrawn)
     found = [
         Finding("foreign-commit", completed_path(instant), "no version of ours has published it")
-        for instant in sorted(foreign)
+        for instant in foreign_commits(store, newest, done)
     ]
     found += [
         Finding("commit-missing", completed_path(instant), "published, and not on the timeline")
         for instant in sorted(ours - done)
+        if instant >= newest.archived
     ]
     return [str(one) for one in found]
 

@@ -63,6 +63,8 @@ class ServiceResult:
     findings: tuple[str, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     plan: str = ""
+    files_deleted: int = 0
+    bytes_deleted: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,6 +73,8 @@ class ServiceResult:
         text = f"{self.service} -> version {self.version}: {self.reason or 'done'}"
         if self.files_before or self.files_after:
             text += f"; {self.files_before} -> {self.files_after} files"
+        if self.files_deleted:
+            text += f"; {self.files_deleted:,} files deleted, {_size(self.bytes_deleted)}"
         if self.plan:
             text += f"; plan {self.plan}"
         if self.findings:
@@ -240,6 +244,10 @@ class Description:
     rows: int
     data_bytes: int
     metadata: Mapping[str, Mapping[str, int]]
+    oldest_version: int = 1
+    """The first that is kept."""
+    usage: Mapping[str, int] | None = None
+    """Bytes of files by what they are for, where a listing was asked for."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

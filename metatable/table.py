@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Scheduled, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
+from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
 from metatable.data.key_texts import identity_columns
 from metatable.data.keygen import KeyGenerator
@@ -231,6 +233,20 @@ class Table:
         _one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
 
+    def clean(
+        self, *, versions: int = 10, hours: float = 24.0, dry_run: bool = False
+    ) -> ServiceResult:
+        """Delete what only versions need that are not kept, and what lost races have left; archive
+        Hudi's timeline.
+
+        Kept are the newest `versions` that commits have made (and those of services between them),
+        and those that were the newest within the last `hours`, for whoever reads one now may have
+        begun then; the others raise StaleError from now on.
+        `dry_run`: say what would go; nothing is written. Raises UsageError, and ConflictError after
+        lost races; killed anywhere, the next one goes on.
+        """
+        return self._serve(execute, Clean(versions, hours, dry_run), dry_run=dry_run)
+
     def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> ServiceResult:
         """Undo the last data commit, and the services that came after it.
 
@@ -250,16 +266,23 @@ class Table:
             return verify(engine, snapshot.counting(engine.counters))
 
     def history(self, limit: int | None = None) -> list[CommitInfo]:
-        """Every version, newest first; the newest `limit` of them cost as many small requests."""
+        """Every version that is kept, newest first; the newest `limit` of them cost as many small
+        requests."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:
             raise UsageError("a limit is not negative", found=limit)
         return list(islice(versions(self._store, self._newest()), limit))
 
-    def describe(self) -> Description:
-        """What the table is, and how much there is of it."""
-        return describe(self._snapshot(None))
+    def describe(self, *, listing: bool = False) -> Description:
+        """What the table is, and how much there is of it.
+
+        `listing`: list all files, too, and say in `usage` how many bytes are live, kept for older
+        versions, and reclaimable by `clean`.
+        """
+        snapshot = self._snapshot(None)
+        told = describe(snapshot)
+        return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
 
     def _write(self, rows: Any, operation: str) -> WriteResult:
         with self._counted(_engine(rows)) as engine:
@@ -329,6 +352,13 @@ class Table:
             )
         if version == newest.version:
             return Snapshot(self._store, newest)
+        if not newest.keeps(version):
+            raise StaleError(
+                "this version is not kept any more",
+                found=version,
+                expected=f"{newest.oldest} to {newest.version}",
+                path=self.uri,
+            )
         return Snapshot(self._store, load_version(self._store, version))
 
     def __repr__(self) -> str:

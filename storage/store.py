@@ -189,6 +189,11 @@ class Store:
         self._count("lists")
         return sorted(self.backend.list(_inside(folder), recursive), key=lambda one: one.path)
 
+    def walk(self) -> Iterator[Listed]:
+        """Every file of the table, one by one, in no order: for listings that no memory holds."""
+        self._count("lists")
+        return self.backend.list("", True)
+
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are gone already are passed over."""
         for path in paths:

@@ -159,13 +159,14 @@ def data_files(uri: str) -> list[Path]:
 def stored(uri: str) -> list[tuple[Row, Place]]:
     """Every live row and its place, by reading all files."""
     done = completed(uri)
+    first = min(done, default="")
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     for path in data_files(uri):
         name = _DATA_FILE.fullmatch(path.name)
         assert name is not None, f"not a data file's name: {path}"
         folder = path.parent.relative_to(uri).as_posix()
         group = ("" if folder == "." else folder, name["group"])
-        if name["instant"] in done:
+        if name["instant"] in done or name["instant"] < first:  # archived
             newest[group] = max(newest.get(group, ("", path)), (name["instant"], path))
     return [
         (row, Place(*group, instant, position))

@@ -1,4 +1,4 @@
-"""`metatable describe|history|verify|compact|rollback TABLE`: look at a table, keep it in order.
+"""`metatable describe|history|verify|compact|clean|rollback TABLE`: see it, keep it in order.
 
 TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
 `history` prints one object a line, newest first; the others print one object.
@@ -23,7 +23,10 @@ __all__ = ["register"]
 
 def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verbs that take a table."""
-    _add(verbs, "describe", _describe, "what the table is, and how much there is of it")
+    told = _add(verbs, "describe", _describe, "what the table is, and how much there is of it")
+    told.add_argument(
+        "--listing", action="store_true", help="list all files: what are the bytes for?"
+    )
     history = _add(verbs, "history", _history, "every version, newest first")
     history.add_argument("--limit", type=_at_least_one, metavar="N", help="only the newest N")
     _add(verbs, "verify", _verify, "hold the index against the data (exit code 1 on findings)")
@@ -45,8 +48,15 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--schedule", action="store_true", help="store what is due as a plan, and say its name"
     )
     compact.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
+    clean = _add(verbs, "clean", _clean, "delete what only older versions need, and leftovers")
+    clean.add_argument(
+        "--versions", type=_at_least_one, default=10, metavar="N", help="commits to keep (10)"
+    )
+    clean.add_argument(
+        "--hours", type=float, default=24.0, metavar="H", help="and those of so many hours (24)"
+    )
     rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
-    for verb in (compact, rollback):
+    for verb in (compact, clean, rollback):
         verb.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
     rollback.add_argument(
         "--instant",
@@ -74,12 +84,13 @@ def _open(args: argparse.Namespace) -> Table:
 
 
 def _describe(args: argparse.Namespace) -> int:
-    facts = _open(args).describe()
+    facts = _open(args).describe(listing=args.listing)
     print(_json(facts.to_dict()) if args.json else _description(facts))
     return 0
 
 
 def _description(facts: Description) -> str:
+    usage = [(f"{what} bytes", size(amount)) for what, amount in (facts.usage or {}).items()]
     told = pairs(
         [
             ("table", f"{facts.name}   {facts.uri}"),
@@ -91,6 +102,7 @@ def _description(facts: Description) -> str:
             ("rows", count(facts.rows)),
             ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
             ("data bytes", size(facts.data_bytes)),
+            *usage,
         ]
     )
     heads = ("metadata", "buckets", "HFiles", "entries", "tombstones", "bytes")
@@ -103,7 +115,8 @@ _SCOPES = {"global": "the table", "partition": "each partition"}
 
 
 def _version(facts: Description) -> str:
-    return f"{facts.version}, commit {facts.instant}" if facts.instant else f"{facts.version}"
+    told = f"{facts.version}, commit {facts.instant}" if facts.instant else f"{facts.version}"
+    return told if facts.oldest_version == 1 else f"{told}, kept from {facts.oldest_version}"
 
 
 def _partition(name: str, facts: Mapping[str, int]) -> tuple[str, ...]:
@@ -156,6 +169,12 @@ def _compact(args: argparse.Namespace) -> int:
         raise UsageError("Spark is not installed", expected=way_out) from error
     with borrowed_session("metatable compact") as session:
         _print_result(table.compact(engine=session, **chosen), args)
+    return 0
+
+
+def _clean(args: argparse.Namespace) -> int:
+    how = {name: getattr(args, name) for name in ("versions", "hours", "dry_run")}
+    _print_result(_open(args).clean(**how), args)
     return 0
 
 

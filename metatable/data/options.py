@@ -84,6 +84,9 @@ class Options:
     upkeep_files: int = 8
     """Commits after which a writer folds the newest small HFiles and pages of a metadata partition
     into few; 0: never, that is left to operators."""
+    timeline_commits: int = 100
+    """Commits that stay on Hudi's timeline, at least. Older ones are archived by upkeep and by
+    `clean`, and cannot be undone any more; 0: none is."""
     # commits
     lease_seconds: float = 60.0
     commit_retries: int = 20
@@ -223,6 +226,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "hfile_block_bytes": (64, 1 << 28),
     "hfile_target_bytes": (1, _BYTES),
     "upkeep_files": (0, 1 << 20),
+    "timeline_commits": (0, 1 << 20),
     "bucket_count": (1, 10**8),
     "lease_seconds": (0, 86_400),
     "commit_retries": (0, 1 << 20),

@@ -5,8 +5,9 @@ otherwise each requirement is asked of the newest. Updates are then applied to a
 next version, in order: what they do not touch is as in the newest. Both are small frozen values,
 so that what somebody else needs (a ring of buckets, a pin) is one more class and nothing else.
 
-Two requirements go without saying, for any change: no rollback since its base, and its
-instant not withdrawn (`commit.py`).
+Some requirements go without saying, for any change (`commit.py`): no rollback since its base,
+which is still kept; its instant not withdrawn, and not older than what was archived; its
+service not fenced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Protocol
 
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
-from metatable.metadata.known_commits import with_sum
+from metatable.metadata.known_commits import sum_of
 from metatable.metadata.manifest import (
     PAGE_REFS,
     READER_FORMAT,
@@ -157,10 +158,28 @@ class Draft:
     pages: dict[str, tuple[PageRef, ...]]
     withdrawn: tuple[str, ...]
     restored_at: int
+    prefix: str
+    """What the names of new pages begin with: their owner's."""
+    oldest: int
+    archived: str
+    fenced: Mapping[str, int]
+    dropped: frozenset[str] = frozenset()
+    """Data commits of the newest version that leave the content, or Hudi's timeline."""
 
     @classmethod
-    def of(cls, store: Store, newest: Manifest) -> Draft:
-        return cls(store, newest, newest, dict(newest.pages), newest.withdrawn, newest.restored_at)
+    def of(cls, store: Store, newest: Manifest, prefix: str) -> Draft:
+        return cls(
+            store,
+            newest,
+            newest,
+            dict(newest.pages),
+            newest.withdrawn,
+            newest.restored_at,
+            prefix,
+            newest.oldest,
+            newest.archived,
+            newest.fenced,
+        )
 
     @property
     def version(self) -> int:
@@ -169,8 +188,7 @@ class Draft:
     def finished(self, change: Change) -> Manifest:
         """The next version, ready to be put."""
         newest, content, instant = self.newest, self.content, change.instant
-        fresh = self.withdrawn[len(newest.withdrawn) :]
-        used = (instant, *fresh, *(step.instant for step in change.steps))
+        used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
         return Manifest(
             version=self.version,
             operation=change.operation,
@@ -191,7 +209,10 @@ class Draft:
                 "reader": max(newest.format.get("reader", 0), READER_FORMAT),
                 "writer": max(newest.format.get("writer", 0), WRITER_FORMAT),
             },
-            commits=with_sum(self.store, content, instant),
+            commits=sum_of(self.store, newest, instant, self.dropped),
+            oldest=self.oldest,
+            archived=self.archived,
+            fenced=self.fenced,
             unknown=newest.unknown,
         )
 
@@ -205,20 +226,23 @@ class AddFiles:
     def apply(self, draft: Draft) -> None:
         for partition, refs in self.files.items():
             ours = [replace(ref, sequence=draft.version) for ref in refs]
-            added = write_pages(draft.store, partition, ours)
+            added = write_pages(draft.store, partition, ours, draft.prefix)
             draft.pages[partition] = (*draft.pages.get(partition, ()), *added)
 
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """To the content of an older version, index files of later compactions included."""
+    """To the content of an older version, which lacks these data commits. Index files of later
+    compactions fall away, too."""
 
     version: int
+    undone: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
         draft.restored_at = draft.version
+        draft.dropped |= set(self.undone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +300,7 @@ class SwapFiles:
             pages = draft.pages.get(partition, ())
             refs = all_refs(draft.store, pages)
             left = self.within(partition, refs, draft.newest.options.buckets[partition])
-            draft.pages[partition] = _folded(draft.store, partition, pages, left)
+            draft.pages[partition] = _folded(draft, partition, pages, left)
 
     def within(self, partition: str, refs: Sequence[HFileRef], buckets: int) -> list[HFileRef]:
         """A partition's references after it. Raises ConflictError where an input is gone."""
@@ -296,23 +320,23 @@ class FoldPages:
         for partition in self.partitions:
             pages = draft.pages.get(partition, ())
             refs = all_refs(draft.store, pages)
-            draft.pages[partition] = _folded(draft.store, partition, pages, refs)
+            draft.pages[partition] = _folded(draft, partition, pages, refs)
 
 
 def _folded(
-    store: Store, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]
+    draft: Draft, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]
 ) -> tuple[PageRef, ...]:
     """Pages with these references. Full ones, of which all are among them, are kept."""
     left = set(map(_known_by, refs))
     kept, rest = [], {_known_by(ref): ref for ref in refs}
     for page in pages:
-        held = [_known_by(ref) for ref in read_page(store, page)]
+        held = [_known_by(ref) for ref in read_page(draft.store, page)]
         if len(held) == PAGE_REFS and left.issuperset(held):
             kept.append(page)
             for known in held:
                 del rest[known]
     ordered = sorted(rest.values(), key=lambda ref: (ref.sequence, ref.lo, ref.path))
-    return (*kept, *write_pages(store, partition, ordered))
+    return (*kept, *write_pages(draft.store, partition, ordered, draft.prefix))
 
 
 def _known_by(ref: HFileRef) -> tuple[str, int, int, int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
 from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
@@ -19,17 +20,17 @@ MOST_PUTS = 1000
 in the time of one commit are no contention, but something that goes in a circle."""
 
 
-def publish(store: Store, base: Manifest, change: Change) -> Manifest:
+def publish(store: Store, base: Manifest, change: Change, owner: Owner) -> Manifest:
     """Put the next version. Raises ConflictError or StaleError; then nothing is visible."""
     newest = base
-    _check_fence(Race(store, base, base), change)
+    _check_fence(Race(store, base, base), change, owner)
     for _ in range(MOST_PUTS):
-        manifest = _compose(store, newest, change)
+        manifest = _compose(store, newest, change, owner)
         if store.create(manifest.path, manifest.encode()):
             return manifest
         newest = _newest(store)
         settle(store, newest)
-        _check(Race(store, base, newest), change)
+        _check(Race(store, base, newest), change, owner)
     raise ConflictError(
         "others were always first: retry", path=newest.path, found=f"{MOST_PUTS} puts in vain"
     )
@@ -42,22 +43,29 @@ def _newest(store: Store) -> Manifest:
     return newest
 
 
-def _check(race: Race, change: Change) -> None:
-    _check_fence(race, change)
+def _check(race: Race, change: Change, owner: Owner) -> None:
+    _check_fence(race, change, owner)
     if race.newest.restored_at > race.base.version:
         raise race.lost("table was rolled back meanwhile: retry")
+    if not race.newest.keeps(race.base.version):
+        raise race.lost("the version that this was made on is not kept any more: retry")
     for requirement in change.requires:
         requirement.check(race)
 
 
-def _check_fence(race: Race, change: Change) -> None:
+def _check_fence(race: Race, change: Change, owner: Owner) -> None:
     if change.instant and change.instant in race.newest.withdrawn:
         what = "this writer was taken for dead and its instant withdrawn: retry"
         raise race.lost(what, instant=change.instant)
+    if change.instant and change.instant < race.newest.archived:
+        what = "Hudi's timeline begins after the instant of this writer: retry"
+        raise race.lost(what, instant=change.instant, archived=race.newest.archived)
+    if owner.name in race.newest.fenced:
+        raise race.lost("this service was taken for dead: retry", service=owner.name)
 
 
-def _compose(store: Store, newest: Manifest, change: Change) -> Manifest:
-    draft = Draft.of(store, newest)
+def _compose(store: Store, newest: Manifest, change: Change, owner: Owner) -> Manifest:
+    draft = Draft.of(store, newest, owner.prefix)
     for update in change.updates:
         update.apply(draft)
     return draft.finished(change)

@@ -27,8 +27,8 @@ from metatable.metadata.manifest import (
     HFileRef,
     Manifest,
     all_refs,
+    gone_since,
     load_version,
-    undone_since,
 )
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.cache import cached
@@ -94,18 +94,21 @@ class Entries:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Files may go while they are read, because their commit is undone: that is no damage.
+        """Files may go while they are read, because their commit is undone or their version is not
+        kept any more: that is no damage.
 
         Raises StaleError then.
         """
         try:
             yield
         except CorruptError as error:
-            newest = undone_since(self.store, self.version)
+            newest = gone_since(self.store, self.version)
             if newest is None:
                 raise
             raise StaleError(
-                "a commit of this version was undone meanwhile: try again",
+                "a commit of this version was undone meanwhile: try again"
+                if newest.keeps(self.version)
+                else "this version is not kept any more: try again",
                 path=self.store.uri,
                 version=self.version,
                 newest=newest.version,

@@ -3,9 +3,10 @@
 Another engine that commits to the table leaves its instant on the timeline, and rows of which the
 index knows nothing; whatever its time, it must be found. Every root therefore has the *sum* of the
 data commits in its content, their number and the exclusive or of their hashes: a listing of the
-timeline that has the same sum has the same instants, and nothing else is read. Where the sums
-differ because somebody has just committed, the versions since the base explain it; only where
-they do not (or an old root has no sum) all versions are walked, once a process.
+timeline that has the same sum has the same instants, and nothing else is read. What was archived,
+and so taken off the timeline, is taken out of the sum. Where the sums differ because somebody has
+just committed, the versions since the base explain it; only where they do not (or an old root has
+no sum) all versions that are kept are walked, once a process.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.metadata.steps import staged_path
 from metatable.storage.cache import shared
+from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
-__all__ = ["CommitSum", "foreign_commits", "known_commits", "with_sum"]
+__all__ = ["CommitSum", "back_from", "foreign_commits", "known_commits", "sum_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,15 @@ class CommitSum:
         hashes = xxh64(pa.array(list(instants), pa.string()), 0)
         return cls(len(instants), int(np.bitwise_xor.reduce(hashes, initial=np.uint64(0))))
 
-    def plus(self, instant: str) -> CommitSum:
-        """With one more."""
-        one = CommitSum.of([instant])
-        return CommitSum(self.count + 1, self.digest ^ one.digest)
+    def plus(self, instants: Collection[str]) -> CommitSum:
+        """With some more."""
+        more = CommitSum.of(instants)
+        return CommitSum(self.count + more.count, self.digest ^ more.digest)
+
+    def minus(self, instants: Collection[str]) -> CommitSum:
+        """Without some that are in it."""
+        less = CommitSum.of(instants)
+        return CommitSum(self.count - less.count, self.digest ^ less.digest)
 
     def encode(self) -> str:
         return f"{self.count}:{self.digest:016x}"
@@ -54,22 +62,24 @@ class CommitSum:
             return None
 
 
-def with_sum(store: Store, content: Manifest, instant: str) -> str:
-    """The sum of a version with this content and, unless it is empty, one commit more."""
-    held = CommitSum.decode(content.commits)
+def sum_of(store: Store, newest: Manifest, instant: str, dropped: Collection[str]) -> str:
+    """The sum of the version after `newest`: with the data commit `instant`, unless that is empty,
+    without those that are undone or archived."""
+    held = CommitSum.decode(newest.commits)
     if held is None:
-        held = CommitSum.of(known_commits(store, content) - set(content.withdrawn))
-    return (held.plus(instant) if instant else held).encode()
+        held = CommitSum.of(known_commits(store, newest) - set(newest.withdrawn))
+    return held.plus([instant] if instant else []).minus(dropped).encode()
 
 
 def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
-    """Instants of all data commits that this version or one before it has published.
+    """Instants of all data commits that this version or a kept one before it has published.
 
-    Those that were rolled back are among them. Walks the versions that the process has not seen.
+    Those that were rolled back are among them, and those that were archived. Walks the versions
+    that the process has not seen.
     """
     walked: list[Manifest] = []
     known: frozenset[str] | None = None
-    for one in _back_from(store, manifest):
+    for one in back_from(store, manifest):
         known = shared.get(_key(store, one))
         if known is not None:
             break
@@ -80,26 +90,47 @@ def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
 
 def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list[str]:
     """Of the instants `done`, listed after `base` was loaded, those that no version published."""
-    expected = CommitSum.decode(base.commits)
-    if expected == CommitSum.of(done):
+    if CommitSum.decode(base.commits) == CommitSum.of(_listed(done, base)):
         return []
     newest = load_newest(store) or base
-    since = set()
-    for one in _back_from(store, newest):
-        if one.version <= base.version:
-            break
-        since.add(one.instant)
-    if expected == CommitSum.of(set(done) - since):
+    since = {one.instant for one in back_from(store, newest, base.version)} - {""}
+    # what was published since may be listed or not
+    explained = since.union(_listed(done, newest)).difference(newest.withdrawn)
+    if CommitSum.decode(newest.commits) == CommitSum.of(explained):
         return []
-    return sorted(set(done) - known_commits(store, newest))
+    strange = set(_listed(done, newest)) - known_commits(store, newest)
+    return sorted(one for one in strange if not _is_of_cleaned(store, newest, one))
 
 
-def _back_from(store: Store, manifest: Manifest) -> Iterator[Manifest]:
-    """This version and all before it."""
-    yield manifest
-    while manifest.parent:
-        manifest = load_version(store, manifest.parent)
+def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manifest]:
+    """The newest version and those before it that it keeps, back to the one after `until`.
+
+    Raises CorruptError where one is lost.
+    """
+    manifest = newest
+    while manifest.version > until:
         yield manifest
+        if manifest.parent <= until or not newest.keeps(manifest.parent):
+            return
+        try:
+            manifest = load_version(store, manifest.parent)
+        except StaleError as error:
+            later = load_newest(store)
+            if later is not None and not later.keeps(manifest.parent):
+                return  # cleaned meanwhile
+            raise CorruptError("a version that is kept is lost", **error.facts) from error
+
+
+def _listed(done: Collection[str], manifest: Manifest) -> list[str]:
+    """Those that are not archived: leftovers of late hands go, and are no matter."""
+    return [one for one in done if one >= manifest.archived]
+
+
+def _is_of_cleaned(store: Store, newest: Manifest, instant: str) -> bool:
+    """Whether a version that is not kept any more may have published it: it is not too late for
+    that, and what we wrote for the timeline is there."""
+    may_be = bool(newest.oldest) and instant <= newest.latest_instant
+    return may_be and store.size(staged_path(instant)) is not None
 
 
 def _key(store: Store, manifest: Manifest) -> tuple[str, str, int, str]:

@@ -1,7 +1,10 @@
 """Lease: a living writer's sign.
 
-    leases/<instant>    JSON; its creation claims the instant; put again while the writer lives
-    clock               empty; put by whoever asks what time it is
+    leases/<instant>                JSON; its creation claims the instant; put again while the
+                                    writer lives
+    services/<operation>-<nonce>    the same of a service, which claims nothing: what it writes is
+                                    its own as long as this is there
+    clock                           empty; put by whoever asks what time it is
 
 How old a lease is, the store tells: its time of writing beside that of the clock, put just before.
 So two machines' clocks are never compared, and a process that lives for seconds can tell, too.
@@ -24,9 +27,20 @@ from metatable.storage import clock
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
-__all__ = ["CLOCK", "LEASES", "Lease", "StoredLease", "is_dead", "lease_path", "store_time"]
+__all__ = [
+    "CLOCK",
+    "LEASES",
+    "SERVICES",
+    "Lease",
+    "StoredLease",
+    "is_dead",
+    "lease_path",
+    "service_path",
+    "store_time",
+]
 
 LEASES = f"{HOME}/leases"
+SERVICES = f"{HOME}/services"
 CLOCK = f"{HOME}/clock"
 
 GRAIN_SECONDS = 1.0
@@ -61,17 +75,17 @@ class StoredLease:
 
 
 class Lease:
-    """A writer's own lease, renewed beside it until it is stopped."""
+    """A writer's or a service's own lease, renewed beside it until it is stopped."""
 
-    def __init__(self, store: Store, instant: str, seconds: float, nonce: str) -> None:
+    def __init__(self, store: Store, path: str, seconds: float, nonce: str) -> None:
         self._store = store
-        self._path = lease_path(instant)
+        self._path = path
         self._seconds = sane(seconds)
         self._nonce = nonce
         self._renewal: Callable[[], None] = _nothing
 
     def claim(self) -> bool:
-        """Take the instant; False if another writer has it."""
+        """Take it; False if another writer has it."""
         if not self._store.create(self._path, self._body()):
             return False
         if self._seconds:
@@ -125,6 +139,11 @@ def renewing(renew: Callable[[], None], seconds: float) -> Callable[[], None]:
 
 def lease_path(instant: str) -> str:
     return f"{LEASES}/{instant}"
+
+
+def service_path(name: str) -> str:
+    """`name`: of the service's `Owner`."""
+    return f"{SERVICES}/{name}"
 
 
 def sane(seconds: float) -> float:

@@ -42,12 +42,12 @@ __all__ = [
     "all_refs",
     "border",
     "checksum",
+    "gone_since",
     "load_newest",
     "load_version",
     "put_hint",
     "read_page",
     "seal",
-    "undone_since",
     "unseal",
     "version_path",
     "write_pages",
@@ -56,7 +56,7 @@ __all__ = [
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
 READER_FORMAT = 2
-WRITER_FORMAT = 4
+WRITER_FORMAT = 5
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
@@ -200,11 +200,22 @@ class Manifest:
     commits: str = ""
     """Sum of the data commits in this content (`CommitSum`): who else writes on the timeline
     is found by it. Empty in roots of writers that did not keep it."""
+    oldest: int = 0
+    """Versions below it are not kept: their files may be gone."""
+    archived: str = ""
+    """Hudi's timeline begins here: what is older was taken off it, and counts as committed. No
+    instant below it can be published any more, or Hudi's readers would lose those rows."""
+    fenced: Mapping[str, int] = field(default_factory=dict)
+    """Services that were taken for dead, by the version that did: they publish nothing more."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def path(self) -> str:
         return version_path(self.version)
+
+    def keeps(self, version: int) -> bool:
+        """Whether this (newest) version still keeps that one."""
+        return version >= self.oldest
 
     def encode(self) -> bytes:
         return seal(encode_fields(self))
@@ -271,14 +282,21 @@ def load_version(store: Store, version: int) -> Manifest:
     """The root of one version. Raises StaleError where it is not there (any more)."""
     raw = store.get(version_path(version))
     if raw is None:
-        raise StaleError("no such version", path=version_path(version), version=version)
+        raise StaleError(
+            "no such version, or it is not kept any more",
+            path=version_path(version),
+            version=version,
+        )
     return Manifest.decode(raw, version_path(version))
 
 
-def undone_since(store: Store, version: int) -> Manifest | None:
-    """The newest version, if a rollback after `version` may have deleted files that it names."""
+def gone_since(store: Store, version: int) -> Manifest | None:
+    """The newest version, if files that `version` names may have been deleted: by a rollback after
+    it, or because it is not kept any more."""
     newest = load_newest(store)
-    return newest if newest is not None and newest.restored_at > version else None
+    if newest is None or (newest.restored_at <= version and newest.keeps(version)):
+        return None
+    return newest
 
 
 def put_hint(store: Store, version: int) -> None:
@@ -286,10 +304,12 @@ def put_hint(store: Store, version: int) -> None:
     store.put(f"{HOME}/manifest/latest", str(version).encode())
 
 
-def write_pages(store: Store, partition: str, refs: Sequence[HFileRef]) -> tuple[PageRef, ...]:
-    """New pages holding `refs`, durable, named by no version yet."""
+def write_pages(
+    store: Store, partition: str, refs: Sequence[HFileRef], prefix: str
+) -> tuple[PageRef, ...]:
+    """New pages holding `refs`, durable, named by no version yet; `prefix` tells their owner."""
     chunks = [refs[start : start + PAGE_REFS] for start in range(0, len(refs), PAGE_REFS)]
-    return tuple(_write_page(store, partition, chunk) for chunk in chunks)
+    return tuple(_write_page(store, partition, chunk, prefix) for chunk in chunks)
 
 
 def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
@@ -306,9 +326,9 @@ def checksum(raw: bytes) -> str:
     return f"{google_crc32c.value(raw):08x}"
 
 
-def _write_page(store: Store, partition: str, refs: Sequence[HFileRef]) -> PageRef:
+def _write_page(store: Store, partition: str, refs: Sequence[HFileRef], prefix: str) -> PageRef:
     raw = seal(encode_fields(_Page(partition, tuple(refs))))
-    path = f"{HOME}/pages/{uuid.uuid4().hex}.json"
+    path = f"{HOME}/pages/{prefix}{uuid.uuid4().hex}.json"
     store.put(path, raw)
     return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs))
 

@@ -3,18 +3,22 @@
     <instant>-<nonce>-<id>.hfile      of a data commit: the nonce is that of its lease
     <operation>-<nonce>-<id>.hfile    of a service: the nonce is its own
 
-Whoever gives up deletes what begins with the owner's prefix, and nothing else can. Two
+and `<the same>-<id>.json` of pages. Whoever gives up deletes the index files that begin with
+the owner's prefix, and nothing else can. Two
 writers whose clocks show the same millisecond have two nonces, and an operation is no instant.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass, replace
 
 from metatable.metadata.manifest import HOME
 
 __all__ = ["Owner"]
+
+_OWNED = re.compile(r"((?:\d{17}|\d{14}|[a-z_]+)-[0-9a-f]{32})-[0-9a-f]{32}\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,20 @@ class Owner:
         return replace(self, instant=instant)
 
     @property
+    def name(self) -> str:
+        """Nobody else has it."""
+        return f"{self.instant or self.operation}-{self.nonce}"
+
+    @property
     def prefix(self) -> str:
-        """What the names of its index files begin with."""
-        return f"{self.instant or self.operation}-{self.nonce}-"
+        """What the names of its index files and pages begin with."""
+        return f"{self.name}-"
+
+    @staticmethod
+    def of_file(name: str) -> str:
+        """The name of whose a file is, by the file's; "" where it does not tell (format 1)."""
+        told = _OWNED.match(name)
+        return told[1] if told else ""
 
     def new_path(self, partition: str) -> str:
         """A path never given before for an HFile of a metadata partition."""

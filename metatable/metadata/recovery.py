@@ -15,7 +15,8 @@ lease longer, so that a file that a late worker still writes stays hidden from H
 and is found by the second sweep.
 
 A sweep deletes what is proven to be its instant's own: data files whose names tell the instant,
-wherever a marker points, and HFiles whose names carry the instant and the lease's nonce.
+wherever a marker points, and HFiles and pages whose names carry the instant and the lease's
+nonce.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
-__all__ = ["recover", "sweep", "sweep_hfiles"]
+__all__ = ["recover", "sweep", "sweep_index_files"]
 
 
 def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: set[str]) -> Manifest:
@@ -65,24 +66,24 @@ def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: se
 
 
 def sweep(store: Store, owner: Owner, buckets: Collection[str], keep_markers: bool = False) -> None:
-    """Delete what a withdrawn instant has written: data files, HFiles, its staged commit.
+    """Delete what a withdrawn instant has written: data files, index files, its staged commit.
 
     `buckets` names the metadata partitions. Markers go after the files: killed in between, the
     next sweep still finds them.
     """
     markers = [one.path for one in store.list(markers_folder(owner.instant), recursive=True)]
     store.delete(_marked(owner.instant, markers))
-    sweep_hfiles(store, owner, buckets)
+    sweep_index_files(store, owner, buckets)
     store.delete([staged_path(owner.instant)])
     if not keep_markers:
         store.delete(markers)
 
 
-def sweep_hfiles(store: Store, owner: Owner, buckets: Collection[str]) -> None:
-    """Delete the HFiles that carry the owner's name."""
-    for partition in buckets:
-        hfiles = store.list(f"{HOME}/{partition}")
-        store.delete(one.path for one in hfiles if one.name.startswith(owner.prefix))
+def sweep_index_files(store: Store, owner: Owner, buckets: Collection[str]) -> None:
+    """Delete the HFiles and pages that carry the owner's name."""
+    for folder in (*buckets, "pages"):
+        files = store.list(f"{HOME}/{folder}")
+        store.delete(one.path for one in files if one.name.startswith(owner.prefix))
 
 
 def _marked(instant: str, markers: Collection[str]) -> Iterator[str]:
@@ -144,7 +145,7 @@ def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> 
     """Withdraw a dead writer's instant, then delete what it wrote."""
     change = Change("fence", requires=(NewestIsBase(),), updates=(Withdraw((instant,)),))
     try:
-        newest = publish(store, newest, change)
+        newest = publish(store, newest, change, Owner("fence", lease.nonce))
     except ConflictError:
         return _reload(store, newest)  # somebody published: perhaps the sleeper; look again later
     announce(store, newest)

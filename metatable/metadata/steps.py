@@ -7,6 +7,7 @@ ever: what a step needs is read and proven before the put, and has a twin.
     complete    an action on Hudi's timeline, of which the finished file lies ready
     withdraw    undo a data commit, on Hudi's timeline and among the data files
     drop_plan   a stored plan has been carried out: it goes
+    archive     completed actions that are older leave Hudi's timeline
 
 `KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
 kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
@@ -27,7 +28,14 @@ from metatable.data.timeline import (
     requested_path,
 )
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import COMMITS, Manifest, Step, checksum, put_hint
+from metatable.metadata.manifest import (
+    COMMITS,
+    Manifest,
+    Step,
+    checksum,
+    load_newest,
+    put_hint,
+)
 from metatable.metadata.plans import drop_plan
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.store import Store
@@ -95,6 +103,8 @@ def _complete(store: Store, manifest: Manifest, step: Step) -> None:
         return
     body = staged_body(store, step)
     if body is None:
+        if _is_archived(store, step.instant):  # a late hand: others have done it long ago
+            return
         body = _rebuilt(store, manifest, step)
     if step.action != "commit":  # which was begun before its data files were written
         timeline.begin(step.instant, step.action)
@@ -113,6 +123,25 @@ def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
         path=staged_path(step.instant, step.action),
         expected=step.checksum,
     )
+
+
+def _is_archived(store: Store, instant: str) -> bool:
+    newest = load_newest(store)
+    return newest is not None and instant < newest.archived
+
+
+def _archive(store: Store, manifest: Manifest, step: Step) -> None:
+    """Take completed actions off the timeline, oldest first, of each the completed file last.
+
+    So whatever is gone at any time is older than the first completed one that is left, and counts
+    as committed; a commit without its completed file, but with its first, would be hidden. What lay
+    ready for it goes before, and no late hand completes it again.
+    """
+    timeline = Timeline(store)
+    for one in timeline.load():
+        if one.time < step.instant and one.state == "completed":
+            store.delete([staged_path(one.time, one.action)])
+            timeline.withdraw(one.time, ("requested", "inflight", "completed"), one.action)
 
 
 def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
@@ -179,4 +208,5 @@ KINDS: dict[str, Settle] = {
     "complete": _complete,
     "withdraw": _withdraw,
     "drop_plan": drop_plan,
+    "archive": _archive,
 }

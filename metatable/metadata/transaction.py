@@ -24,16 +24,16 @@ from metatable.data.timeline import (
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import foreign_commits
-from metatable.metadata.leases import LEASES, Lease
+from metatable.metadata.leases import LEASES, Lease, lease_path, service_path
 from metatable.metadata.manifest import (
     Manifest,
     Step,
+    gone_since,
     load_newest,
-    undone_since,
     version_path,
 )
 from metatable.metadata.owner import Owner
-from metatable.metadata.recovery import recover, sweep, sweep_hfiles
+from metatable.metadata.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, drop_markers, settle, stage, staged_path
 from metatable.storage.errors import (
@@ -108,9 +108,12 @@ class Transaction:
         return instant
 
     def serve(self, operation: str) -> Owner:
-        """A name for the index files of a service, which takes no instant."""
+        """A name for the index files of a service, which takes no instant; and its lease."""
         self._over = False
         self.owner = Owner.new(operation)
+        path, seconds = service_path(self.owner.name), self.base.options.lease_seconds
+        self._lease = Lease(self.store, path, seconds, self.owner.nonce)
+        self._lease.claim()
         return self.owner
 
     def stage(self, body: bytes) -> Step:
@@ -119,11 +122,12 @@ class Transaction:
 
     def publish(self, change: Change) -> Manifest:
         """The put. Raises ConflictError (retry the operation) or StaleError."""
-        manifest = publish(self.store, self.base, change)
+        manifest = publish(self.store, self.base, change, self.owner)
         self._over = True
         announce(self.store, manifest)
-        if self._lease is not None:
+        if self.instant:
             drop_markers(self.store, self.instant)
+        if self._lease is not None:
             self._lease.release()
         return manifest
 
@@ -142,14 +146,15 @@ class Transaction:
             with suppress(Exception):  # the first error matters; what stays is found by recovery
                 self._give_up()
         if isinstance(error, CorruptError):
-            self._look_for_rollback(error)
+            self._look_for_newer(error)
 
-    def _look_for_rollback(self, error: CorruptError) -> None:
-        """A file of the base may be gone because its commit was undone: that is no damage."""
-        newest = undone_since(self.store, self.base.version)
+    def _look_for_newer(self, error: CorruptError) -> None:
+        """A file of the base may be gone because its commit was undone, or the base is not kept
+        any more: that is no damage."""
+        newest = gone_since(self.store, self.base.version)
         if newest is not None:
             raise ConflictError(
-                "table was rolled back meanwhile: retry",
+                "table was rolled back or cleaned meanwhile: retry",
                 base=self.base.version,
                 newest=newest.version,
             ) from error
@@ -158,7 +163,7 @@ class Transaction:
         """Lease an instant. It is ours from here on, also where the answer never comes."""
         self.owner = Owner.new("commit").of(instant)
         seconds = self.base.options.lease_seconds
-        self._lease = Lease(self.store, instant, seconds, self.owner.nonce)
+        self._lease = Lease(self.store, lease_path(instant), seconds, self.owner.nonce)
         return self._lease.claim()
 
     def _give_back(self) -> None:
@@ -168,12 +173,14 @@ class Transaction:
 
     def _give_up(self) -> None:
         """Leave nothing: everything that was asked of the store was answered."""
-        if self._lease is None:
-            sweep_hfiles(self.store, self.owner, self.base.options.buckets)
+        if not self.instant:
+            sweep_index_files(self.store, self.owner, self.base.options.buckets)
+            if self._lease is not None:
+                self._lease.release()
             return
         self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
         sweep(self.store, self.owner, self.base.options.buckets)
-        if self._lease.is_ours():
+        if self._lease is not None and self._lease.is_ours():
             Timeline(self.store).withdraw(self.instant, ("inflight", "requested"))
             self._lease.release()
 
@@ -222,11 +229,12 @@ def check_properties(store: Store) -> TableProperties:
 def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant]) -> None:
     """Hold Hudi's timeline against the newest version.
 
-    A completed commit of a withdrawn instant was written by a late helper: it goes again. One
-    that no version knows was written by another engine: our index would not know its rows.
+    A completed commit of a withdrawn instant was written by a late helper, and so was an archived
+    one that is there: it goes again. One that no version knows was written by another engine: our
+    index would not know its rows.
     """
     done = {one.time: one.action for one in timeline if one.changes_data}
-    late = sorted(done.keys() & set(base.withdrawn))
+    late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
     for instant in late:
         Timeline(store).withdraw(instant, ("completed",), done[instant])
     foreign = foreign_commits(store, base, done.keys() - late)

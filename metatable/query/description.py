@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metatable.metadata.manifest import Manifest, load_version
+from metatable.metadata.known_commits import back_from
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.results import CommitInfo, Description
 from metatable.storage.store import Store
@@ -33,6 +34,7 @@ def describe(snapshot: Snapshot) -> Description:
         rows=int(counts.clip(0).sum()),
         data_bytes=int(files.sizes.sum()),
         metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
+        oldest_version=max(manifest.oldest, 1),
     )
 
 
@@ -49,11 +51,9 @@ def _partition_facts(snapshot: Snapshot, name: str) -> dict[str, int]:
 
 
 def versions(store: Store, newest: Manifest) -> Iterator[CommitInfo]:
-    """This version and those before it, newest first; each is read when it is asked for."""
-    manifest: Manifest | None = newest
-    while manifest is not None:
-        yield _info(manifest)
-        manifest = load_version(store, manifest.parent) if manifest.parent else None
+    """This version and those before it that it keeps, newest first; each is read when it is asked
+    for."""
+    return map(_info, back_from(store, newest))
 
 
 def _info(manifest: Manifest) -> CommitInfo:

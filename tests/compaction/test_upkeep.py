@@ -22,6 +22,7 @@ from metatable.metadata import manifest as manifests
 from metatable.metadata.change import Change, FoldPages
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -233,7 +234,12 @@ def test_full_pages_are_not_written_again(
     monkeypatch.setattr(manifests, "PAGE_REFS", 4)
     grown(table, monkeypatch)
     store = Store(table.uri, FAST)
-    publish(store, newest(table), Change("compact", updates=(FoldPages(tuple(files(table))),)))
+    publish(
+        store,
+        newest(table),
+        Change("compact", updates=(FoldPages(tuple(files(table))),)),
+        Owner.new("compact"),
+    )
     full = {
         page.path for pages in newest(table).pages.values() for page in pages if page.ref_count == 4
     }
@@ -243,7 +249,12 @@ def test_full_pages_are_not_written_again(
         monkeypatch.setattr(compact, "_newest_run", lambda refs, most: refs[:3])
         execute(store, LocalEngine(1), Compact())
     else:
-        publish(store, newest(table), Change("compact", updates=(FoldPages(tuple(files(table))),)))
+        publish(
+            store,
+            newest(table),
+            Change("compact", updates=(FoldPages(tuple(files(table))),)),
+            Owner.new("compact"),
+        )
     held = {page.path for pages in newest(table).pages.values() for page in pages}
     assert full <= held
     assert table.verify().findings == ()
@@ -312,6 +323,67 @@ def test_killed_anywhere_it_changes_nothing_and_the_next_one_keeps_up(
         assert set(files(killed).values()) == {1}
         killed.upsert(batch(80))
         assert killed.verify().findings == ()
+
+
+def test_the_timeline_stays_short_and_so_does_what_a_commit_lists(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 3)
+    table = made(table_uri, "record", timeline_commits=5)
+    expected: dict[str, int] = {}
+    for number in range(1, 25):
+        table.upsert(batch(number))
+        expected |= {f"k{number:04}-{place}": number for place in range(10)} | {"often": number}
+        done = completed(table.uri)
+        assert min(number, 5) <= len(done) <= 5 + 3 + upkeep.EVERY
+        assert len(list(Path(table.uri, ".hoodie").glob("2*"))) == 3 * len(done)
+        assert len(list(Path(table.uri, manifests.COMMITS).iterdir())) == len(done)
+        assert {row[0]: row[2] for row in read_by_hudi(table.uri)} == expected
+    assert min(done) == newest(table).archived
+    assert table.verify().findings == ()
+    assert len(table.history()) > 24, "versions stay: these are not cleaned"
+    assert len(scanned(table, 3)) == 21
+
+
+def test_the_timeline_is_not_archived_past_what_was_undone(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late file of it would be taken for live: only a clean looks for one."""
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+    table = made(table_uri, "record", timeline_commits=2)
+    table.upsert(batch(0))
+    undone = str(table.upsert(batch(1)).instant)
+    table.rollback(undone)
+    for number in range(2, 12):
+        table.upsert(batch(number))
+    assert newest(table).archived < undone
+    assert len(completed(table.uri)) > 8
+    table.clean(hours=0)
+    assert newest(table).archived > undone
+    assert newest(table).withdrawn == ()
+    assert len(completed(table.uri)) == 2
+    assert read_by_hudi_is_equal(table)
+
+
+def test_an_archived_timeline_killed_anywhere_shows_hudi_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+    table = grown(made(str(tmp_path / "origin"), "record", timeline_commits=2), monkeypatch)
+    rows = scanned(table)
+    dry, backend = watched(shutil.copytree(table.uri, tmp_path / "dry"))
+    assert keep_up(dry, LocalEngine(1)) == table.version + 1
+    changing = [at for at, (verb, _) in enumerate(backend.calls) if verb not in READS]
+    assert len(completed(dry.uri)) == 2
+    for limit in changing:
+        uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
+        store, backend = watched(uri)
+        backend.limit = limit
+        keep_up(store, LocalEngine(1))
+        assert read_by_hudi(uri) == scanned(metatable.open(uri)) == rows
+        metatable.open(uri, FAST).upsert(batch(80))
+        assert read_by_hudi(uri) == scanned(metatable.open(uri))
+        assert metatable.open(uri).verify().findings == ()
 
 
 def test_what_a_dead_writer_has_published_is_completed_before_it(

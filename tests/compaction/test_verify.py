@@ -92,7 +92,7 @@ class Damaged:
         newest = load_newest(self.store)
         assert newest is not None
         change = Change("damage", updates=(AddFiles({partition.name: (ref,)}),))
-        announce(self.store, publish(self.store, newest, change))
+        announce(self.store, publish(self.store, newest, change, Owner.new("service")))
 
     def bury(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish tombstones for these entries."""

@@ -49,6 +49,38 @@ def test_describe_tells_the_facts_of_the_table(
     assert parsed["columns"]["value"] == "int64"
 
 
+def test_clean_says_what_goes_and_describe_what_bytes_are_for(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def usage() -> dict[str, int]:
+        found = json.loads(run(capsys, "describe", table.uri, "--listing", "--json")[0])["usage"]
+        assert sum(found.values()) == sum(
+            path.stat().st_size for path in Path(table.uri).rglob("*") if path.is_file()
+        )
+        return dict(found)
+
+    before = usage()
+    assert before["kept"] > 10_000
+    assert before["reclaimable"] == before["others"] == 0
+    asked = ("clean", table.uri, "--versions", "1", "--hours", "0")
+    dry = json.loads(run(capsys, *asked, "--dry-run", "--json")[0])
+    assert dry["files_deleted"] > 5
+    assert usage() == before
+    out, _ = run(capsys, *asked)
+    assert "data files" in out
+    assert f"{dry['files_deleted']} files deleted" in out
+    after = usage()
+    assert after["kept"] < 10_000 < before["kept"]
+    Path(table.uri, ".hoodie/metatable/pages/left-over.json").write_text("x" * 77)
+    assert usage()["reclaimable"] == 77
+    text, _ = run(capsys, "describe", table.uri, "--listing")
+    assert "reclaimable bytes  77 B" in text
+    assert "kept from 4" in text
+    assert "usage" in json.loads(run(capsys, "describe", table.uri, "--json")[0])
+    _, err = run(capsys, "clean", table.uri, "--hours", "-1", code=2)
+    assert "hours to keep" in err
+
+
 def test_history_is_newest_first_one_object_a_line(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

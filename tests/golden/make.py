@@ -5,7 +5,7 @@
                                    from format 2 on whole rows of the newest and column ids
 
 `python -m tests.golden.make` writes those of the code at hand under the name of its writer's
-format (`format4`); once a format has been released its files are never written again.
+format (`format5`); once a format has been released its files are never written again.
 `test_golden_tables.py` reads, writes, compacts and verifies all of them with the newest code.
 """
 
@@ -157,6 +157,31 @@ def planned(table: Table) -> None:
         twin.compact(plan=plan)
 
 
+def cleaned(table: Table) -> None:
+    """Cleaned, its timeline archived, and written after it."""
+    compacted(table)
+    table.clean(versions=2, hours=0)
+    table.upsert(arrow(rows(2, 5, 5, cities=3)))
+
+
+def cleaned_half(table: Table) -> None:
+    """A clean died over its first deletion."""
+    _dying_clean(table, r"delete .*\.parquet")
+
+
+def archived_half(table: Table) -> None:
+    """A clean died while it took commits off Hudi's timeline."""
+    _dying_clean(table, r"delete .*\.inflight")
+
+
+def _dying_clean(table: Table, where: str) -> None:
+    compacted(table)
+    with dying(table.uri, where) as store:
+        twin = metatable.open(table.uri, FAST)
+        twin._store = store
+        twin.clean(versions=1, hours=0)
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -170,6 +195,9 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-dead": ("record", "global", dead, {}),
     "record-planned": ("record", "global", planned, {}),
     "record-unfinished": ("record", "partition", unfinished, {}),
+    "record-cleaned": ("record", "global", cleaned, {"timeline_commits": 3}),
+    "bloom-cleaned-half": ("metadata_bloom", "partition", cleaned_half, {"timeline_commits": 2}),
+    "record-archived-half": ("record", "partition", archived_half, {"timeline_commits": 2}),
     "bloom-partition": ("metadata_bloom", "partition", grown, {}),
     "bloom-global-compacted": ("metadata_bloom", "global", compacted, {}),
     "bloom-partition-rolled-back": ("metadata_bloom", "partition", rolled_back, {}),
@@ -194,6 +222,7 @@ FORMATS = {
         *("footers", "buckets"),
     ),
     "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
+    "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
 }
 """Which kinds there are of each."""
 
@@ -235,7 +264,7 @@ def keep(table: Table, target: str) -> None:
         try:
             told["rows"][version] = scanned(table, version)
         except metatable.MetatableError:
-            told["rows"][version] = None  # undone: its files are gone
+            told["rows"][version] = None  # undone, or not kept: its files are gone
     told |= {"newest": whole(table), "ids": column_ids(table)}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:

@@ -15,11 +15,13 @@ import pytest
 
 import metatable
 from metatable import Table
+from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import WRITER_FORMAT, load_newest
 from metatable.metadata.plans import PLANS
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.store import Store
+from tests.cleaned import strange_files
 from tests.golden.make import (
     CITIES,
     FAST,
@@ -118,6 +120,23 @@ def test_hudi_reads_an_old_table_before_and_after_it_is_written(name: str, tmp_p
     table = unpacked(name, tmp_path)
     table.upsert(arrow(rows(31, 33, 1)))
     assert read_by_hudi(table.uri) == scanned(table)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_old_table_is_cleaned(name: str, tmp_path: Path) -> None:
+    table = unpacked(name, tmp_path)
+    for _ in range(3):  # what dead writers left goes
+        with Transaction.begin(Store(table.uri, FAST)):
+            pass
+        for path in Path(table.uri, LEASES).glob("*"):
+            os.utime(path, (LONG_AGO, LONG_AGO))
+    before = scanned(table)
+    table.clean(versions=1, hours=0)
+    cache.clear()
+    assert scanned(table) == read_by_hudi(table.uri) == before
+    assert table.verify().findings == ()
+    plans = {path for path in strange_files(Store(table.uri)) if "/plans/" in path}
+    assert set(strange_files(Store(table.uri))) == plans
 
 
 def test_a_plan_of_long_ago_is_carried_out_and_one_that_was_is_dropped(tmp_path: Path) -> None:

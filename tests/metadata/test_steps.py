@@ -18,6 +18,7 @@ from metatable.metadata import manifest
 from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest, Step, version_path
+from metatable.metadata.owner import Owner
 from metatable.metadata.plans import PLANS
 from metatable.metadata.steps import KINDS, settle, stage, staged_path
 from metatable.metadata.transaction import Transaction
@@ -43,7 +44,9 @@ def put(table: Table, action: str, body: bytes, at: str | None = None) -> str:
     instant = at or next_instant(after=base.latest_instant)
     step = stage(Store(table.uri, FAST), instant, body, action)
     data = instant if action == "replacecommit" else ""
-    publish(Store(table.uri, FAST), base, Change("service", data, steps=(step,)))
+    publish(
+        Store(table.uri, FAST), base, Change("service", data, steps=(step,)), Owner.new("service")
+    )
     return instant
 
 

@@ -25,10 +25,12 @@ import pytest
 import metatable
 import metatable.table
 from metatable import ConflictError, CorruptError, Table, UsageError
+from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.data.slices import DataFile
+from metatable.data.timeline import Timeline
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
@@ -39,6 +41,7 @@ from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
+from tests.cleaned import strange_files
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
 from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
 
@@ -54,6 +57,7 @@ OPTIONS: dict[str, Any] = {
     "lease_seconds": LEASE_SECONDS,
     "commit_retries": 6,
     "key_salts": [11, -7],
+    "timeline_commits": 2,
 }
 
 BUCKETED: dict[str, Any] = {
@@ -109,6 +113,7 @@ class Game:
         not tell: an undone one may be taken once more, by a writer whose base is older."""
         first = beginning(self.index, self.scope, self.ordering)
         world.files.update(first.files)
+        world.told_files.update(first.told_files)
         self.operations.append(first.operation)
         self.takers[first.hfile] = first.operation, 1
         self.note_files(patch)
@@ -122,6 +127,8 @@ class Game:
             self.world.act(f"writer{number}", self.writing(draw.choice([1, 1, 2])))
         for number in range(draw.choice([0, 1, 1, 2])):
             self.world.act(f"compactor{number}", self.compacting(draw.randint(1, 2)))
+        for number in range(draw.choice([0, 0, 1, 1, 2])):
+            self.world.act(f"cleaner{number}", self.cleaning(draw.randint(1, 2)))
         if draw.random() < 0.4:
             self.world.act("roller", self.rolling_back())
         if draw.random() < 0.5:
@@ -176,6 +183,14 @@ class Game:
 
         return lambda actor: [self.tolerant(compact) for _ in range(count)] and None
 
+    def cleaning(self, count: int) -> Callable[[Actor], None]:
+        def clean() -> None:
+            draw = self.world.random
+            service = Clean(draw.choice([1, 1, 2, 3]), draw.choice([0, 0, LEASE_SECONDS / 3600]))
+            execute(self.world.store(), LocalEngine(1), service)
+
+        return lambda actor: [self.tolerant(clean) for _ in range(count)] and None
+
     def rolling_back(self) -> Callable[[Actor], None]:
         def roll_back() -> None:
             operation = Operation("rollback")
@@ -228,14 +243,34 @@ class Game:
         self.check_nothing_is_left(history)
         final = states[history[-1].version]
         self.check_hudi(final)
+        if self.world.random.random() < 0.5:
+            self.check_cleaned(final)
         if self.world.random.random() < 0.4:
             self.check_still_writable(final)
+
+    def check_cleaned(self, state: dict[Identity, Row]) -> None:
+        """A clean leaves what the newest versions name, and nothing else at all."""
+        done = execute(self.world.store(), LocalEngine(1), Clean(1, 0))
+        assert "left alone" not in done.reason, done.reason
+        cache.clear()
+        newest, store = load_newest(self.world.store()), self.world.store()
+        assert newest is not None
+        assert strange_files(store) == []
+        live = self.content(self.history(), newest.version)
+        on_timeline = Timeline(store).completed()
+        assert on_timeline == {one for one in live if one >= newest.archived}
+        assert len(on_timeline) >= min(len(live), OPTIONS["timeline_commits"])
+        table = Table(store)
+        assert _rows(table, table.version) == listed(state.values())
+        assert table.verify().findings == ()
+        self.check_hudi(state)
 
     def history(self) -> list[Manifest]:
         store = self.world.store()
         newest = load_newest(store)
         assert newest is not None
-        return [load_version(store, version) for version in range(1, newest.version + 1)]
+        past = self.world.past()
+        return [load_version(past, version) for version in range(1, newest.version + 1)]
 
     def replay(self, history: list[Manifest]) -> dict[int, dict[Identity, Row]]:
         """The rows of every version."""
@@ -245,7 +280,7 @@ class Game:
             if manifest.operation == "rollback":
                 before = states[manifest.summary["undone_version"] - 1]
             elif manifest.instant:
-                operation, base = self.takers[_written(self.world.store(), manifest)]
+                operation, base = self.takers[_written(self.world.past(), manifest)]
                 assert operation.kind == manifest.operation
                 before = self.applied(operation, before, states[base])
             states[manifest.version] = before
@@ -307,6 +342,8 @@ class Game:
         undone = self.undone(history)
         kept = []
         for manifest in history:
+            if not history[-1].keeps(manifest.version):
+                continue
             if self.content(history, manifest.version) & undone:
                 self.check_told(store, manifest.version)
                 continue
@@ -363,6 +400,7 @@ class Game:
         expected = {
             f".hoodie/{instant}{state}"
             for instant in live
+            if instant >= history[-1].archived
             for state in (".commit.requested", ".inflight", ".commit")
         }
         assert {path for path in files if re.fullmatch(r"\.hoodie/\d+\.[^/]+", path)} == expected
@@ -375,7 +413,7 @@ class Game:
         self.world.told["stray service files"] = len(strays)
 
     def named_hfiles(self, history: list[Manifest]) -> set[str]:
-        store = self.world.store()
+        store = self.world.past()
         return {
             ref.path
             for manifest in history
@@ -412,6 +450,7 @@ class Beginning:
     """The files of a table with one commit, which is the same for every world."""
 
     files: dict[str, tuple[bytes, float]]
+    told_files: dict[str, tuple[bytes, float]]
     operation: Operation
     hfile: str
 
@@ -427,7 +466,9 @@ def beginning(index: str, scope: str, ordering: bool) -> Beginning:
         operation = Operation("insert", rows, result=table.insert(arrow(rows)))
         newest = load_newest(world.store())
         assert newest is not None
-        return Beginning(dict(world.files), operation, _written(world.store(), newest))
+        return Beginning(
+            dict(world.files), dict(world.told_files), operation, _written(world.store(), newest)
+        )
 
 
 def _created(world: World, index: str, scope: str, ordering: bool) -> Table:

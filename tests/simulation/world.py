@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,8 @@ FATES = {
 CHANGES = ("put", "create", "delete")
 CHANGES_WEIGH = 4
 """A call that changes something goes wrong, or ends its process, so much more often."""
+
+TELLS = re.compile(r"\.hoodie/metatable/(manifest/\d+|pages/.+)\.json")
 
 EPOCH = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOST_STEPS = 60_000
@@ -112,6 +115,8 @@ class World:
         self.random = random.Random(seed)
         self.ids = random.Random(seed ^ 0x5EED)
         self.files: dict[str, tuple[bytes, float]] = {}
+        self.told_files: dict[str, tuple[bytes, float]] = {}
+        """Roots and pages that ever were, also those that were cleaned: what happened."""
         self.true_time = 0.0
         self.steps = 0
         self.running = False
@@ -137,6 +142,12 @@ class World:
         """This world's store, with counters of its own."""
         store = Store(self.uri)
         store.backend = Simulated(self)
+        return store
+
+    def past(self) -> Store:
+        """A store of all roots and pages that ever were."""
+        store = Store(self.uri)
+        store.backend = Past(self)
         return store
 
     def now(self) -> datetime:
@@ -337,7 +348,7 @@ class Simulated:
 
     def put(self, path: str, body: bytes) -> None:
         def effect() -> None:
-            self._files[path] = (body, self._world.stamp())
+            self._write(path, body)
 
         self._change("put", path, effect)
 
@@ -347,7 +358,7 @@ class Simulated:
         def effect() -> None:
             made.append(path not in self._files)
             if made[-1]:
-                self._files[path] = (body, self._world.stamp())
+                self._write(path, body)
 
         fate = self._change("create", path, effect)
         return made[-1] and fate != "exists"
@@ -371,6 +382,11 @@ class Simulated:
     def delete(self, path: str) -> None:
         self._change("delete", path, lambda: self._files.pop(path, None))
 
+    def _write(self, path: str, body: bytes) -> None:
+        self._files[path] = (body, self._world.stamp())
+        if TELLS.match(path):
+            self._world.told_files[path] = self._files[path]
+
     @property
     def _files(self) -> dict[str, tuple[bytes, float]]:
         return self._world.files
@@ -393,6 +409,17 @@ class Simulated:
         if fate == "slow":
             self._world.answer_late()
         return fate
+
+
+class Past(Simulated):
+    """What was, for whoever looks back: nobody is asked to wait."""
+
+    @property
+    def _files(self) -> dict[str, tuple[bytes, float]]:
+        return self._world.told_files
+
+    def _ask(self, verb: str, path: str) -> None:
+        return
 
 
 def _lost(world: World, verb: str, path: str) -> Exception:

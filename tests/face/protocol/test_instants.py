@@ -23,6 +23,7 @@ from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import version_path
+from metatable.metadata.owner import Owner
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache, clock
 from metatable.storage.errors import StoreError
@@ -87,9 +88,9 @@ def test_a_withdrawn_instant_is_refused_at_the_first_put(one: Table) -> None:
     store = Store(one.uri, FAST)
     base = newest(one)
     gone = base.latest_instant
-    fenced = publish(store, base, Change("fence", updates=(Withdraw((gone,)),)))
+    fenced = publish(store, base, Change("fence", updates=(Withdraw((gone,)),)), Owner.new("fence"))
     with pytest.raises(ConflictError, match="taken for dead"):
-        publish(store, fenced, Change("upsert", instant=gone))
+        publish(store, fenced, Change("upsert", instant=gone), Owner.new("commit").of(gone))
     assert one.version == fenced.version
 
 

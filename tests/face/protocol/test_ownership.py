@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -98,7 +99,7 @@ def test_index_files_of_a_compaction_that_lost_its_race_are_deleted(
         ref.path for name in newest(one).pages for ref in Snapshot(store, newest(one)).refs(name)
     }
     listed = store.list(".hoodie/metatable", recursive=True)
-    made = {item.path for item in listed if item.name.startswith("compact-")}
+    made = {item.path for item in listed if re.match(r"compact-.*\.hfile", item.name)}
     assert made
     assert made <= named
 

@@ -20,6 +20,7 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import version_path
+from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -56,13 +57,13 @@ def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.M
 
     def forestalled(path: str, body: bytes) -> bool:
         if "/manifest/" in path:
-            publish(Store(one.uri, FAST), newest(one), Change("compact"))
+            publish(Store(one.uri, FAST), newest(one), Change("compact"), Owner.new("compact"))
         return create(path, body)
 
     monkeypatch.setattr("metatable.metadata.commit.MOST_PUTS", 5)
     backend.create = forestalled  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="others were always first"):
-        publish(store, base, Change("compact"))
+        publish(store, base, Change("compact"), Owner.new("compact"))
     assert one.version == base.version + 5
 
 

@@ -1,0 +1,224 @@
+"""Clean: delete what no kept version needs, and archive Hudi's timeline.
+
+    1  a version is published that raises the border of what is kept, withdraws the instants of
+       orphans and fences dead services; from then on nobody goes back behind it
+    2  what is garbage then is deleted (`garbage.py` proves it)
+    3  a version is published that archives the oldest commits of Hudi's timeline
+
+Killed anywhere the table is right: what was not deleted is garbage still, for the next one. The
+timeline comes last, because an orphan that is older than its first commit would be taken for live.
+
+A version is kept if one of the newest `versions` that a data commit has made is older (those of
+services do not count), or if it was the newest within the last `hours` by the store's clock:
+whoever reads it now may have begun then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change, Withdraw
+from metatable.metadata.known_commits import back_from
+from metatable.metadata.leases import service_path, store_time
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.owner import Owner
+from metatable.metadata.retention import (
+    Archive,
+    Fence,
+    NoneBelow,
+    RaiseFloor,
+    archivable,
+    archived_by,
+    archiving,
+    roots,
+    seen_time,
+)
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import settle
+from metatable.metadata.transaction import Transaction
+from metatable.storage.errors import ConflictError, StaleError, UsageError
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
+
+__all__ = ["Clean"]
+
+DELETED_TOGETHER = 256
+ARCHIVING_TRIES = 3
+
+ORDER = ("data files", "HFiles", "pages", "staged commits", "markers", "scratch", "versions")
+"""What is deleted first: roots last, for they tell what there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Keep so many versions of data commits, and those of so many hours. `dry`: the plan will not
+    be carried out, and may not put the store's clock."""
+
+    versions: int = 10
+    hours: float = 24.0
+    dry: bool = False
+    name: str = "clean"
+    retries: int = 5
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.versions, int) and not isinstance(self.versions, bool)
+        if not is_number or self.versions < 1:
+            raise UsageError("versions to keep", expected="1 or more", found=self.versions)
+        is_number = isinstance(self.hours, int | float) and not isinstance(self.hours, bool)
+        if not is_number or not 0 <= self.hours < math.inf:
+            raise UsageError("hours to keep", expected="0 or more", found=self.hours)
+
+    def plan(self, snapshot: Snapshot) -> CleanPlan | NothingDue:
+        store, newest = snapshot.store, snapshot.manifest
+        now = seen_time(store) if self.dry else store_time(store)
+        kept = _readable(store, newest, self._oldest(store, newest, now))
+        found = suspects(store, kept, now)
+        signs = Signs.of(store, newest.options.lease_seconds, now)
+        newest = load_newest(store) or newest
+        told = left(Kept(store, newest, max(kept.oldest, newest.oldest)), signs, found)
+        plan = CleanPlan(kept.oldest, told, signs, _border(store, newest, signs), now)
+        if plan.archived or plan.deletes(newest):
+            return plan
+        return NothingDue("nothing to clean")
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: CleanPlan, owner: Owner
+    ) -> Outcome:
+        if not plan.deletes(snapshot.manifest):
+            return Outcome(_archiving(plan.archived, plan.signs))
+        change = Change(
+            operation=self.name,
+            updates=(
+                RaiseFloor(plan.oldest),
+                Withdraw(tuple(sorted(plan.left.orphans))),
+                Fence(tuple(sorted(plan.signs.dead))),
+            ),
+            summary={"files": len(plan.left.garbage), "oldest_version": plan.oldest},
+        )
+        return Outcome(change, after=lambda store, newest: _finished(store, newest, plan))
+
+    def _oldest(self, store: Store, newest: Manifest, now: float) -> int:
+        """The first version to keep."""
+        first = max(newest.oldest, 1)
+        committed = (one.version for one in back_from(store, newest) if one.instant)
+        border = next(islice(committed, self.versions - 1, None), first)
+        put = {int(one.name[:20]): one.modified for one in roots(store)}
+        late = now - self.hours * 3600
+        expired = [one for one in range(first, border) if put.get(one + 1, math.inf) <= late]
+        return max(expired, default=first - 1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What would go: below `oldest`, what is left of garbage, and the timeline below `archived`."""
+
+    oldest: int
+    left: Left
+    signs: Signs
+    archived: str
+    now: float
+
+    @property
+    def told(self) -> str:
+        kinds = Counter(one.kind for one in self.left.garbage)
+        told = [f"{kinds[kind]:,} {kind}" for kind in ORDER if kinds[kind]]
+        text = ", ".join(told) if told else "no files"
+        text += f"; kept from version {self.oldest}"
+        if self.archived:
+            text += f", Hudi's timeline from {self.archived}"
+        if self.left.unknown:
+            text += f"; {len(self.left.unknown):,} data files that no version names were left alone"
+        return text
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        garbage = self.left.garbage
+        return {
+            "files_deleted": len(garbage),
+            "bytes_deleted": sum(one.size_bytes for one in garbage),
+        }
+
+    def deletes(self, newest: Manifest) -> bool:
+        """Whether there is more to do than to archive."""
+        return bool(self.left.garbage or self.signs.dead or self.oldest > max(newest.oldest, 1))
+
+
+def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Mapping[str, Any]]:
+    """Delete and archive. Returns the table's version, and what was deleted."""
+    signs = Signs.of(store, newest.options.lease_seconds, plan.now)
+    newest = load_newest(store) or newest  # after the signs
+    settle(store, newest)
+    told = left(Kept(store, newest, max(newest.oldest, 1)), signs, plan.left.garbage)
+    sure = [one for one in told.garbage if one.owner not in told.orphans]
+    for _ in in_order(store.delete, _in_turn(sure)):
+        continue
+    store.delete(service_path(name) for name in newest.fenced if name in signs.services)
+    done = replace(plan, left=Left(tuple(sure))).facts
+    return _archived(store, newest.version), done
+
+
+def _in_turn(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
+    for kind in ORDER:
+        paths = sorted(one.path for one in garbage if one.kind == kind)
+        for start in range(0, len(paths), DELETED_TOGETHER):
+            yield paths[start : start + DELETED_TOGETHER]
+
+
+def _archived(store: Store, version: int) -> int:
+    """Publish a border of Hudi's timeline, if one can be drawn; the table's version then.
+
+    Where others are always first it is left to the next one, or to upkeep.
+    """
+    for _ in range(ARCHIVING_TRIES):
+        with suppress(ConflictError, StaleError), Transaction.begin(store) as transaction:
+            newest = transaction.base
+            signs = Signs.of(store, newest.options.lease_seconds, 0.0)
+            border = _border(store, newest, signs)
+            if not border:
+                return max(version, newest.version)
+            transaction.serve("clean")
+            return transaction.publish(_archiving(border, signs)).version
+    return version
+
+
+def _archiving(border: str, signs: Signs) -> Change:
+    return Change(
+        operation="clean",
+        requires=(NoneBelow(border),),
+        updates=(Archive(border, archived_by(signs.timeline, border)),),
+        steps=(archiving(border),),
+    )
+
+
+def _border(store: Store, newest: Manifest, signs: Signs) -> str:
+    """Where Hudi's timeline may begin, once what is garbage now is gone. Withdrawn instants may be
+    passed, for what they left is among that; and replacecommits of whose groups no file is left."""
+    settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
+    return archivable(signs.timeline, newest.options.timeline_commits, signs.writers, settled)
+
+
+def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:
+    for path in {path for path, _ in groups}:
+        ids = tuple(f"{group}_" for folder, group in groups if folder == path)
+        if any(one.name.startswith(ids) for one in store.list(path)):
+            return True
+    return False
+
+
+def _readable(store: Store, newest: Manifest, oldest: int) -> Kept:
+    """What is kept from `oldest` on; later, where that version was undone and nobody reads it."""
+    kept = Kept(store, newest, oldest)
+    for root in kept.roots:
+        undone = root.summary.get("undone_version", root.version)
+        if root.restored_at == root.version and undone <= kept.oldest < root.version:
+            kept = Kept(store, newest, root.version)
+    return kept

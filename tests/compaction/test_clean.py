@@ -1,0 +1,540 @@
+"""Clean: nothing goes that a kept version names, or somebody who lives; everything else does."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metatable
+from metatable import ConflictError, StaleError, Table, UsageError
+from metatable.compaction.clean import Clean
+from metatable.compaction.compact import Compact
+from metatable.compaction.service import execute
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.timeline import Timeline, next_instant
+from metatable.engine.local import LocalEngine
+from metatable.metadata.change import Change
+from metatable.metadata.leases import SERVICES
+from metatable.metadata.manifest import HOME, load_version, version_path
+from metatable.metadata.steps import settle, staged_path
+from metatable.metadata.transaction import Transaction
+from metatable.storage import cache
+from metatable.storage.store import Store
+from metatable.write.commit_pass import write
+from tests.cleaned import strange_files
+from tests.face.protocol.making import (
+    BEFORE_PUT,
+    FAST,
+    age_leases,
+    dies,
+    made,
+    newest,
+    recover,
+    rows,
+)
+from tests.face.test_kill import _changing, _copy, _kill, _shape
+from tests.faults import Refused, watched
+from tests.metadata.test_steps import AVRO, put
+from tests.model import SCHEMA, Model, Row, arrow, check, completed, read_by_hudi, scanned
+
+KEEP = 3
+"""Commits on Hudi's timeline."""
+SMALL = {"timeline_commits": KEEP, "lease_seconds": 0, "upkeep_files": 0}
+
+
+@pytest.fixture(params=["record", "metadata_bloom"])
+def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
+    """Nine commits, of which some replace files of others; a compaction in the middle."""
+    return grown(made(table_uri, request.param, **SMALL))
+
+
+def grown(table: Table) -> Table:
+    for number in range(8):
+        table.upsert(arrow(rows(number * 3, number * 3 + 8, number)))
+        if number == 4:
+            table.compact(major=True)
+    table.delete(arrow(rows(0, 5, 0)))
+    return table
+
+
+def every_row(table: Table, version: int | None = None) -> list[tuple[Any, ...]]:
+    cache.clear()
+    return scanned(metatable.open(table.uri, FAST), version)
+
+
+def files(table: Table) -> set[str]:
+    return {one.path for one in Store(table.uri).list("", recursive=True)}
+
+
+def strange(table: Table) -> list[str]:
+    return strange_files(Store(table.uri))
+
+
+def clean(table: Table, versions: int = 1, hours: float = 0, **how: Any) -> Any:
+    cache.clear()
+    return table.clean(versions=versions, hours=hours, **how)
+
+
+def is_sound(table: Table, expected: list[tuple[Any, ...]]) -> None:
+    assert every_row(table) == read_by_hudi(table.uri) == expected
+    assert metatable.open(table.uri, FAST).verify().findings == ()
+
+
+def test_what_is_left_is_what_the_newest_version_and_the_timeline_name(table: Table) -> None:
+    expected, before = scanned(table), files(table)
+    done = clean(table)
+    assert strange(table) == []
+    is_sound(table, expected)
+    assert len(completed(table.uri)) == KEEP
+    gone = before - files(table)
+    on_timeline = {path for path in gone if path.count("/") == 1 and path.startswith(".hoodie/")}
+    staged = {path for path in gone if path.startswith(f"{HOME}/commits/")}
+    assert len(on_timeline) == 3 * len(staged) == 3 * (9 - KEEP)
+    assert done.files_deleted == len(gone) - len(on_timeline) - len(staged)
+    assert done.bytes_deleted > 1000
+    assert [one.operation for one in table.history()] == ["clean", "clean", "delete"]
+    again = table.version
+    assert clean(table).reason == "nothing to clean"
+    assert table.version == again
+    model = Model(is_global=True, ordering=False)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in expected)
+    for number in range(3):  # and it goes on as any table
+        given = rows(number, number + 9, 50)
+        table.upsert(arrow(given))
+        model.upsert(given)
+        check(table, model)
+
+
+@pytest.mark.parametrize("versions", [1, 2, 5, 99])
+def test_kept_versions_answer_as_before_and_others_are_stale(table: Table, versions: int) -> None:
+    before = {version: scanned(table, version) for version in range(1, table.version + 1)}
+    committed = [one.version for one in table.history() if one.instant]
+    clean(table, versions)
+    first = committed[versions - 1] if versions < 99 else 1
+    assert [one.version for one in table.history()][-1] == first
+    for version, expected in before.items():
+        if version >= first:
+            assert every_row(table, version) == expected
+            continue
+        with pytest.raises(StaleError, match="not kept any more") as told:
+            table.scan(version=version)
+        assert str(first) in str(told.value)
+    is_sound(table, before[max(before)])
+    assert strange_files(Store(table.uri)) == [] or versions == 99
+
+
+def test_what_was_the_newest_within_some_hours_is_kept(table: Table) -> None:
+    old = [one.version for one in table.history()][4:]
+    for version in old:  # the version before a root ends when it is put
+        path = Path(table.uri, version_path(version))
+        os.utime(path, (path.stat().st_mtime - 7200,) * 2)
+    assert clean(table, 1, hours=3).reason.startswith("no files")  # the timeline alone
+    clean(table, 1, hours=1)
+    assert min(one.version for one in table.history()) == max(old)
+    assert every_row(table, max(old))
+    clean(table, 3, hours=0)
+    assert min(one.version for one in table.history() if one.instant) > max(old)
+
+
+def test_a_dry_run_writes_nothing_and_says_what_a_clean_then_does(table: Table) -> None:
+    before = files(table)
+    dry = clean(table, 2, dry_run=True)
+    assert files(table) == before
+    done = clean(table, 2)
+    assert dry.reason == f"dry run, nothing was done: {done.reason}"
+    assert (dry.files_deleted, dry.bytes_deleted) == (done.files_deleted, done.bytes_deleted)
+    assert "data files" in done.reason
+    assert "HFiles" in done.reason
+    assert f"{done.files_deleted} files deleted" in repr(done)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"versions": 0}, "versions to keep"),
+        ({"versions": True}, "versions to keep"),
+        ({"versions": 2.5}, "versions to keep"),
+        ({"hours": -1}, "hours to keep"),
+        ({"hours": float("nan")}, "hours to keep"),
+        ({"hours": "1"}, "hours to keep"),
+    ],
+)
+def test_bad_retentions_are_refused(table_uri: str, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        made(table_uri).clean(**given)
+
+
+def test_a_kept_version_that_is_lost_stops_it_before_anything_is_deleted(table: Table) -> None:
+    before = files(table)
+    Path(table.uri, version_path(table.version - 2)).unlink()
+    with pytest.raises(metatable.CorruptError, match="version that is kept is lost"):
+        clean(table, 5)
+    assert before - files(table) == {version_path(table.version - 2)}
+
+
+# what nobody names
+
+
+def test_what_a_dead_service_left_goes_and_it_never_publishes(table_uri: str) -> None:
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60}))
+    expected = scanned(table)
+    store, service = Store(table.uri, FAST), Compact(major=True)
+    with Transaction.begin(store) as sleeper:
+        plan = service.plan(sleeper.snapshot)
+        owner = sleeper.serve("compact")
+        change = service.work(LocalEngine(1), sleeper.snapshot, plan, owner).change
+        clean(table, 99)  # it lives: what it writes is its own
+        mine = {path for path in files(table) if owner.nonce in path}
+        assert any(path.endswith(".hfile") for path in mine)
+        for path in Path(table.uri, SERVICES).iterdir():
+            os.utime(path, (path.stat().st_mtime - 70,) * 2)
+        clean(table, 99)
+        assert not mine & files(table)
+        with pytest.raises(ConflictError, match="taken for dead"):
+            sleeper.publish(change)
+    is_sound(table, expected)
+    assert table.compact(major=True).files_after < 9
+    table.upsert(arrow(rows(0, 3, 9)))
+    clean(table)
+    assert strange(table) == []
+    assert newest(table).fenced == {}, "its base is not kept: that refuses it, too"
+
+
+def test_pages_of_puts_that_others_forestalled_go(table: Table, between: Any) -> None:
+    between(lambda: table.upsert(arrow(rows(40, 44, 1))))
+    table.compact(major=True)
+    before = len(list(Path(table.uri, HOME, "pages").iterdir()))
+    clean(table, 99)
+    assert len(list(Path(table.uri, HOME, "pages").iterdir())) < before
+    assert strange(table) == []
+
+
+def test_a_living_writer_s_files_stay_and_a_dead_one_s_go(table_uri: str) -> None:
+    table = made(table_uri, **{**SMALL, "lease_seconds": 60})
+    table.insert(arrow(rows(0, 12, 1)))
+    expected = scanned(table)
+    dies(table, rows(6, 18, 2), BEFORE_PUT)
+    before = files(table)
+    clean(table, 99)
+    assert before <= files(table), "it may be alive"
+    for _ in range(2):
+        age_leases(table, 70)
+        recover(table)
+    clean(table)
+    assert strange(table) == []
+    is_sound(table, expected)
+
+
+def test_a_file_of_a_dead_writer_that_lands_after_all_sweeps_never_comes_to_light(
+    table_uri: str,
+) -> None:
+    """The orphan to be afraid of: older than Hudi's timeline it would count as committed."""
+    table = made(table_uri, **SMALL)
+    table.insert(arrow(rows(0, 12, 1)))
+    dies(table, rows(6, 18, 2), BEFORE_PUT)
+    late = {path: Path(table.uri, path).read_bytes() for path in _orphans(table)}
+    assert late
+    for _ in range(3):
+        recover(table)
+    assert not _orphans(table)
+    for path, body in late.items():
+        Path(table.uri, path).write_bytes(body)
+    for number in range(2 * KEEP):
+        table.upsert(arrow(rows(0, 3, 10 + number)))
+    expected = scanned(table)
+    assert read_by_hudi(table.uri) == expected
+    clean(table)
+    assert not set(late) & files(table)
+    assert newest(table).archived > next(iter(late)).rpartition("_")[2]
+    is_sound(table, expected)
+    assert strange(table) == []
+
+
+def _orphans(table: Table) -> set[str]:
+    done = completed(table.uri)
+    found = {path for path in files(table) if path.endswith(".parquet")}
+    return {path for path in found if Path(path).stem.rpartition("_")[2] not in done}
+
+
+def test_an_orphan_of_an_instant_that_nobody_withdrew_is_withdrawn_first(table: Table) -> None:
+    """Nobody can then take the instant again, and write a file of the same name."""
+    expected = scanned(table)
+    instant = next_instant(after=newest(table).latest_instant)
+    orphan = Path(table.uri, "city=ny", f"made-up-0_0-0-0_{instant}.parquet")
+    orphan.write_bytes(b"whatever")
+    marker = Path(table.uri, ".hoodie/.temp", instant, "city=ny/x.parquet.marker.CREATE")
+    marker.parent.mkdir(parents=True)
+    marker.write_bytes(b"")
+    clean(table, 99)
+    assert instant in newest(table).withdrawn
+    assert not orphan.exists()
+    assert not marker.exists()
+    is_sound(table, expected)
+
+
+def test_files_of_others_and_of_a_far_future_stay(table: Table) -> None:
+    kept = [
+        "city=ny/notes.txt",
+        "city=ny/not ours.parquet",
+        "_SUCCESS",
+        ".hoodie/archived/commits_.archive.1",
+        f"{HOME}/newer/words.json",
+        "city=ny/far-0_0-0-0_29991231235959999.parquet",
+    ]
+    for path in kept:
+        Path(table.uri, path).parent.mkdir(parents=True, exist_ok=True)
+        Path(table.uri, path).write_bytes(b"mine")
+    assert "1 data files that no version names were left alone" in clean(table).reason
+    assert set(kept) <= files(table)
+    assert newest(table).latest_instant < "2999"
+    assert set(strange(table)) == set(kept)
+
+
+def test_rows_whose_entry_is_lost_are_left_alone_and_told(table: Table) -> None:
+    """A data file of a published commit that no version names: damage, and no garbage."""
+    instant = sorted(completed(table.uri))[-1]
+    lost = Path(table.uri, "city=ny", f"lost-entry-0_0-0-0_{instant}.parquet")
+    lost.write_bytes(b"rows")
+    assert "left alone" in clean(table).reason
+    assert lost.exists()
+
+
+def test_an_instant_under_way_of_another_engine_is_left_alone(table: Table) -> None:
+    instant = next_instant(after=newest(table).latest_instant)
+    foreign = [
+        f".hoodie/{instant}.commit.requested",
+        f".hoodie/.temp/{instant}/city=ny/a.parquet.marker.CREATE",
+        f"city=ny/foreign-0_0-0-0_{instant}.parquet",
+    ]
+    for path in foreign:
+        Path(table.uri, path).parent.mkdir(parents=True, exist_ok=True)
+        Path(table.uri, path).write_bytes(b"")
+    clean(table)
+    assert set(foreign) <= files(table)
+
+
+def test_half_written_files_go_when_they_have_not_grown_for_long(table_uri: str) -> None:
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 6}))
+    folder = Path(table.uri, HOME, "tmp")
+    folder.mkdir(exist_ok=True)
+    old, young = folder / "a.tmp", folder / "b.tmp"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (old.stat().st_mtime - 62,) * 2)
+    clean(table)
+    assert young.exists()
+    assert not old.exists()
+
+
+# beside others
+
+
+def test_a_writer_whose_base_went_meanwhile_begins_anew(table: Table) -> None:
+    model = Model(is_global=True, ordering=False)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in scanned(table))
+    given = rows(0, 40, 7)
+    waiting = [lambda: (table.upsert(arrow(rows(4, 30, 6))), clean(table))]
+
+    def meanwhile(verb: str, path: str) -> None:
+        if waiting and verb == "create" and path.endswith(".commit.requested"):
+            waiting.pop()()
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
+    model.upsert(rows(4, 30, 6))
+    model.upsert(given)
+    check(table, model)
+
+
+def test_a_reader_whose_version_went_is_told_and_not_of_damage(table: Table) -> None:
+    scan = table.scan()
+    table.upsert(arrow(rows(0, 40, 7)))
+    clean(table)
+    with pytest.raises(StaleError, match="open the table again"):
+        scan.to_arrow()
+
+
+WHERE = {
+    "before its put": r"create .*/manifest/\d+\.json",
+    "before its first deletion": r"delete .*\.parquet",
+    "before it archives": r"delete .*\.commit\.requested",
+}
+
+
+@pytest.mark.parametrize("what", ["upsert", "compact", "clean", "rollback"])
+@pytest.mark.parametrize("where", WHERE)
+def test_whoever_publishes_meanwhile_loses_nothing(table: Table, where: str, what: str) -> None:
+    states = [scanned(table)]
+    acts: dict[str, Callable[[], Any]] = {
+        "upsert": lambda: table.upsert(arrow(rows(3, 33, 9))),
+        "compact": lambda: table.compact(major=True),
+        "clean": lambda: clean(table, 2),
+        "rollback": table.rollback,
+    }
+    waiting = [acts[what]]
+
+    def meanwhile(verb: str, path: str) -> None:
+        if waiting and re.fullmatch(WHERE[where], f"{verb} {path}"):
+            with suppress(UsageError):  # a rollback, of which what was before is not kept
+                waiting.pop()()
+            states.append(every_row(table))
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    execute(store, LocalEngine(1), Clean(1, 0))
+    assert len(states) == 2
+    is_sound(table, states[-1])
+    recover(table)
+    clean(table)
+    assert strange(table) == []
+    is_sound(table, states[-1])
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_killed_at_any_call_the_table_is_right_and_the_next_one_goes_on(
+    index: str, tmp_path: Path
+) -> None:
+    origin = str(tmp_path / "origin")
+    table = made(origin, index, **{**SMALL, "timeline_commits": 2})
+    for number in range(4):
+        table.upsert(arrow(rows(number * 2, number * 2 + 6, number)))
+    table.rollback()
+    table.compact(major=True)
+    dies(table, rows(6, 18, 2), BEFORE_PUT)
+    recover(table)
+    expected = scanned(table)
+
+    def cleans(store: Store) -> None:
+        cache.clear()
+        execute(store, LocalEngine(1), Clean(1, 0))
+
+    store, backend = watched(_copy(origin, tmp_path / "dry"))
+    cleans(store)
+    limits = _changing(backend.calls)
+    assert len(limits) > 30
+    seen: set[tuple[str, ...]] = set()
+    for limit in limits:
+        uri = _copy(origin, tmp_path / "killed")
+        _kill(uri, cleans, limit)
+        if (shape := _shape(uri)) in seen:
+            continue
+        seen.add(shape)
+        assert read_by_hudi(uri) == expected, "Hudi reads something else"
+        one = metatable.open(uri, FAST)
+        assert every_row(one) == expected
+        for _ in range(3):
+            recover(one)
+        clean(one)
+        assert strange(one) == []
+        is_sound(one, expected)
+
+
+# Hudi's timeline
+
+
+def test_a_late_hand_that_completes_an_archived_commit_does_no_lasting_harm(table: Table) -> None:
+    store = Store(table.uri, FAST)
+    old = next(one for one in table.history() if one.instant)
+    root = load_version(store, old.version)
+    body = Path(table.uri, f".hoodie/{old.instant}.commit").read_bytes()
+    for number in range(2 * KEEP):
+        table.upsert(arrow(rows(0, 3, 10 + number)))
+    expected = scanned(table)
+    clean(table)
+    settle(store, root)  # by one who slept
+    assert old.instant not in completed(table.uri)
+    Path(table.uri, f".hoodie/{old.instant}.commit").write_bytes(body)  # had read it before
+    recover(table)
+    assert old.instant not in completed(table.uri)
+    is_sound(table, expected)
+
+
+def test_an_instant_older_than_the_timeline_is_never_published(table: Table) -> None:
+    slow = next_instant(datetime(2020, 1, 1, tzinfo=UTC), sorted(completed(table.uri))[0])
+    expected = scanned(table)
+    with Transaction.begin(Store(table.uri, FAST)) as sleeper:
+        clean(table, 99)
+        assert newest(table).archived > slow
+        sleeper.owner = sleeper.owner.of(slow)
+        with pytest.raises(ConflictError, match="timeline begins after"):
+            sleeper.publish(Change("upsert", instant=slow))
+    is_sound(table, expected)
+
+
+def test_no_commit_is_undone_without_which_hudi_would_find_no_rows(table: Table) -> None:
+    clean(table, 99)
+    for _ in range(KEEP - 1):
+        table.rollback()
+        assert read_by_hudi(table.uri) == every_row(table)
+    with pytest.raises(UsageError, match="no commit would be left on Hudi's timeline"):
+        table.rollback()
+    clean(table)
+    with pytest.raises(UsageError, match="not kept any more"):
+        table.rollback()
+    is_sound(table, every_row(table))
+
+
+def test_the_timeline_is_not_archived_past_a_savepoint(table: Table) -> None:
+    saved = sorted(completed(table.uri))[2]
+    put(table, "savepoint", AVRO, at=saved)
+    clean(table)
+    assert min(completed(table.uri)) == newest(table).archived == saved
+    assert Path(table.uri, f".hoodie/{saved}.savepoint").read_bytes() == AVRO
+    is_sound(table, every_row(table))
+
+
+def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str) -> None:
+    """Without it Hudi's readers would take the replaced files for live."""
+    table = made(table_uri, **SMALL)
+    table.insert(arrow(rows(0, 12, 1)))
+    old = {one.file_id: one for one in table.files()}
+    last = CommitMetadata.decode(Path(table.uri, staged_path(str(table.instant))).read_bytes(), "")
+    groups = {"city=ny": tuple(one for one, at in old.items() if at.partition_path == "city=ny")}
+    body = CommitMetadata("INSERT_OVERWRITE", (), last.extra, groups).encode()
+    instant = put(table, "replacecommit", body)
+    recover(table)
+    for number in range(2 * KEEP):
+        given: list[Row] = rows(20, 23, 10 + number, city="sf")
+        table.upsert(arrow(given))
+    by_hudi = read_by_hudi(table.uri)
+    clean(table, 99)
+    assert newest(table).archived == instant
+    assert read_by_hudi(table.uri) == by_hudi
+    for one in old.values():
+        if one.partition_path == "city=ny":
+            Path(table.uri, one.path).unlink()
+    clean(table, 99)
+    assert newest(table).archived > instant
+    assert not list(Path(table.uri, ".hoodie").glob(f"{instant}*"))
+    assert read_by_hudi(table.uri) == by_hudi
+
+
+def test_a_kill_in_mid_archive_is_finished_by_the_next_writer(table: Table) -> None:
+    expected = scanned(table)
+    store, backend = watched(table.uri)
+    delete = backend.delete
+
+    def dies_over(path: str) -> None:
+        if path.endswith(".commit") and len(completed(table.uri)) == KEEP + 2:
+            backend.limit = 0
+        delete(path)
+
+    backend.delete = dies_over  # type: ignore[method-assign]
+    with pytest.raises(Refused):
+        execute(store, LocalEngine(1), Clean(1, 0))
+    assert len(completed(table.uri)) == KEEP + 2
+    assert read_by_hudi(table.uri) == expected
+    recover(table)
+    assert Timeline(Store(table.uri)).completed() == completed(table.uri)
+    assert len(completed(table.uri)) == KEEP
+    is_sound(table, expected)
+    clean(table)
+    assert strange(table) == []
