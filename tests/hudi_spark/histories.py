@@ -32,8 +32,8 @@ class Kind:
     def model(self) -> Model:
         return Model(is_global=self.scope == "global" or not self.partition_by, ordering=True)
 
-    def create(self, uri: str) -> Table:
-        options: dict[str, Any] = {"hive_style": self.hive_style, "row_group_rows": 8}
+    def create(self, uri: str, **more: Any) -> Table:
+        options: dict[str, Any] = {"hive_style": self.hive_style, "row_group_rows": 8, **more}
         if self.index == "bucket":
             options["bucket_count"] = 4
         else:
