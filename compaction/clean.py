@@ -54,8 +54,8 @@ __all__ = ["Clean"]
 DELETED_TOGETHER = 256
 ARCHIVING_TRIES = 3
 
-ORDER = ("data files", "HFiles", "pages", "staged commits", "markers", "scratch", "versions")
-"""What is deleted first: roots last, for they tell what there was."""
+ORDER = ("data files", "HFiles", "pages", "staged commits", "markers", "scratch", "savepoints")
+"""What is deleted first; versions come last, one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class CleanPlan:
     @property
     def told(self) -> str:
         kinds = Counter(one.kind for one in self.left.garbage)
-        told = [f"{kinds[kind]:,} {kind}" for kind in ORDER if kinds[kind]]
+        told = [f"{kinds[kind]:,} {kind}" for kind in (*ORDER, "versions") if kinds[kind]]
         text = ", ".join(told) if told else "no files"
         text += f"; kept from version {self.oldest}"
         if self.archived:
@@ -161,6 +161,8 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     sure = [one for one in told.garbage if one.owner not in told.orphans]
     for _ in in_order(store.delete, _in_turn(sure)):
         continue
+    # the oldest first: whether a put was void is told by the root before it (`commit.py`)
+    store.delete(sorted(one.path for one in sure if one.kind == "versions"))
     store.delete(service_path(name) for name in newest.fenced if name in signs.services)
     done = replace(plan, left=Left(tuple(sure))).facts
     return _archived(store, newest.version), done

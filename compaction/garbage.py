@@ -32,11 +32,19 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
-from metatable.metadata.manifest import HOME, Manifest, PageRef, load_version, read_page
+from metatable.metadata.manifest import (
+    HOME,
+    Manifest,
+    PageRef,
+    load_newest,
+    load_version,
+    read_page,
+)
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import staged_path
 from metatable.storage import clock
-from metatable.storage.errors import CorruptError, StaleError
+from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.hashing import xxh64
 from metatable.storage.listing import Listed
 from metatable.storage.store import TEMPORARY, Store
@@ -68,7 +76,12 @@ class Kept:
         self.store, self.newest, self.oldest = store, newest, oldest
         versions = range(oldest, newest.version)
         self.roots = [*in_order(self._root, versions), newest]
-        pages = {page.path: page for root in self.roots for page in _pages(root)}
+        pinned = {one.version for one in newest.pins.values() if one.version < oldest}
+        self.pinned = [*in_order(self._root, sorted(pinned))]
+        """Roots of savepoints that are older."""
+        self.saved = frozenset(one.version for one in newest.pins.values())
+        every = [*self.pinned, *self.roots]
+        pages = {page.path: page for root in every for page in _pages(root)}
         self.pages = frozenset(pages)
         refs = in_order(lambda page: read_page(store, page), pages.values())
         self.hfiles = frozenset(ref.path for held in refs for ref in held)
@@ -79,12 +92,13 @@ class Kept:
 
     @cached_property
     def paths(self) -> npt.NDArray[np.uint64]:
-        """Hashes, in order, of the paths of the oldest kept version's data files. Two paths of one
-        hash would only keep what could go."""
-        return np.sort(xxh64(self._floor.slices().paths, 0))
+        """Hashes, in order, of the paths of the data files of the oldest kept version and of
+        savepoints before it. Two paths of one hash would only keep what could go."""
+        held = [Snapshot(self.store, one).slices().paths for one in [*self.pinned, self.roots[0]]]
+        return np.unique(xxh64(pa.concat_arrays(held), 0))
 
     def names(self, paths: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Whether the oldest kept version names these data files."""
+        """Whether the oldest kept version, or a savepoint, names these data files."""
         asked = xxh64(pa.array(paths, pa.string()), 0)
         at = np.searchsorted(self.paths, asked)
         found = np.zeros(len(asked), dtype=bool)
@@ -109,6 +123,9 @@ class Kept:
         try:
             return load_version(self.store, version)
         except StaleError as error:
+            later = load_newest(self.store)
+            if later is not None and not later.keeps(version):
+                raise ConflictError("another clean was first: retry", **error.facts) from error
             raise CorruptError("a version that is kept is lost", **error.facts) from error
 
 
@@ -150,9 +167,9 @@ class Signs:
         return frozenset(one.time for one in self.timeline if one.state != "completed")
 
     @cached_property
-    def times(self) -> frozenset[str]:
-        """Instants of whatever is on the timeline."""
-        return frozenset(one.time for one in self.timeline)
+    def staged(self) -> frozenset[str]:
+        """Where what is on the timeline lay ready for it."""
+        return frozenset(staged_path(one.time, one.action) for one in self.timeline)
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -244,6 +261,7 @@ DATA, MARKERS, STAGED = "data files", "markers", "staged commits"
 NAMED_BY_INSTANT = (MARKERS, STAGED)
 """And by nothing that is a writer's own, as a nonce: data files, too."""
 
+SAVED = "savepoints"
 _HFILES, _PAGES, _VERSIONS, _SCRATCH = "HFiles", "pages", "versions", "scratch"
 _OURS = {
     MARKERS: re.compile(r"\.hoodie/\.temp/(\d{17}|\d{14})/.+"),
@@ -251,6 +269,7 @@ _OURS = {
     _HFILES: re.compile(rf"{HOME}/\w+/([^/]+)\.hfile"),
     _PAGES: re.compile(rf"{HOME}/pages/([^/]+)\.json"),
     _VERSIONS: re.compile(rf"{HOME}/manifest/(\d{{20}})\.json"),
+    SAVED: re.compile(rf"{HOME}/savepoints/(\d{{20}})\.json"),
     _SCRATCH: re.compile(rf"{TEMPORARY}/(.+)"),
 }
 """Paths below `.hoodie` that may be garbage; what is of no such form is left alone."""
@@ -272,6 +291,8 @@ def _private(listed: Listed, kept: Kept, now: float) -> Suspect | None:
 def _is_kept(kind: str, listed: Listed, named: str, kept: Kept, now: float) -> bool:
     if kind == _VERSIONS:
         return int(named) >= kept.oldest
+    if kind == SAVED:
+        return int(named) in kept.saved
     if kind == _SCRATCH:
         seconds = kept.newest.options.lease_seconds * SCRATCH_LEASES
         return not is_dead(listed.modified, now, seconds)
@@ -299,6 +320,8 @@ def _unnamed(files: Sequence[DataFile], kept: Kept) -> Iterator[Suspect]:
 
 def _is_named(one: Suspect, kept: Kept) -> bool:
     """Whether the kept versions name it by now."""
+    if one.kind == SAVED:
+        return int(one.path[-25:-5]) in kept.saved
     if one.kind == DATA:
         return one.owner in kept.instants
     return one.path in kept.hfiles or one.path in kept.pages
@@ -307,11 +330,19 @@ def _is_named(one: Suspect, kept: Kept) -> bool:
 def is_needed(one: Suspect, kept: Kept, signs: Signs) -> bool:
     """What lies ready for an action is kept as long as that is on the timeline; what is of no
     instant that the table has seen is left alone."""
+    if one.kind == SAVED:
+        return _may_be_of_service(one, kept, signs)
     if one.kind not in NAMED_BY_INSTANT:
         return False
-    if one.kind == STAGED and one.owner in signs.times:
+    if one.kind == STAGED and (one.path in signs.staged or _may_be_of_service(one, kept, signs)):
         return True
     return one.owner > _latest(kept.newest)
+
+
+def _may_be_of_service(one: Suspect, kept: Kept, signs: Signs) -> bool:
+    """Whether a service that lives may have put it, for an instant that is not its own."""
+    alive = signs.services - signs.dead - kept.newest.fenced.keys()
+    return bool(alive) and (one.kind == SAVED or not one.path.endswith(".json"))
 
 
 def _is_orphan(instant: str, newest: Manifest, signs: Signs) -> bool:

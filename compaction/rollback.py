@@ -12,6 +12,7 @@ repeated with the `instant` that it names, and then undoes nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +22,11 @@ from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
 from metatable.metadata.manifest import HOME, Manifest, Step, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import stage, staged_body
+from metatable.metadata.steps import stage, staged_body, staged_path
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["Rollback"]
+__all__ = ["Rollback", "check_goes_back", "completion", "undoing", "unknown_completion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,9 @@ class Rollback:
         store, newest = snapshot.store, snapshot.manifest
         if self.instant is not None and self.instant in newest.withdrawn:
             return NothingDue(f"commit {self.instant} is undone already")
-        version, _ = self._last(store, newest)
+        version, instant = self._last(store, newest)
         _check_kept(newest, version - 1)
-        content = load_version(store, version - 1)
-        _check_timeline(newest, content)
-        _check_content(store, content)
+        check_goes_back(snapshot, load_version(store, version - 1), (instant,))
         return RollbackPlan(load_version(store, version))
 
     def work(
@@ -58,7 +57,7 @@ class Rollback:
                 GoBack(undone.version - 1, (undone.instant,)),
                 Withdraw((undone.instant,)),
             ),
-            steps=(_step(snapshot.store, undone),),
+            steps=(undoing(snapshot.store, completion(undone)),),
             summary={"undone_version": undone.version},
         )
         return Outcome(change)
@@ -89,21 +88,44 @@ class RollbackPlan:
         return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
 
 
-def _step(store: Store, undone: Manifest) -> Step:
-    """What is to be undone; a staged commit that is damaged is mended from its twin first."""
-    done = _completion(undone)
+def undoing(store: Store, done: Step) -> Step:
+    """The step that undoes a commit, given the one that completed it; what lay staged for it and
+    is damaged is mended from its twin first."""
     body = staged_body(store, done)
     if body is None:  # both are gone: its files are found by a listing
-        return Step("withdraw", undone.instant, "", "", done.action)
-    return replace(stage(store, undone.instant, body, done.action), kind="withdraw")
+        return Step("withdraw", done.instant, "", "", done.action)
+    return replace(stage(store, done.instant, body, done.action), kind="withdraw")
 
 
-def _completion(undone: Manifest) -> Step:
-    """The step that has put its commit on the timeline."""
+def completion(undone: Manifest) -> Step:
+    """The step that has put the commit of this version on the timeline."""
     for step in undone.steps:
         if step.kind == "complete" and step.instant == undone.instant:
             return step
-    return Step("complete", undone.instant, "", "")
+    return unknown_completion(undone.instant, "commit")
+
+
+def unknown_completion(instant: str, action: str) -> Step:
+    """The same where its version is not kept any more: nobody knows the checksum."""
+    return Step("complete", instant, staged_path(instant, action), "", action)
+
+
+def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]) -> None:
+    """Whether the table may go back to this version, which undoes these commits. Raises UsageError
+    where a savepoint or Hudi's timeline forbids it, CorruptError where the version is damaged."""
+    _check_pins(snapshot.manifest, undone)
+    _check_timeline(snapshot.manifest, content)
+    _check_content(snapshot.store, content)
+
+
+def _check_pins(newest: Manifest, undone: Sequence[str]) -> None:
+    for name, pin in newest.pins.items():
+        if pin.instant in undone:
+            raise UsageError(
+                "a savepoint keeps a commit that would be undone: drop it first",
+                savepoint=name,
+                instant=pin.instant,
+            )
 
 
 def _check_kept(newest: Manifest, version: int) -> None:

@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
 
-__all__ = ["CommitInfo", "DataFiles", "Description", "Explain", "ServiceResult", "WriteResult"]
+__all__ = [
+    "CommitInfo",
+    "DataFiles",
+    "Description",
+    "Explain",
+    "SavepointInfo",
+    "ServiceResult",
+    "WriteResult",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -220,6 +228,20 @@ class CommitInfo:
     instant: str
     time_ms: int
     summary: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointInfo:
+    """A version that is kept under a name; `time_ms` is when that was said (epoch, UTC)."""
+
+    name: str
+    version: int
+    instant: str
+    time_ms: int
+    note: str
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

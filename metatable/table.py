@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from itertools import islice
 from numbers import Integral
@@ -21,7 +22,9 @@ import pyarrow.compute as pc
 
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
+from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import Scheduled, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
@@ -34,6 +37,7 @@ from metatable.data.options import Options
 from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
+from metatable.data.timeline import instant_of
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -43,7 +47,7 @@ from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
-from metatable.query.description import describe, versions
+from metatable.query.description import describe, savepoints, version_as_of, versions
 from metatable.query.point_reads import read_keys
 from metatable.query.scan import Scan
 from metatable.results import (
@@ -51,6 +55,7 @@ from metatable.results import (
     DataFiles,
     Description,
     Explain,
+    SavepointInfo,
     ServiceResult,
     WriteResult,
 )
@@ -186,23 +191,28 @@ class Table:
         where: Any = None,
         version: int | None = None,
         limit: int | None = None,
+        as_of: str | date | None = None,
     ) -> Scan:
         """The rows of a version (the newest by default) for which `where` is true.
 
+        `as_of` names the version by a moment, as Hudi does: all commits with an instant up to it.
+        An instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text; UTC unless it says another zone.
         `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
         `limit`: so many rows at most. Nothing is read yet; the `Scan` goes wherever Arrow goes:
         `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
         Raises UsageError for what the table does not have.
         """
-        return Scan(self._snapshot(version), columns, where, limit)
+        return Scan(self._snapshot(version, as_of), columns, where, limit)
 
-    def files(self, where: Any = None, version: int | None = None) -> DataFiles:
+    def files(
+        self, where: Any = None, version: int | None = None, as_of: str | date | None = None
+    ) -> DataFiles:
         """The data files that may hold a row for which `where` is true, with their rows.
 
         A sequence; its `uris` go to any Parquet reader:
         `duckdb.read_parquet(files.uris, hive_partitioning=False)`. Raises as `scan`.
         """
-        return self.scan(where=where, version=version).files()
+        return self.scan(where=where, version=version, as_of=as_of).files()
 
     def compact(
         self,
@@ -255,6 +265,53 @@ class Table:
         Raises UsageError where it is not the last one.
         """
         return self._serve(execute, Rollback(instant), dry_run=dry_run)
+
+    def restore(
+        self,
+        version: int | None = None,
+        *,
+        as_of: str | date | None = None,
+        savepoint: str | None = None,
+        dry_run: bool = False,
+    ) -> ServiceResult:
+        """Go back to a version that is kept, named by its number, a moment, or a savepoint.
+
+        Every commit since then is undone, at once, with the services that came after. Raises
+        UsageError where a savepoint is newer (drop it first), where the version was undone itself,
+        or where no commit of it is left on Hudi's timeline; StaleError where it is not kept.
+        """
+        if version is None and as_of is None and savepoint is None:
+            raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")
+        _one_of(version=version, as_of=as_of, savepoint=savepoint)
+        newest = self._newest()
+        if savepoint is not None:
+            pin = newest.pins.get(savepoint)
+            if pin is None:
+                raise UsageError("no such savepoint", found=savepoint, expected=sorted(newest.pins))
+            version = pin.version
+        target = self._snapshot(version, as_of)
+        return self._serve(execute, Restore(target.version), dry_run=dry_run)
+
+    def savepoint(self, name: str, version: int | None = None, *, note: str = "") -> ServiceResult:
+        """Keep a version (the newest by default) under a name until `drop_savepoint`: `clean` does
+        not touch it, no commit of it is undone, and Hudi's timeline goes back to it at least.
+
+        It is the version of the last commit that `version` holds. Raises UsageError for names that
+        are taken or none, and for versions without commits or out of order.
+        """
+        if not isinstance(note, str):
+            raise UsageError("a note is a text", found=note)
+        if version is not None:
+            version = self._snapshot(version).version
+        return self._serve(execute, Savepoint(name, version, note))
+
+    def drop_savepoint(self, name: str) -> ServiceResult:
+        """Keep it no longer. Raises UsageError where there is none of this name."""
+        return self._serve(execute, DropSavepoint(name))
+
+    def savepoints(self) -> list[SavepointInfo]:
+        """Those that there are, by version."""
+        return savepoints(self._newest())
 
     def verify(self) -> ServiceResult:
         """Read the data and hold the index against it, both ways. Findings are data.
@@ -339,8 +396,11 @@ class Table:
             raise StaleError("the table is gone", path=self.uri)
         return newest
 
-    def _snapshot(self, version: int | None) -> Snapshot:
+    def _snapshot(self, version: int | None, as_of: str | date | None = None) -> Snapshot:
         newest = self._newest()
+        if as_of is not None:
+            _one_of(version=version, as_of=as_of)
+            version = version_as_of(self._store, newest, instant_of(as_of))
         if version is None:
             return Snapshot(self._store, newest)
         if isinstance(version, bool) or not isinstance(version, Integral):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 
 from metatable.data.timeline import Timeline
-from metatable.metadata.manifest import COMMITS, HOME, Manifest, load_newest, load_version
+from metatable.metadata.manifest import (
+    COMMITS,
+    HOME,
+    Manifest,
+    load_newest,
+    load_version,
+    saved_path,
+)
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 
@@ -23,9 +30,13 @@ def strange_files(store: Store) -> list[str]:
 
 def _named(store: Store, newest: Manifest) -> set[str]:
     named = {f"{HOME}/clock", f"{HOME}/manifest/latest"}
-    for version in range(max(newest.oldest, 1), newest.version + 1):
+    pinned = {one.version for one in newest.pins.values()}
+    for version in sorted(pinned.union(range(max(newest.oldest, 1), newest.version + 1))):
         manifest = newest if version == newest.version else load_version(store, version)
-        named.add(manifest.path)
+        if version in pinned:
+            named.add(saved_path(version))
+        if version >= newest.oldest:
+            named.add(manifest.path)
         if manifest.instant in newest.withdrawn and version > newest.oldest:
             continue  # undone, and all that it was
         snapshot = Snapshot(store, manifest)

@@ -1,4 +1,4 @@
-"""`metatable describe|history|verify|compact|clean|rollback TABLE`: see it, keep it in order.
+"""`metatable VERB TABLE`: look at a table, keep it in order, take it back in time.
 
 TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
 `history` prints one object a line, newest first; the others print one object.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import metatable
 from metatable.cli.render import columns, count, pairs, size, when
 from metatable.cli.storage_options import add_storage_option, storage_options
-from metatable.results import CommitInfo, Description, ServiceResult
+from metatable.results import CommitInfo, Description, SavepointInfo, ServiceResult
 from metatable.storage.errors import ConflictError, StoreError, UsageError
 from metatable.table import Table
 
@@ -56,7 +56,20 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--hours", type=float, default=24.0, metavar="H", help="and those of so many hours (24)"
     )
     rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
-    for verb in (compact, clean, rollback):
+    restore = _add(verbs, "restore", _restore, "go back to an older version, over many commits")
+    where = restore.add_mutually_exclusive_group(required=True)
+    where.add_argument("--version", type=_at_least_one, metavar="N", help="by its number")
+    where.add_argument("--as-of", metavar="MOMENT", help="an instant, or a time (UTC)")
+    where.add_argument("--savepoint", metavar="NAME", help="by the name of a savepoint")
+    savepoint = _add(verbs, "savepoint", _savepoint, "the versions that are kept under a name")
+    what = savepoint.add_mutually_exclusive_group()
+    what.add_argument("--keep", metavar="NAME", help="keep a version under this name")
+    what.add_argument("--drop", metavar="NAME", help="keep it no longer")
+    savepoint.add_argument(
+        "--version", type=_at_least_one, metavar="N", help="the one to keep, not the newest"
+    )
+    savepoint.add_argument("--note", default="", metavar="TEXT", help="why, for people")
+    for verb in (compact, clean, rollback, restore):
         verb.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
     rollback.add_argument(
         "--instant",
@@ -188,6 +201,32 @@ def _rollback(args: argparse.Namespace) -> int:
             error.facts["to_repeat"] = f"metatable rollback {args.table} --instant {instant}"
         raise
     return 0
+
+
+def _restore(args: argparse.Namespace) -> int:
+    how = {name: getattr(args, name) for name in ("version", "as_of", "savepoint", "dry_run")}
+    _print_result(_open(args).restore(**how), args)
+    return 0
+
+
+def _savepoint(args: argparse.Namespace) -> int:
+    table = _open(args)
+    if args.drop is not None:
+        _print_result(table.drop_savepoint(args.drop), args)
+    elif args.keep is not None:
+        _print_result(table.savepoint(args.keep, args.version, note=args.note), args)
+    else:
+        _print_savepoints(table.savepoints(), args)
+    return 0
+
+
+def _print_savepoints(held: Sequence[SavepointInfo], args: argparse.Namespace) -> None:
+    if args.json:
+        print("\n".join(_json(one.to_dict()) for one in held))
+        return
+    heads = ("name", "version", "instant", "since", "note")
+    rows = [(one.name, str(one.version), one.instant, when(one.time_ms), one.note) for one in held]
+    print(columns(heads, rows, left=(heads[0], *heads[2:])) if rows else "no savepoints")
 
 
 def _print_result(done: ServiceResult, args: argparse.Namespace) -> None:

@@ -88,6 +88,11 @@ def many(cls: type[Any], what: str) -> Kind:
     return Kind(f"a list of {what}s", lambda held: [encode_fields(one) for one in held], decode)
 
 
+def one_of(cls: type[Any], what: str) -> Kind:
+    """One record."""
+    return Kind(f"a {what}", encode_fields, lambda body: decode_fields(cls, body, "", what))
+
+
 def mapping_of(kind: Kind) -> Kind:
     """An object whose values are of one kind."""
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal, cast
 
 from metatable.storage import clock
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "completed_of",
     "completed_path",
     "inflight_path",
+    "instant_of",
     "next_instant",
     "requested_path",
 ]
@@ -82,6 +83,20 @@ def inflight_path(instant: str, action: str = "commit") -> str:
 def completed_path(instant: str, action: str = "commit") -> str:
     """The last file of an action: with it, the action is done."""
     return f"{FOLDER}/{instant}.{action}"
+
+
+def instant_of(moment: str | date) -> str:
+    """An instant as it is written, or a moment as one: a date or time (UTC unless it says another
+    zone), as such or as ISO text. Raises UsageError."""
+    try:
+        if isinstance(moment, str) and re.fullmatch(r"\d{14}|\d{17}", moment):
+            _moment(moment)
+            return moment
+        told = datetime.fromisoformat(moment if isinstance(moment, str) else moment.isoformat())
+        return next_instant(told if told.tzinfo else told.replace(tzinfo=UTC))
+    except (CorruptError, ValueError, AttributeError, OverflowError) as error:
+        expected = "yyyyMMddHHmmssSSS, a datetime, or a time as 2026-03-01T12:00:00"
+        raise UsageError("not a moment", found=moment, expected=expected) from error
 
 
 def next_instant(now: datetime | None = None, after: str | None = None) -> str:

@@ -28,6 +28,7 @@ from metatable.metadata.manifest import (
     Manifest,
     PageRef,
     Part,
+    Pin,
     Step,
     all_refs,
     load_version,
@@ -163,6 +164,7 @@ class Draft:
     oldest: int
     archived: str
     fenced: Mapping[str, int]
+    pins: Mapping[str, Pin]
     dropped: frozenset[str] = frozenset()
     """Data commits of the newest version that leave the content, or Hudi's timeline."""
 
@@ -179,6 +181,7 @@ class Draft:
             newest.oldest,
             newest.archived,
             newest.fenced,
+            newest.pins,
         )
 
     @property
@@ -213,6 +216,7 @@ class Draft:
             oldest=self.oldest,
             archived=self.archived,
             fenced=self.fenced,
+            pins=self.pins,
             unknown=newest.unknown,
         )
 

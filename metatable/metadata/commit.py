@@ -2,10 +2,16 @@
 
 On its base version a change is composed and put at once. Where another one was first, what it
 requires is asked of the newest version, it is composed on top of that and put again.
+
+Roots are cleaned one day, and with a root goes what keeps a writer who slept from putting its own
+in that place. Such a put is *void*: nobody will find it, for readers begin later. Roots are deleted
+one after the other, the oldest first: so a put counts if the root that it was composed on is still
+there, and its writer looks after the put. Where it is not, the writer may also have slept since.
 """
 
 from __future__ import annotations
 
+from metatable.data.timeline import Timeline
 from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.owner import Owner
@@ -27,13 +33,44 @@ def publish(store: Store, base: Manifest, change: Change, owner: Owner) -> Manif
     for _ in range(MOST_PUTS):
         manifest = _compose(store, newest, change, owner)
         if store.create(manifest.path, manifest.encode()):
-            return manifest
+            if _is_there(store, newest) or _counts(store, manifest):
+                return manifest
+            store.delete([manifest.path])  # void
         newest = _newest(store)
         settle(store, newest)
         _check(Race(store, base, newest), change, owner)
     raise ConflictError(
         "others were always first: retry", path=newest.path, found=f"{MOST_PUTS} puts in vain"
     )
+
+
+def _is_there(store: Store, manifest: Manifest) -> bool:
+    """Whether this very root is there, and not a void one in its place."""
+    raw = store.get(manifest.path)
+    return raw is not None and manifest.nonce.encode() in raw
+
+
+def _counts(store: Store, put: Manifest) -> bool:
+    """Whether this put was not void, though the root before it is gone. Of a service that is not
+    kept any more nobody can tell, and nothing is lost where it begins anew.
+
+    Raises StaleError where nobody can tell of a commit.
+    """
+    newest = _newest(store)
+    if put.version >= newest.oldest:  # nobody has made room for it
+        return True
+    if not put.instant:
+        return False
+    if Timeline(store).is_complete(put.instant):
+        return True
+    if put.instant in newest.withdrawn or put.instant < newest.archived:
+        raise StaleError(
+            "this writer slept until its version was cleaned: look whether its rows are there",
+            instant=put.instant,
+            version=put.version,
+            oldest=newest.oldest,
+        )
+    return False
 
 
 def _newest(store: Store) -> Manifest:
@@ -57,9 +94,9 @@ def _check_fence(race: Race, change: Change, owner: Owner) -> None:
     if change.instant and change.instant in race.newest.withdrawn:
         what = "this writer was taken for dead and its instant withdrawn: retry"
         raise race.lost(what, instant=change.instant)
-    if change.instant and change.instant < race.newest.archived:
-        what = "Hudi's timeline begins after the instant of this writer: retry"
-        raise race.lost(what, instant=change.instant, archived=race.newest.archived)
+    if change.instant and change.instant < race.newest.border:
+        what = "the timeline begins, or a savepoint is, after the instant of this writer: retry"
+        raise race.lost(what, instant=change.instant, border=race.newest.border)
     if owner.name in race.newest.fenced:
         raise race.lost("this service was taken for dead: retry", service=owner.name)
 

@@ -1,7 +1,9 @@
 """Manifest: our log of versions. The put of version N+1 is the commit.
 
     manifest/<version, 20 digits>.json   root of one version, put-if-absent, never rewritten
-    manifest/latest                      a hint: some version that exists; readers probe forward
+    manifest/latest                      a hint: some version that exists, and its root's nonce;
+                                         readers probe forward
+    savepoints/<version>.json            the root of a version that is kept by a name
     pages/<id>.json                      immutable list of at most 256 HFile references
 
 Root and pages are JSON objects `{"checksum": …, "body": …}`; the checksum is the CRC32C of the
@@ -27,6 +29,7 @@ from metatable.data.stored_fields import (
     encode_fields,
     many,
     mapping_of,
+    one_of,
     stored,
 )
 from metatable.storage.cache import cached
@@ -38,6 +41,7 @@ __all__ = [
     "Manifest",
     "PageRef",
     "Part",
+    "Pin",
     "Step",
     "all_refs",
     "border",
@@ -47,6 +51,7 @@ __all__ = [
     "load_version",
     "put_hint",
     "read_page",
+    "saved_path",
     "seal",
     "unseal",
     "version_path",
@@ -155,6 +160,19 @@ class Step:
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A savepoint: this version is kept."""
+
+    version: int
+    """Made by the data commit `instant`."""
+    instant: str
+    time_ms: int = 0
+    """When it was pinned, epoch milliseconds UTC."""
+    note: str = ""
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
 _OPTIONS = Kind("options", Options.encode, lambda body: Options.decode(body, ""))
 
 
@@ -207,6 +225,8 @@ class Manifest:
     instant below it can be published any more, or Hudi's readers would lose those rows."""
     fenced: Mapping[str, int] = field(default_factory=dict)
     """Services that were taken for dead, by the version that did: they publish nothing more."""
+    pins: Mapping[str, Pin] = stored(mapping_of(one_of(Pin, "savepoint")), default_factory=dict)
+    """Savepoints, by name."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -215,7 +235,13 @@ class Manifest:
 
     def keeps(self, version: int) -> bool:
         """Whether this (newest) version still keeps that one."""
-        return version >= self.oldest
+        return version >= self.oldest or any(one.version == version for one in self.pins.values())
+
+    @property
+    def border(self) -> str:
+        """No instant below it is published any more: of the timeline's first commit, and of the
+        latest savepoint."""
+        return max([self.archived, *(one.instant for one in self.pins.values())])
 
     def encode(self) -> bytes:
         return seal(encode_fields(self))
@@ -259,14 +285,21 @@ def version_path(version: int) -> str:
     return f"{HOME}/manifest/{version:020d}.json"
 
 
+def saved_path(version: int) -> str:
+    """Where the root of a savepoint's version lies, too: roots go from the oldest, without gaps."""
+    return f"{HOME}/savepoints/{version:020d}.json"
+
+
 def load_newest(store: Store) -> Manifest | None:
     """The newest version, or None where there is no table. Two or three small requests.
 
-    The hint saves a listing; one that is lost, garbage, or names no version costs one.
+    The hint saves a listing; one that is lost, garbage, or names no version costs one. One of a
+    version that was cleaned may name what a writer who slept has put there in its place (which is
+    void, `commit.py`): so it tells the nonce of the root that it means.
     """
-    version = _hinted(store)
+    version, nonce = _hinted(store)
     raw = None if version is None else store.get(version_path(version))
-    if version is None or raw is None:
+    if version is None or raw is None or nonce not in raw:
         version = _newest_listed(store)
         raw = None if version is None else store.get(version_path(version))
     if version is None:
@@ -281,6 +314,8 @@ def load_newest(store: Store) -> Manifest | None:
 def load_version(store: Store, version: int) -> Manifest:
     """The root of one version. Raises StaleError where it is not there (any more)."""
     raw = store.get(version_path(version))
+    if raw is None:
+        raw = store.get(saved_path(version))
     if raw is None:
         raise StaleError(
             "no such version, or it is not kept any more",
@@ -299,9 +334,9 @@ def gone_since(store: Store, version: int) -> Manifest | None:
     return newest
 
 
-def put_hint(store: Store, version: int) -> None:
+def put_hint(store: Store, manifest: Manifest) -> None:
     """Tell readers where to begin probing; a hint may be old or lost without harm."""
-    store.put(f"{HOME}/manifest/latest", str(version).encode())
+    store.put(f"{HOME}/manifest/latest", f"{manifest.version} {manifest.nonce}".encode())
 
 
 def write_pages(
@@ -345,9 +380,10 @@ def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
     return decode_fields(_Page, unseal(raw, page.path), page.path, "page").refs
 
 
-def _hinted(store: Store) -> int | None:
-    raw = store.get(f"{HOME}/manifest/latest")
-    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= 20 else None
+def _hinted(store: Store) -> tuple[int | None, bytes]:
+    """(version, nonce) as the hint has them; writers below format 5 tell no nonce."""
+    version, _, nonce = (store.get(f"{HOME}/manifest/latest") or b"").partition(b" ")
+    return int(version) if version.isdigit() and len(version) <= 20 else None, nonce
 
 
 def _newest_listed(store: Store) -> int | None:

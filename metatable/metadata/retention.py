@@ -2,9 +2,9 @@
 
 Both are borders in the root, and only ever rise:
 
-    oldest      the first version that is kept. What no kept version names may be deleted, by
-                whoever finds it, once the border is published: nobody can go back behind it, and a
-                change that was made on an older version is refused
+    oldest      the first version that is kept, but for those of savepoints. What no kept version
+                names may be deleted, by whoever finds it, once the border is published: nobody can
+                go back behind it, and a change that was made on an older version is refused
     archived    the first instant of Hudi's timeline. What is older was taken off it
 
 Hudi takes a data file for committed whose instant is older than the first completed one on the
@@ -23,7 +23,7 @@ from metatable.data.timeline import Instant
 from metatable.metadata.change import Draft, Race
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import CLOCK
-from metatable.metadata.manifest import HOME, Step
+from metatable.metadata.manifest import HOME, Pin, Step
 from metatable.storage.errors import ConflictError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -32,7 +32,9 @@ __all__ = [
     "Archive",
     "Fence",
     "NoneBelow",
+    "PinVersion",
     "RaiseFloor",
+    "Unpin",
     "archivable",
     "archived_by",
     "archiving",
@@ -50,6 +52,32 @@ class RaiseFloor:
     def apply(self, draft: Draft) -> None:
         draft.oldest = max(draft.oldest, self.oldest)
         draft.fenced = {name: at for name, at in draft.fenced.items() if at >= draft.oldest}
+
+
+@dataclass(frozen=True, slots=True)
+class PinVersion:
+    """A savepoint of this name."""
+
+    name: str
+    pin: Pin
+
+    def apply(self, draft: Draft) -> None:
+        held = draft.pins.get(self.name)
+        if held is not None or not draft.newest.keeps(self.pin.version):
+            raise ConflictError(
+                "another savepoint of this name, or a clean, was first: retry", name=self.name
+            )
+        draft.pins = {**draft.pins, self.name: self.pin}
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin:
+    """No savepoint of this name."""
+
+    name: str
+
+    def apply(self, draft: Draft) -> None:
+        draft.pins = {name: pin for name, pin in draft.pins.items() if name != self.name}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ ever: what a step needs is read and proven before the put, and has a twin.
     withdraw    undo a data commit, on Hudi's timeline and among the data files
     drop_plan   a stored plan has been carried out: it goes
     archive     completed actions that are older leave Hudi's timeline
+    drop_savepoint  the savepoint of this instant leaves it
 
 `KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
 kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
@@ -83,7 +84,7 @@ def settle(store: Store, manifest: Manifest) -> None:
 def announce(store: Store, manifest: Manifest) -> None:
     """After a put: do its steps, then tell readers where to begin."""
     settle(store, manifest)
-    put_hint(store, manifest.version)
+    put_hint(store, manifest)
 
 
 def _known(manifest: Manifest, step: Step) -> Settle:
@@ -144,6 +145,11 @@ def _archive(store: Store, manifest: Manifest, step: Step) -> None:
             timeline.withdraw(one.time, ("requested", "inflight", "completed"), one.action)
 
 
+def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
+    Timeline(store).withdraw(step.instant, ("completed", "inflight"), "savepoint")
+    store.delete([staged_path(step.instant, "savepoint")])
+
+
 def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
     timeline = Timeline(store)
@@ -176,10 +182,10 @@ def _is_whole(body: bytes, step: Step, path: str) -> bool:
     if step.action not in DATA_ACTIONS:
         return bool(step.checksum)
     try:
-        CommitMetadata.decode(body, path)
+        told = CommitMetadata.decode(body, path)
     except CorruptError:
         return False
-    return True
+    return bool(step.checksum or told.stats or told.replaced)
 
 
 def _files_of(store: Store, step: Step) -> list[str]:
@@ -209,4 +215,5 @@ KINDS: dict[str, Settle] = {
     "withdraw": _withdraw,
     "drop_plan": drop_plan,
     "archive": _archive,
+    "drop_savepoint": _drop_savepoint,
 }

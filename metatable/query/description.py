@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metatable.metadata.known_commits import back_from
-from metatable.metadata.manifest import Manifest
+from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
-from metatable.results import CommitInfo, Description
+from metatable.results import CommitInfo, Description, SavepointInfo
+from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["describe", "versions"]
+__all__ = ["describe", "savepoints", "version_as_of", "versions"]
 
 
 def describe(snapshot: Snapshot) -> Description:
@@ -54,6 +55,56 @@ def versions(store: Store, newest: Manifest) -> Iterator[CommitInfo]:
     """This version and those before it that it keeps, newest first; each is read when it is asked
     for."""
     return map(_info, back_from(store, newest))
+
+
+def savepoints(newest: Manifest) -> list[SavepointInfo]:
+    """Those of this (newest) version, by version."""
+    held = [
+        SavepointInfo(name, one.version, one.instant, one.time_ms, one.note)
+        for name, one in newest.pins.items()
+    ]
+    return sorted(held, key=lambda one: (one.version, one.name))
+
+
+def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
+    """The version that holds all commits up to this instant, as Hudi has it, and no other one.
+
+    Walks back from the newest commit. Raises StaleError where that version is not kept any more,
+    UsageError where a slow commit was published behind a faster one, so that none is.
+    """
+    for pin in newest.pins.values():
+        if pin.instant == instant:
+            return pin.version
+    last = newest.last_commit
+    while last is not None and last[1] > instant and newest.keeps(last[0] - 1):
+        last = load_version(store, last[0] - 1).last_commit
+    if last is None:
+        return 1
+    if last[1] > instant or not newest.keeps(last[0]):
+        raise StaleError(
+            "what was there then is not kept any more",
+            found=instant,
+            expected=f"{last[1]} or later",
+            path=store.uri,
+        )
+    found = load_version(store, last[0])
+    if found.latest_instant > instant and _holds_later(store, newest, last, instant):
+        raise UsageError(
+            "commits were not published in the order of their instants then: name a version",
+            found=instant,
+            version=last[0],
+        )
+    return last[0]
+
+
+def _holds_later(store: Store, newest: Manifest, last: tuple[int, str], instant: str) -> bool:
+    """Whether a commit that came before this one has a later instant than the one asked for."""
+    held: tuple[int, str] | None = last
+    while held is not None and newest.keeps(held[0] - 1):
+        if held[1] > instant:
+            return True
+        held = load_version(store, held[0] - 1).last_commit
+    return held is not None and held[1] > instant
 
 
 def _info(manifest: Manifest) -> CommitInfo:

@@ -354,6 +354,80 @@ def test_a_writer_whose_base_went_meanwhile_begins_anew(table: Table) -> None:
     check(table, model)
 
 
+def overtaken(table: Table, given: list[Row], where: str) -> tuple[Any, list[Row]]:
+    """An upsert that sleeps before its first call that `where` matches, while others write, clean
+    away its base and what came right after; its result, and their rows."""
+    theirs = rows(4, 30, 6)
+    waiting = [lambda: [table.upsert(arrow(theirs)) for _ in range(3)] and clean(table)]
+
+    def meanwhile(verb: str, path: str) -> None:
+        if waiting and re.fullmatch(where, f"{verb} {path}"):
+            waiting.pop()()
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    done = write(store, LocalEngine(1), arrow(given), "upsert")
+    assert not waiting
+    return done, theirs
+
+
+def test_a_put_in_the_place_of_a_cleaned_version_is_void(table_uri: str) -> None:
+    """The simulation found it: a commit was acknowledged that nobody would ever have seen."""
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60}))
+    model = Model(is_global=True, ordering=False)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in scanned(table))
+    place = version_path(table.version + 1)
+    done, theirs = overtaken(table, rows(0, 9, 7), rf"create {place}")
+    assert done.attempts == 2
+    assert done.version == table.version > 14
+    assert place not in files(table)
+    model.upsert(theirs)
+    model.upsert(rows(0, 9, 7))
+    check(table, model)
+
+
+def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(table_uri: str) -> None:
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60, "timeline_commits": 9}))
+    model = Model(is_global=True, ordering=False)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in scanned(table))
+    base, reads = version_path(table.version), rf"read_whole {version_path(table.version)}"
+    asked: list[str] = []
+    given = rows(0, 9, 7)
+    waiting = [lambda: [table.upsert(arrow(rows(20, 30, 6))) for _ in range(3)] and clean(table)]
+
+    def meanwhile(verb: str, path: str) -> None:
+        asked.append(f"{verb} {path}")
+        put = f"create {version_path(int(base[-25:-5]) + 1)}" in asked
+        if waiting and put and asked[-1] == reads:
+            waiting.pop()()
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    done = write(store, LocalEngine(1), arrow(given), "upsert")
+    assert not waiting
+    assert (done.attempts, done.version) == (1, int(base[-25:-5]) + 1)
+    assert base not in files(table)
+    model.upsert(given)
+    model.upsert(rows(20, 30, 6))
+    check(table, model)
+
+
+def test_a_late_hint_does_not_make_a_void_put_the_newest_version(table: Table) -> None:
+    root = Path(table.uri, version_path(table.version)).read_bytes()
+    place = Path(table.uri, version_path(table.version))
+    late = f"{table.version} {newest(table).nonce}".encode()
+    for _ in range(3):
+        table.upsert(arrow(rows(0, 9, 5)))
+    clean(table)
+    expected, version = scanned(table), table.version
+    place.write_bytes(root.replace(newest(table).nonce.encode(), b"0"))  # by one who slept
+    Path(table.uri, HOME, "manifest/latest").write_bytes(late.replace(b" ", b" not this one "))
+    assert table.version == version
+    assert every_row(table) == expected
+    clean(table, 1)
+    assert table.upsert(arrow(rows(0, 3, 6))).version > version
+
+
 def test_a_reader_whose_version_went_is_told_and_not_of_damage(table: Table) -> None:
     scan = table.scan()
     table.upsert(arrow(rows(0, 40, 7)))
@@ -464,7 +538,7 @@ def test_an_instant_older_than_the_timeline_is_never_published(table: Table) -> 
         clean(table, 99)
         assert newest(table).archived > slow
         sleeper.owner = sleeper.owner.of(slow)
-        with pytest.raises(ConflictError, match="timeline begins after"):
+        with pytest.raises(ConflictError, match="the timeline begins"):
             sleeper.publish(Change("upsert", instant=slow))
     is_sound(table, expected)
 

@@ -81,6 +81,37 @@ def test_clean_says_what_goes_and_describe_what_bytes_are_for(
     assert "hours to keep" in err
 
 
+def test_savepoints_are_kept_listed_gone_back_to_and_dropped(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "savepoint", table.uri)[0] == "no savepoints\n"
+    assert (
+        "kept as june"
+        in run(
+            capsys, "savepoint", table.uri, "--keep", "june", "--version", "3", "--note", "closed"
+        )[0]
+    )
+    text = run(capsys, "savepoint", table.uri)[0].splitlines()
+    assert text[1].split()[:2] == ["june", "3"]
+    assert text[1].endswith("closed")
+    told = json.loads(run(capsys, "savepoint", table.uri, "--json")[0])
+    assert (told["name"], told["version"], told["note"]) == ("june", 3, "closed")
+    dry = run(capsys, "restore", table.uri, "--savepoint", "june", "--dry-run")[0]
+    assert "dry run, nothing was done: back to version 3: 1 commit undone" in dry
+    assert "back to version 3" in run(capsys, "restore", table.uri, "--savepoint", "june")[0]
+    assert table.scan().count() == 90
+    _, err = run(capsys, "restore", table.uri, "--version", "2", code=2)
+    assert "drop it first" in err
+    assert "dropped" in run(capsys, "savepoint", table.uri, "--drop", "june")[0]
+    moment = table.history()[-2].instant
+    done = json.loads(run(capsys, "restore", table.uri, "--as-of", moment, "--json")[0])
+    assert done["service"] == "restore"
+    _, err = run(capsys, "savepoint", table.uri, "--drop", "june", code=2)
+    assert "no such savepoint" in err
+    with pytest.raises(SystemExit):
+        main(["restore", table.uri])
+
+
 def test_history_is_newest_first_one_object_a_line(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_clean_that_died_shows_hudi_nothing_else(
     hudi: HudiOnSpark, table_uri: str, where: str
 ) -> None:
     table, model = grown(table_uri, Kind("record", "global"))
-    with dying(table_uri, f"delete {where}") as store:
+    with dying(table_uri, where) as store:
         twin = metatable.open(table_uri, FAST)
         twin._store = store
         twin.clean(versions=1, hours=0)

@@ -77,8 +77,9 @@ def unsealed(path: Path) -> dict[str, Any]:
 
 def newest(table: metatable.Table) -> dict[str, Any]:
     home = Path(table.uri, manifest.HOME, "manifest")
-    assert (home / "latest").read_text() == str(table.version)
-    return unsealed(home / f"{table.version:020d}.json")
+    root = unsealed(home / f"{table.version:020d}.json")
+    assert (home / "latest").read_text() == f"{table.version} {root['nonce']}"
+    return root
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ def newest(table: metatable.Table) -> dict[str, Any]:
         ("field", manifest.Manifest),
         ("field of a page reference", manifest.PageRef),
         ("field of a step", manifest.Step),
+        ("field of a savepoint", manifest.Pin),
         ("field of a reference", manifest.HFileRef),
         ("field of a lease", leases.StoredLease),
         ("field of a plan", plans.StoredPlan),

@@ -27,7 +27,9 @@ import metatable.table
 from metatable import ConflictError, CorruptError, Table, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
+from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Timeline
@@ -131,6 +133,10 @@ class Game:
             self.world.act(f"cleaner{number}", self.cleaning(draw.randint(1, 2)))
         if draw.random() < 0.4:
             self.world.act("roller", self.rolling_back())
+        if draw.random() < 0.3:
+            self.world.act("restorer", self.restoring())
+        if draw.random() < 0.3:
+            self.world.act("keeper", self.keeping())
         if draw.random() < 0.5:
             self.world.act("recoverer", self.recovering(draw.randint(1, 2)))
         if draw.random() < 0.5:
@@ -205,6 +211,26 @@ class Game:
 
         return lambda actor: self.tolerant(roll_back)
 
+    def restoring(self) -> Callable[[Actor], None]:
+        def restore() -> None:
+            newest = load_newest(self.world.store())
+            assert newest is not None
+            back = self.world.random.randint(1, 4)
+            service = Restore(max(newest.version - back, newest.oldest, 1))
+            execute(self.world.store(), LocalEngine(1), service)
+
+        return lambda actor: self.tolerant(restore)
+
+    def keeping(self) -> Callable[[Actor], None]:
+        """A savepoint, which is perhaps dropped."""
+
+        def keep() -> None:
+            execute(self.world.store(), LocalEngine(1), Savepoint("kept"))
+            if self.world.random.random() < 0.4:
+                execute(self.world.store(), LocalEngine(1), DropSavepoint("kept"))
+
+        return lambda actor: self.tolerant(keep)
+
     def recovering(self, count: int) -> Callable[[Actor], None]:
         return lambda actor: [self.tolerant(self.recover) for _ in range(count)] and None
 
@@ -277,8 +303,8 @@ class Game:
         states: dict[int, dict[Identity, Row]] = {1: {}}
         for manifest in history[1:]:
             before = states[manifest.version - 1]
-            if manifest.operation == "rollback":
-                before = states[manifest.summary["undone_version"] - 1]
+            if manifest.restored_at == manifest.version:
+                before = states[_goes_back_to(manifest)]
             elif manifest.instant:
                 operation, base = self.takers[_written(self.world.past(), manifest)]
                 assert operation.kind == manifest.operation
@@ -330,9 +356,12 @@ class Game:
 
     def undone(self, history: list[Manifest]) -> set[str]:
         """Instants that were published and rolled back."""
-        by_version = {one.version: one for one in history}
-        rollbacks = [one for one in history if one.operation == "rollback"]
-        return {by_version[one.summary["undone_version"]].instant for one in rollbacks}
+        undone: set[str] = set()
+        for one in history:
+            if one.restored_at == one.version:
+                kept = self.content(history, _goes_back_to(one))
+                undone |= self.content(history, one.version - 1) - kept
+        return undone
 
     def check_versions(
         self, history: list[Manifest], states: dict[int, dict[Identity, Row]]
@@ -352,7 +381,8 @@ class Game:
                 for ref in Snapshot(store, manifest).refs(partition):
                     assert ref.path in self.world.files, f"{ref.path} of {manifest.version} is gone"
         table = Table(store)
-        for version in kept[-2:]:
+        pinned = [one.version for one in history[-1].pins.values()]
+        for version in {*kept[-2:], *pinned}:
             assert _rows(table, version) == listed(states[version].values()), version
         for seen in self.seen:
             assert seen.rows == listed(states[seen.version].values()), seen.version
@@ -373,8 +403,8 @@ class Game:
         held: dict[int, set[str]] = {0: set()}
         for one in history[:version]:
             before = held[one.version - 1]
-            if one.operation == "rollback":
-                before = held[one.summary["undone_version"] - 1]
+            if one.restored_at == one.version:
+                before = held[_goes_back_to(one)]
             held[one.version] = before | ({one.instant} if one.instant else set())
         return held[version]
 
@@ -403,6 +433,10 @@ class Game:
             if instant >= history[-1].archived
             for state in (".commit.requested", ".inflight", ".commit")
         }
+        for pin in history[-1].pins.values():
+            assert pin.instant in live, "a savepoint's commit was undone"
+            names = (".savepoint", ".savepoint.inflight")
+            expected |= {f".hoodie/{pin.instant}{name}" for name in names}
         assert {path for path in files if re.fullmatch(r"\.hoodie/\d+\.[^/]+", path)} == expected
         data = [DataFile.decode(path) for path in files if path.endswith(".parquet")]
         assert {one.path for one in data if one.instant not in live} == set()
@@ -487,6 +521,12 @@ def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
             index=index,
             options={**(BUCKETED if index == "bucket" else OPTIONS), "key_scope": scope},
         )
+
+
+def _goes_back_to(manifest: Manifest) -> int:
+    """The version whose content a rollback or a restore has brought back."""
+    restored = manifest.summary.get("restored_version")
+    return manifest.summary["undone_version"] - 1 if restored is None else restored
 
 
 def _written(store: Store, manifest: Manifest) -> str:

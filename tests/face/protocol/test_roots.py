@@ -67,7 +67,9 @@ def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.M
     assert one.version == base.version + 5
 
 
-@pytest.mark.parametrize("hint", [None, b"", b"garbage", b"1", b"99", b"9" * 20, b"-1", b"\xff"])
+@pytest.mark.parametrize(
+    "hint", [None, b"", b"garbage", b"1", b"99", b"9" * 20, b"-1", b"\xff", b"3 other"]
+)
 def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: bytes | None) -> None:
     for v in range(3):
         one.upsert(arrow(rows(0, 3, v)))
@@ -78,7 +80,7 @@ def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: by
         path.write_bytes(hint)
     assert one.version == 5
     assert one.upsert(arrow(rows(0, 3, 7))).version == 6
-    assert path.read_bytes() == b"6"
+    assert path.read_bytes() == f"6 {newest(one).nonce}".encode()
 
 
 def test_a_page_in_the_place_of_another_is_damage(one: Table) -> None:

@@ -1,0 +1,103 @@
+"""Restore: go back to an older version, over many commits at once.
+
+As a rollback it points at old pages: the new version has the content of the old one, compactions
+since then fall away, and every commit since then is withdrawn for ever; each then leaves Hudi's
+timeline, and its data files go, as a step of the new version. What is needed is proven before the
+put. A savepoint that is newer than the target is not passed: drop it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from metatable.compaction.rollback import (
+    check_goes_back,
+    completion,
+    undoing,
+    unknown_completion,
+)
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.timeline import Timeline
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
+from metatable.metadata.manifest import Manifest, Step, load_version
+from metatable.metadata.owner import Owner
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import UsageError
+
+__all__ = ["Restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Go back to `version`, which must be kept."""
+
+    version: int
+    name: str = "restore"
+    retries: int = 0
+
+    def plan(self, snapshot: Snapshot) -> RestorePlan | NothingDue:
+        store, newest = snapshot.store, snapshot.manifest
+        if not 0 < self.version <= newest.version or not newest.keeps(self.version):
+            raise UsageError(
+                "no such version to go back to, or it is not kept any more",
+                found=self.version,
+                expected=f"{max(newest.oldest, 1)} to {newest.version}",
+            )
+        target = load_version(store, self.version)
+        undone = tuple(self._since(snapshot, target))
+        if not undone:
+            return NothingDue(f"the table has the content of version {self.version}")
+        check_goes_back(snapshot, target, [one.instant for one in undone])
+        return RestorePlan(self.version, undone)
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: RestorePlan, owner: Owner
+    ) -> Outcome:
+        instants = tuple(one.instant for one in plan.undone)
+        change = Change(
+            operation=self.name,
+            requires=(NewestIsBase(),),
+            updates=(GoBack(plan.version, instants), Withdraw(instants)),
+            steps=tuple(undoing(snapshot.store, one) for one in plan.undone),
+            summary={
+                "restored_version": plan.version,
+                "undone_version": plan.version + 1,
+                "undone_commits": len(plan.undone),
+            },
+        )
+        return Outcome(change)
+
+    def _since(self, snapshot: Snapshot, target: Manifest) -> Iterator[Step]:
+        """What completed the commits that the target does not hold, newest first."""
+        store, newest = snapshot.store, snapshot.manifest
+        goal = target.last_commit
+        if goal is not None and goal[0] < newest.oldest:  # a savepoint: what is later is undone
+            done = (one for one in Timeline(store).load() if one.changes_data)
+            later = [unknown_completion(one.time, one.action) for one in done if one.time > goal[1]]
+            yield from reversed(later)
+            return
+        last = newest.last_commit
+        while last != goal:
+            if last is None or not newest.keeps(last[0] - 1):
+                raise UsageError(
+                    "that version was undone: the table cannot go back to it",
+                    found=target.version,
+                )
+            yield completion(load_version(store, last[0]))
+            last = load_version(store, last[0] - 1).last_commit
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Where to, and what is undone on the way, newest first."""
+
+    version: int
+    undone: tuple[Step, ...]
+
+    @property
+    def told(self) -> str:
+        count = len(self.undone)
+        return f"back to version {self.version}: {count} commit{'s' * (count > 1)} undone"

@@ -1,0 +1,180 @@
+"""Savepoints: versions that are kept under a name, until it is dropped.
+
+A savepoint pins a version that a data commit has made: its root, index files and data files stay,
+whatever `clean` is told, Hudi's timeline is not archived past its commit, and no commit that it
+holds is undone. On Hudi's timeline it is a `savepoint` of the commit's instant, which keeps Hudi's
+own cleaner from its files.
+
+No instant below that of a savepoint is published any more: so what a restore has to undo is all
+that is later on the timeline, also where the versions between are not kept any more.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.savepoint_metadata import savepoint_metadata
+from metatable.data.timeline import Timeline
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change
+from metatable.metadata.manifest import Manifest, Pin, Step, load_version, saved_path, version_path
+from metatable.metadata.owner import Owner
+from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import stage
+from metatable.storage import clock
+from metatable.storage.errors import StaleError, UsageError
+
+__all__ = ["DropSavepoint", "Savepoint"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """Keep the newest commit's version, or the one that this version goes back to, by a name."""
+
+    label: str
+    version: int | None = None
+    note: str = ""
+    name: str = "savepoint"
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> SavepointPlan | NothingDue:
+        _check_label(self.label)
+        newest = snapshot.manifest
+        pin = _pin(snapshot, self.version)
+        held = newest.pins.get(self.label)
+        if held is not None and held.version == pin.version:
+            return NothingDue(f"savepoint {self.label} keeps version {pin.version} already")
+        if held is not None:
+            raise UsageError(
+                "there is a savepoint of this name: drop it first, or take another name",
+                found=self.label,
+                keeps=held.version,
+            )
+        _check_is_latest(snapshot, pin)
+        return SavepointPlan(self.label, pin)
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: SavepointPlan, owner: Owner
+    ) -> Outcome:
+        pin, store = plan.pin, snapshot.store
+        held = Snapshot(store, load_version(store, pin.version)).slices()
+        time_ms = clock.now_ms()
+        body = savepoint_metadata(list(held), time_ms, self.note)
+        store.put(saved_path(pin.version), store.fetch(version_path(pin.version)))
+        change = Change(
+            operation=self.name,
+            requires=(NoneBelow(pin.instant),),
+            updates=(PinVersion(self.label, Pin(pin.version, pin.instant, time_ms, self.note)),),
+            steps=(stage(store, pin.instant, body, "savepoint"),),
+            summary={"kept_version": pin.version},
+        )
+        return Outcome(change)
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointPlan:
+    """The version to keep, and under which name."""
+
+    label: str
+    pin: Pin
+
+    @property
+    def told(self) -> str:
+        return f"version {self.pin.version} (commit {self.pin.instant}) kept as {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropSavepoint:
+    """Keep it no longer: the next `clean` goes by the other rules."""
+
+    label: str
+    name: str = "drop_savepoint"
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> DropPlan:
+        pin = snapshot.manifest.pins.get(self.label)
+        if pin is None:
+            there = sorted(snapshot.manifest.pins)
+            raise UsageError("no such savepoint", found=self.label, expected=there)
+        return DropPlan(self.label, pin)
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: DropPlan, owner: Owner
+    ) -> Outcome:
+        others = [one for name, one in snapshot.manifest.pins.items() if name != self.label]
+        is_last = plan.pin.instant not in {one.instant for one in others}
+        step = Step("drop_savepoint", plan.pin.instant, "", "", "savepoint")
+        change = Change(
+            operation=self.name,
+            updates=(Unpin(self.label),),
+            steps=(step,) if is_last else (),
+            summary={"kept_version": plan.pin.version},
+        )
+        return Outcome(change)
+
+
+@dataclass(frozen=True, slots=True)
+class DropPlan:
+    """A savepoint that is there."""
+
+    label: str
+    pin: Pin
+
+    @property
+    def told(self) -> str:
+        return f"savepoint {self.label} of version {self.pin.version} dropped"
+
+
+def _check_label(label: str) -> None:
+    if not isinstance(label, str) or not _NAME.fullmatch(label):
+        expected = "a letter first, then letters, digits, '_', '.' and '-', 100 at most"
+        raise UsageError("not a name for a savepoint", found=label, expected=expected)
+
+
+def _pin(snapshot: Snapshot, version: int | None) -> Pin:
+    """The version that made the last commit of `version`'s content."""
+    store, newest = snapshot.store, snapshot.manifest
+    asked = newest if version in (None, newest.version) else _kept(snapshot, version)
+    if asked.last_commit is None:
+        raise UsageError("there is no commit to keep", version=asked.version, path=store.uri)
+    made, instant = asked.last_commit
+    if not newest.keeps(made) or instant in newest.withdrawn:
+        raise StaleError("this version is not kept any more, or was undone", version=made)
+    return Pin(made, instant)
+
+
+def _kept(snapshot: Snapshot, version: int | None) -> Manifest:
+    newest = snapshot.manifest
+    if version is None or not 0 < version <= newest.version or not newest.keeps(version):
+        expected = f"{max(newest.oldest, 1)} to {newest.version}"
+        raise UsageError("no such version to keep", found=version, expected=expected)
+    return load_version(snapshot.store, version)
+
+
+def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
+    """No commit that came with the version, or before it, may be later by its instant, and none
+    that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
+    newest = snapshot.manifest
+    done = Timeline(snapshot.store).completed()
+    late, last = 0, newest.last_commit
+    while last is not None and last[0] > pin.version:
+        if last[1] < pin.instant:
+            raise UsageError(
+                "a slower commit was published behind this version: keep a later one",
+                version=pin.version,
+                found=last[1],
+            )
+        late += 1
+        last = load_version(snapshot.store, last[0] - 1).last_commit
+    if len([one for one in done if one > pin.instant]) != late:
+        raise UsageError(
+            "this version holds a commit of a later instant than its own: keep a later version",
+            version=pin.version,
+            instant=pin.instant,
+        )

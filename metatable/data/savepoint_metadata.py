@@ -1,0 +1,64 @@
+"""What Hudi keeps of a savepoint on its timeline: `HoodieSavepointMetadata`, an Avro container.
+
+The schema is that of Hudi's own classes, 0.15 to 1.2. Its cleaner and archiver keep the files that
+are named here; readers do not look.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+
+from metatable.data.slices import FileSlice
+
+__all__ = ["savepoint_metadata"]
+
+_TEXT = {"type": "string", "avro.java.string": "String"}
+_PARTITION = {
+    "type": "record",
+    "name": "HoodieSavepointPartitionMetadata",
+    "fields": [
+        {"name": "partitionPath", "type": _TEXT},
+        {"name": "savepointDataFile", "type": {"type": "array", "items": _TEXT}},
+    ],
+}
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieSavepointMetadata",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": [
+            {"name": "savepointedBy", "type": _TEXT},
+            {"name": "savepointedAt", "type": "long"},
+            {"name": "comments", "type": _TEXT},
+            {
+                "name": "partitionMetadata",
+                "type": {"type": "map", "values": _PARTITION, "avro.java.string": "String"},
+            },
+            {"name": "version", "type": ["int", "null"], "default": 1},
+        ],
+    }
+)
+
+
+def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> bytes:
+    """The completed file of a savepoint of these slices, made at `time_ms` (epoch, UTC)."""
+    held: dict[str, list[str]] = {}
+    for one in slices:
+        held.setdefault(one.partition_path, []).extend(one.names)
+    record: dict[str, Any] = {
+        "savepointedBy": "metatable",
+        "savepointedAt": time_ms,
+        "comments": note,
+        "partitionMetadata": {
+            path: {"partitionPath": path, "savepointDataFile": names}
+            for path, names in held.items()
+        },
+        "version": 1,
+    }
+    with io.BytesIO() as file:
+        fastavro.writer(file, _SCHEMA, [record])
+        return file.getvalue()

@@ -1,0 +1,394 @@
+"""Back in time: savepoints, restores over many commits, and versions named by a moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+import metatable
+from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
+from metatable.compaction.restore import Restore
+from metatable.compaction.savepoint import Savepoint
+from metatable.compaction.service import execute
+from metatable.data.timeline import next_instant
+from metatable.engine.local import LocalEngine
+from metatable.metadata.change import Change
+from metatable.metadata.transaction import Transaction
+from metatable.storage.store import Store
+from tests.compaction.test_clean import SMALL, clean, every_row, grown, is_sound, strange
+from tests.face.protocol.making import FAST, made, newest, recover, rows
+from tests.face.test_kill import _changing, _copy, _kill, _shape
+from tests.faults import watched
+from tests.model import SCHEMA, Model, arrow, check, completed, read_by_hudi, scanned
+
+
+@pytest.fixture(params=["record", "metadata_bloom"])
+def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
+    """Nine commits, the last but four followed by a compaction; the timeline keeps three."""
+    return grown(made(table_uri, request.param, **SMALL))
+
+
+def commits(table: Table) -> dict[int, str]:
+    """Version to instant, newest first."""
+    return {one.version: one.instant for one in table.history() if one.instant}
+
+
+def states(table: Table) -> dict[int, list[tuple[Any, ...]]]:
+    return {one.version: scanned(table, one.version) for one in table.history()}
+
+
+def goes_on(table: Table) -> None:
+    """It is a table as any other."""
+    model = Model(is_global=True, ordering=False)
+    model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in every_row(table))
+    for number in range(2):
+        given = rows(number, number + 9, 50)
+        table.upsert(arrow(given))
+        model.upsert(given)
+        check(table, model)
+    table.rollback()
+    assert read_by_hudi(table.uri) == every_row(table)
+
+
+# restore
+
+
+@pytest.mark.parametrize("back", [1, 4, 6, 8])
+def test_a_restore_goes_back_over_many_commits_at_once(table: Table, back: int) -> None:
+    before, done = states(table), commits(table)
+    target = list(done)[back]
+    undone = list(done.values())[:back]
+    told = table.restore(target)
+    assert told.version == max(before) + 1
+    assert f"{back} commit" in told.reason
+    is_sound(table, before[target])
+    assert completed(table.uri) == set(done.values()) - set(undone)
+    named = {path.name for path in Path(table.uri).rglob("*.parquet")}
+    assert not [name for name in named if name.rpartition("_")[2].partition(".")[0] in undone]
+    assert set(undone) == set(newest(table).withdrawn)
+    assert scanned(table, target) == before[target]
+    goes_on(table)
+    clean(table)
+    assert strange(table) == []
+
+
+def test_back_to_a_version_of_a_service_and_to_the_empty_table(table: Table) -> None:
+    before = states(table)
+    [compacted] = [one.version for one in table.history() if one.operation == "compact"]
+    table.restore(compacted)
+    is_sound(table, before[compacted])
+    assert table.restore(compacted).reason == f"the table has the content of version {compacted}"
+    table.restore(1)
+    assert every_row(table) == read_by_hudi(table.uri) == []
+    assert completed(table.uri) == set()
+    goes_on(table)
+
+
+def test_a_restore_can_be_undone_by_none_but_repeated_by_all(table: Table) -> None:
+    before, done = states(table), list(commits(table))
+    table.restore(done[3])
+    with pytest.raises(UsageError, match="was undone"):
+        table.restore(done[1])
+    table.restore(done[5])
+    is_sound(table, before[done[5]])
+    table.rollback()
+    is_sound(table, before[done[6]])
+
+
+def test_a_dry_run_of_a_restore_proves_it_and_writes_nothing(table: Table) -> None:
+    before, done = every_row(table), list(commits(table))
+    version = table.version
+    assert (
+        "dry run, nothing was done: back to version" in table.restore(done[2], dry_run=True).reason
+    )
+    assert (table.version, every_row(table)) == (version, before)
+
+
+def test_what_cannot_be_gone_back_to_is_refused(table: Table) -> None:
+    done = list(commits(table))
+    for given, told in (
+        ({}, "go back where to"),
+        ({"version": done[0], "as_of": "20200101"}, "stands alone"),
+        ({"savepoint": "none"}, "no such savepoint"),
+        ({"as_of": "yesterday"}, "not a moment"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            table.restore(**given)
+    with pytest.raises(metatable.NotFoundError):
+        table.restore(99)
+    clean(table, 2)
+    with pytest.raises(StaleError, match="not kept any more"):
+        table.restore(done[4])
+    is_sound(table, every_row(table))
+
+
+def test_no_restore_leaves_hudi_s_timeline_without_a_commit(table: Table) -> None:
+    done = list(commits(table))
+    clean(table, 99)  # archives all but three
+    with pytest.raises(UsageError, match="no commit would be left on Hudi's timeline"):
+        table.restore(done[5])
+    table.restore(done[2])
+    is_sound(table, every_row(table))
+
+
+def test_a_damaged_target_is_refused_before_anything_is_undone(table: Table) -> None:
+    before, target = every_row(table), list(commits(table))[3]
+    one = next(iter(Path(table.uri, ".hoodie/metatable/files").glob(f"{commits(table)[target]}*")))
+    one.unlink()
+    with pytest.raises(CorruptError, match="nothing was undone"):
+        table.restore(target)
+    assert len(read_by_hudi(table.uri)) == len(before)
+
+
+def test_a_writer_that_was_under_way_begins_anew(table_uri: str) -> None:
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60}))
+    target = list(commits(table))[3]
+    before = scanned(table, target)
+    store = Store(table.uri, FAST)
+    with Transaction.begin(store) as transaction:
+        instant = transaction.start()
+        table.restore(target)
+        with pytest.raises(ConflictError, match="rolled back"):
+            transaction.publish(Change("upsert", instant=instant))
+    is_sound(table, before)
+
+
+def test_a_restore_killed_at_any_call_leaves_the_old_or_the_new_version(tmp_path: Path) -> None:
+    origin = str(tmp_path / "origin")
+    table = made(origin, "record", **SMALL)
+    for number in range(4):
+        table.upsert(arrow(rows(number * 2, number * 2 + 6, number)))
+    table.compact(major=True)
+    old, new = scanned(table), scanned(table, 3)
+
+    def restores(store: Store) -> None:
+        execute(store, LocalEngine(1), Restore(3))
+
+    store, backend = watched(_copy(origin, tmp_path / "dry"))
+    restores(store)
+    limits, seen = _changing(backend.calls), set()
+    assert len(limits) > 10
+    for limit in limits:
+        uri = _copy(origin, tmp_path / "killed")
+        _kill(uri, restores, limit)
+        if (shape := _shape(uri)) in seen:
+            continue
+        seen.add(shape)
+        found = every_row(metatable.open(uri, FAST))
+        assert found in (old, new)
+        recover(metatable.open(uri, FAST))
+        is_sound(metatable.open(uri, FAST), found)
+    assert len(seen) > 8
+
+
+# savepoints
+
+
+def test_a_savepoint_keeps_its_version_whatever_is_cleaned(table: Table) -> None:
+    before, done = states(table), commits(table)
+    kept = list(done)[4]
+    told = table.savepoint("before-june", kept, note="the books are closed")
+    assert f"version {kept} (commit {done[kept]}) kept as before-june" in told.reason
+    [info] = table.savepoints()
+    assert (info.name, info.version, info.instant) == ("before-june", kept, done[kept])
+    assert info.note == "the books are closed"
+    newest_rows = every_row(table)
+    clean(table)
+    assert every_row(table, kept) == before[kept]
+    assert every_row(table, done and kept) == before[kept]
+    with pytest.raises(StaleError):
+        table.scan(version=kept + 1)
+    assert min(completed(table.uri)) == newest(table).archived == done[kept]
+    is_sound(table, newest_rows)
+    assert strange(table) == []
+    for number in range(6):
+        table.upsert(arrow(rows(number, number + 5, 70)))
+    clean(table)
+    assert every_row(table, kept) == before[kept]
+    assert scanned(table) == read_by_hudi(table.uri)
+    table.restore(savepoint="before-june")
+    is_sound(table, before[kept])
+    assert completed(table.uri) == {done[kept]}
+    goes_on(table)
+    table.drop_savepoint("before-june")
+    assert table.savepoints() == []
+    assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
+    clean(table)
+    assert strange(table) == []
+    with pytest.raises(StaleError):
+        table.scan(version=kept)
+
+
+def test_hudi_s_record_of_a_savepoint_names_its_files(table: Table) -> None:
+    table.savepoint("one", note="why")
+    [path] = Path(table.uri, ".hoodie").glob("*.savepoint")
+    assert path.name == f"{table.instant}.savepoint"
+    with path.open("rb") as file:
+        [record] = fastavro.reader(file)
+    assert (record["savepointedBy"], record["comments"], record["version"]) == (
+        "metatable",
+        "why",
+        1,
+    )
+    named = {
+        f"{folder}/{name}"
+        for folder, held in record["partitionMetadata"].items()
+        for name in held["savepointDataFile"]
+    }
+    assert named == {one.path for one in table.files()}
+    is_sound(table, every_row(table))
+
+
+def test_nothing_that_a_savepoint_keeps_is_undone(table: Table) -> None:
+    before, done = states(table), list(commits(table))
+    table.savepoint("one")
+    with pytest.raises(UsageError, match="a savepoint keeps a commit that would be undone"):
+        table.rollback()
+    with pytest.raises(UsageError, match="drop it first"):
+        table.restore(done[2])
+    table.upsert(arrow(rows(0, 3, 99)))
+    table.rollback()
+    is_sound(table, before[done[0]])
+    table.drop_savepoint("one")
+    table.restore(done[2])
+    is_sound(table, before[done[2]])
+
+
+def test_two_savepoints_of_one_version_are_one_to_hudi(table: Table) -> None:
+    table.savepoint("one")
+    table.savepoint("two")
+    table.drop_savepoint("one")
+    assert len(list(Path(table.uri, ".hoodie").glob("*.savepoint"))) == 1
+    table.drop_savepoint("two")
+    assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
+
+
+def test_bad_savepoints_are_refused(table_uri: str) -> None:
+    table = made(table_uri, **SMALL)
+    with pytest.raises(UsageError, match="no commit to keep"):
+        table.savepoint("one")
+    table.insert(arrow(rows(0, 9, 1)))
+    for name in ("", "a b", "20260301120000000", "x" * 101, None, 7):
+        with pytest.raises(UsageError, match="not a name"):
+            table.savepoint(name)  # type: ignore[arg-type]
+    table.savepoint("one")
+    assert "already" in table.savepoint("one").reason
+    table.upsert(arrow(rows(3, 6, 2)))
+    with pytest.raises(UsageError, match="there is a savepoint of this name"):
+        table.savepoint("one")
+    with pytest.raises(UsageError, match="no such savepoint"):
+        table.drop_savepoint("two")
+    with pytest.raises(metatable.NotFoundError):
+        table.savepoint("two", 77)
+    undone = table.version
+    table.rollback()
+    with pytest.raises(StaleError):
+        table.savepoint("two", undone)
+
+
+def test_no_instant_below_a_savepoint_is_published_any_more(table: Table) -> None:
+    slow = next_instant(datetime(2020, 1, 1, tzinfo=UTC), sorted(completed(table.uri))[-2])
+    with Transaction.begin(Store(table.uri, FAST)) as sleeper:
+        table.savepoint("one")
+        sleeper.owner = sleeper.owner.of(slow)
+        with pytest.raises(ConflictError, match="a savepoint is"):
+            sleeper.publish(Change("upsert", instant=slow))
+
+
+def test_a_savepoint_killed_at_any_call_is_there_or_not(tmp_path: Path) -> None:
+    origin = str(tmp_path / "origin")
+    table = made(origin, "record", **SMALL)
+    table.insert(arrow(rows(0, 9, 1)))
+    expected = scanned(table)
+
+    def saves(store: Store) -> None:
+        execute(store, LocalEngine(1), Savepoint("one"))
+
+    store, backend = watched(_copy(origin, tmp_path / "dry"))
+    saves(store)
+    for limit in _changing(backend.calls):
+        uri = _copy(origin, tmp_path / "killed")
+        _kill(uri, saves, limit)
+        one = metatable.open(uri, FAST)
+        recover(one)
+        is_sound(one, expected)
+        records = list(Path(uri, ".hoodie").glob("*.savepoint"))
+        assert len(records) == len(one.savepoints())
+        clean(one)
+        assert strange(one) == []
+
+
+# by a moment
+
+
+def test_a_version_is_named_by_an_instant_or_a_time(table: Table) -> None:
+    before, done = states(table), commits(table)
+    for version, instant in done.items():
+        moment = datetime.strptime(instant + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+        asked: list[Any] = [instant, moment, moment.isoformat(), moment.replace(tzinfo=None)]
+        asked.append(moment.astimezone(timezone(timedelta(hours=-7))))
+        for one in asked:
+            assert scanned_as_of(table, one) == before[version], one
+    assert scanned_as_of(table, "29990101000000000") == every_row(table)
+    assert scanned_as_of(table, date(2020, 1, 1)) == []
+    assert len(table.files(as_of=min(done.values()))) > 0
+    first = sorted(done.values())[4]
+    assert scanned_as_of(table, first[:14]) == scanned_as_of(
+        table, datetime.strptime(first[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    )
+    with pytest.raises(UsageError, match="stands alone"):
+        table.scan(version=2, as_of=first)
+    for bad in ("soon", "2026", 7, "20261399000000", None.__class__):
+        with pytest.raises(UsageError, match="not a moment"):
+            table.scan(as_of=bad)  # type: ignore[arg-type]
+
+
+def scanned_as_of(table: Table, moment: Any) -> list[tuple[Any, ...]]:
+    return sorted_rows(table.scan(as_of=moment).to_arrow().to_pylist())
+
+
+def sorted_rows(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in SCHEMA.names) for row in found)
+
+
+def test_a_moment_before_what_is_kept_is_stale_but_for_a_savepoint(table: Table) -> None:
+    before, done = states(table), commits(table)
+    versions = list(done)
+    table.savepoint("old", versions[6])
+    clean(table, 2)
+    assert scanned_as_of(table, done[versions[1]]) == sorted(before[versions[1]])
+    assert scanned_as_of(table, done[versions[6]]) == sorted(before[versions[6]])
+    with pytest.raises(StaleError, match="not kept any more"):
+        table.scan(as_of=done[versions[4]])
+
+
+def test_an_undone_commit_is_not_there_at_its_own_instant(table: Table) -> None:
+    before, done = states(table), commits(table)
+    versions = list(done)
+    table.restore(versions[2])
+    table.upsert(arrow(rows(0, 2, 88)))
+    assert scanned_as_of(table, done[versions[0]]) == sorted(before[versions[2]])
+    assert scanned_as_of(table, str(table.instant)) == sorted(every_row(table))
+
+
+def test_commits_that_were_not_published_in_their_order_have_no_moment(
+    table_uri: str, between: Any
+) -> None:
+    table = made(table_uri, **{**SMALL, "lease_seconds": 60, "small_file_bytes": 0})
+    table.insert(arrow(rows(0, 3, 1)))
+    faster = []
+    between(lambda: faster.append(table.insert(arrow(rows(20, 23, 1))).instant))
+    slow = table.insert(arrow(rows(10, 13, 1))).instant
+    assert slow is not None
+    assert slow < faster[0]
+    with pytest.raises(UsageError, match="not published in the order of their instants"):
+        table.scan(as_of=slow)
+    assert len(scanned_as_of(table, faster[0])) == 9
+    with pytest.raises(UsageError, match="a commit of a later instant"):
+        table.savepoint("one")
+    table.upsert(arrow(rows(0, 2, 2)))
+    table.savepoint("one")
