@@ -14,7 +14,9 @@ import fastavro
 
 from metatable.data.slices import FileSlice
 
-__all__ = ["savepoint_metadata"]
+__all__ = ["is_of_metatable", "savepoint_metadata"]
+
+MAKER = "metatable"
 
 _TEXT = {"type": "string", "avro.java.string": "String"}
 _PARTITION = {
@@ -44,13 +46,19 @@ _SCHEMA = fastavro.parse_schema(
 )
 
 
+def is_of_metatable(body: bytes) -> bool:
+    """Whether this completed file is of one of ours. Whatever it is: the answer may be wrong only
+    for a savepoint whose comments say so."""
+    return MAKER.encode() in body
+
+
 def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> bytes:
     """The completed file of a savepoint of these slices, made at `time_ms` (epoch, UTC)."""
     held: dict[str, list[str]] = {}
     for one in slices:
         held.setdefault(one.partition_path, []).extend(one.names)
     record: dict[str, Any] = {
-        "savepointedBy": "metatable",
+        "savepointedBy": MAKER,
         "savepointedAt": time_ms,
         "comments": note,
         "partitionMetadata": {

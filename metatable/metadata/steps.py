@@ -104,7 +104,7 @@ def _complete(store: Store, manifest: Manifest, step: Step) -> None:
         return
     body = staged_body(store, step)
     if body is None:
-        if _is_archived(store, step.instant):  # a late hand: others have done it long ago
+        if _is_past(store, manifest):  # a late hand: others have done it long ago
             return
         body = _rebuilt(store, manifest, step)
     if step.action != "commit":  # which was begun before its data files were written
@@ -126,9 +126,10 @@ def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
     )
 
 
-def _is_archived(store: Store, instant: str) -> bool:
+def _is_past(store: Store, manifest: Manifest) -> bool:
+    """Whether there is a later version: it was put when the steps of this one were done."""
     newest = load_newest(store)
-    return newest is not None and instant < newest.archived
+    return newest is not None and newest.version > manifest.version
 
 
 def _archive(store: Store, manifest: Manifest, step: Step) -> None:

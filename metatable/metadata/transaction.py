@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from metatable.data.properties import TableProperties
+from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
     Instant,
     Timeline,
@@ -230,9 +231,13 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
     """Hold Hudi's timeline against the newest version.
 
     A completed commit of a withdrawn instant was written by a late helper, and so was an archived
-    one that is there: it goes again. One that no version knows was written by another engine: our
-    index would not know its rows.
+    one that is there, and a savepoint of ours that was dropped: they go again. A commit that no
+    version knows was written by another engine: our index would not know its rows.
     """
+    kept = {pin.instant for pin in base.pins.values()}
+    for one in timeline:
+        if one.action == "savepoint" and one.state == "completed" and one.time not in kept:
+            _drop_late_savepoint(store, one.time)
     done = {one.time: one.action for one in timeline if one.changes_data}
     late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
     for instant in late:
@@ -254,6 +259,12 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
         instant=foreign[0],
         newest_of_ours=base.latest_instant,
     )
+
+
+def _drop_late_savepoint(store: Store, instant: str) -> None:
+    """Unless Hudi's own tools have made it."""
+    if is_of_metatable(store.get(completed_path(instant, "savepoint")) or b""):
+        Timeline(store).withdraw(instant, ("completed", "inflight"), "savepoint")
 
 
 def _no_table(store: Store) -> NotFoundError:

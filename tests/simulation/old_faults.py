@@ -6,6 +6,8 @@ withdrawn     a fence does not raise the greatest instant, and nobody asks at th
               the first put whether an instant was withdrawn
 requested     "already exists" of `.requested` is always taken for another writer's
 opened        two writers open one bucket, and both are published
+void          a writer whose base was cleaned while it slept puts its root where there was one, and
+              takes it for published
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ def millisecond(patch: pytest.MonkeyPatch) -> None:
 def withdrawn(patch: pytest.MonkeyPatch) -> None:
     check, compose, begin = commit._check_fence, commit._compose, Transaction.__init__
 
-    def check_later(race: Any, change: Any) -> None:
+    def check_later(race: Any, change: Any, owner: Any) -> None:
         if race.newest is not race.base:
-            check(race, change)
+            check(race, change, owner)
 
-    def compose_low(store: Any, newest: Any, change: Any) -> Any:
+    def compose_low(store: Any, newest: Any, change: Any, owner: Any) -> Any:
         latest = max(newest.latest_instant, change.instant)
-        return replace(compose(store, newest, change), latest_instant=latest)
+        return replace(compose(store, newest, change, owner), latest_instant=latest)
 
     def forget(self: Transaction, store: Any, base: Any, taken: Any = ()) -> None:
         begin(self, store, base)
@@ -70,9 +72,14 @@ def opened(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupsAbsent, "check", lambda self, race: None)
 
 
+def void(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commit, "_is_there", lambda store, manifest: True)
+
+
 FAULTS = {
     "millisecond": millisecond,
     "withdrawn": withdrawn,
     "requested": requested,
     "opened": opened,
+    "void": void,
 }

@@ -385,7 +385,7 @@ class Simulated:
     def _write(self, path: str, body: bytes) -> None:
         self._files[path] = (body, self._world.stamp())
         if TELLS.match(path):
-            self._world.told_files[path] = self._files[path]
+            self._world.told_files.setdefault(path, self._files[path])  # what comes later is void
 
     @property
     def _files(self) -> dict[str, tuple[bytes, float]]:
