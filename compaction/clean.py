@@ -9,8 +9,8 @@ Killed anywhere the table is right: what was not deleted is garbage still, for t
 timeline comes last, because an orphan that is older than its first commit would be taken for live.
 
 A version is kept if one of the newest `versions` that a data commit has made is older (those of
-services do not count), or if it was the newest within the last `hours` by the store's clock:
-whoever reads it now may have begun then.
+services and of commits that were undone do not count), or if it was the newest within the last
+`hours` by the store's clock: whoever reads it now may have begun then.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Clean:
     def _oldest(self, store: Store, newest: Manifest, now: float) -> int:
         """The first version to keep."""
         first = max(newest.oldest, 1)
-        committed = (one.version for one in back_from(store, newest) if one.instant)
+        made = (one for one in back_from(store, newest) if one.instant)
+        committed = (one.version for one in made if one.instant not in newest.withdrawn)
         border = next(islice(committed, self.versions - 1, None), first)
         put = {int(one.name[:20]): one.modified for one in roots(store)}
         late = now - self.hours * 3600

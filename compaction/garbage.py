@@ -227,7 +227,7 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     loaded after the signs; its steps are done."""
     fenced = kept.newest.fenced.keys() | signs.dead
     dead = [one for one in found if not signs.lives(one.owner, fenced) and not _is_named(one, kept)]
-    data = [one for one in dead if one.kind == DATA]
+    data = _still_unnamed([one for one in dead if one.kind == DATA], kept)
     garbage = [one for one in dead if one.kind != DATA and not is_needed(one, kept, signs)]
     named = [one for one in garbage if one.kind in NAMED_BY_INSTANT]
     orphans = {one.owner for one in named if _is_orphan(one.owner, kept.newest, signs)}
@@ -241,6 +241,12 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
         else:
             unknown.append(one)
     return Left(tuple(garbage), frozenset(orphans), tuple(unknown))
+
+
+def _still_unnamed(data: Sequence[Suspect], kept: Kept) -> list[Suspect]:
+    """Without those that a savepoint names, which was made meanwhile."""
+    named = kept.names([one.path for one in data]) if data else ()
+    return [one for one, is_named in zip(data, named, strict=True) if not is_named]
 
 
 def _may_go(data: Sequence[Suspect], kept: Kept, signs: Signs) -> list[bool]:

@@ -47,11 +47,12 @@ class Restore:
                 expected=f"{max(newest.oldest, 1)} to {newest.version}",
             )
         target = load_version(store, self.version)
-        undone = tuple(self._since(snapshot, target))
-        if not undone:
+        since = list(self._since(snapshot, target))
+        if not since:
             return NothingDue(f"the table has the content of version {self.version}")
+        undone = tuple(step for _, step in since)
         check_goes_back(snapshot, target, [one.instant for one in undone])
-        return RestorePlan(self.version, undone)
+        return RestorePlan(self.version, undone, since[-1][0])
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: RestorePlan, owner: Owner
@@ -64,20 +65,21 @@ class Restore:
             steps=tuple(undoing(snapshot.store, one) for one in plan.undone),
             summary={
                 "restored_version": plan.version,
-                "undone_version": plan.version + 1,
+                "undone_version": plan.first,
                 "undone_commits": len(plan.undone),
             },
         )
         return Outcome(change)
 
-    def _since(self, snapshot: Snapshot, target: Manifest) -> Iterator[Step]:
-        """What completed the commits that the target does not hold, newest first."""
+    def _since(self, snapshot: Snapshot, target: Manifest) -> Iterator[tuple[int, Step]]:
+        """Of the commits that the target does not hold, newest first: the version that made each,
+        or the first that is kept, and what completed it."""
         store, newest = snapshot.store, snapshot.manifest
         goal = target.last_commit
         if goal is not None and goal[0] < newest.oldest:  # a savepoint: what is later is undone
             done = (one for one in Timeline(store).load() if one.changes_data)
             later = [unknown_completion(one.time, one.action) for one in done if one.time > goal[1]]
-            yield from reversed(later)
+            yield from ((newest.oldest, one) for one in reversed(later))
             return
         last = newest.last_commit
         while last != goal:
@@ -86,7 +88,7 @@ class Restore:
                     "that version was undone: the table cannot go back to it",
                     found=target.version,
                 )
-            yield completion(load_version(store, last[0]))
+            yield last[0], completion(load_version(store, last[0]))
             last = load_version(store, last[0] - 1).last_commit
 
 
@@ -96,6 +98,8 @@ class RestorePlan:
 
     version: int
     undone: tuple[Step, ...]
+    first: int
+    """The oldest version of those that is kept."""
 
     @property
     def told(self) -> str:

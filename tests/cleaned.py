@@ -8,9 +8,11 @@ from metatable.data.timeline import Timeline
 from metatable.metadata.manifest import (
     COMMITS,
     HOME,
+    HFileRef,
     Manifest,
     load_newest,
     load_version,
+    read_page,
     saved_path,
 )
 from metatable.metadata.snapshot import Snapshot
@@ -25,10 +27,27 @@ def strange_files(store: Store) -> list[str]:
     newest = load_newest(store)
     assert newest is not None
     listed = {one.path for one in store.list("", recursive=True)}
-    return sorted({path for path in listed if not PUBLIC.fullmatch(path)} ^ _named(store, newest))
+    found = {path for path in listed if not PUBLIC.fullmatch(path)}
+    return sorted(found ^ _named(store, newest, listed))
 
 
-def _named(store: Store, newest: Manifest) -> set[str]:
+def _undone(store: Store, newest: Manifest) -> set[int]:
+    """Versions that hold a commit that was undone."""
+    undone: set[int] = set()
+    for version in range(max(newest.oldest, 1), newest.version + 1):
+        root = load_version(store, version)
+        if root.restored_at == version:
+            undone |= set(range(root.summary["undone_version"], version))
+    return undone
+
+
+def _refs(store: Store, manifest: Manifest, path: str) -> tuple[HFileRef, ...]:
+    [page] = [page for pages in manifest.pages.values() for page in pages if page.path == path]
+    return read_page(store, page)
+
+
+def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
+    undone = _undone(store, newest)
     named = {f"{HOME}/clock", f"{HOME}/manifest/latest"}
     pinned = {one.version for one in newest.pins.values()}
     for version in sorted(pinned.union(range(max(newest.oldest, 1), newest.version + 1))):
@@ -37,10 +56,13 @@ def _named(store: Store, newest: Manifest) -> set[str]:
             named.add(saved_path(version))
         if version >= newest.oldest:
             named.add(manifest.path)
-        if manifest.instant in newest.withdrawn and version > newest.oldest:
-            continue  # undone, and all that it was
         snapshot = Snapshot(store, manifest)
-        named |= {page.path for pages in manifest.pages.values() for page in pages}
+        held = {page.path for pages in manifest.pages.values() for page in pages}
+        if version in undone:  # of which something may be left
+            held |= {ref.path for path in held & listed for ref in _refs(store, manifest, path)}
+            named |= held & listed
+            continue
+        named |= held
         named |= {ref.path for name in manifest.pages for ref in snapshot.refs(name)}
         named |= {one.path for one in snapshot.slices()}
     for one in Timeline(store).load():

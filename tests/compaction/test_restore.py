@@ -99,6 +99,18 @@ def test_back_to_a_version_of_a_service_and_to_the_empty_table(table: Table) -> 
     goes_on(table)
 
 
+def test_undone_commits_are_none_of_those_that_a_clean_is_to_keep(table: Table) -> None:
+    before, done = states(table), list(commits(table))
+    table.restore(done[3])
+    clean(table, 2)
+    assert every_row(table, done[4]) == before[done[4]]
+    is_sound(table, before[done[3]])
+    with pytest.raises(StaleError):
+        table.scan(version=done[5])
+    assert scanned_as_of(table, commits(table)[done[4]]) == sorted(before[done[4]])
+    assert strange(table) == []
+
+
 def test_a_restore_can_be_undone_by_none_but_repeated_by_all(table: Table) -> None:
     before, done = states(table), list(commits(table))
     table.restore(done[3])
@@ -232,6 +244,21 @@ def test_a_savepoint_keeps_its_version_whatever_is_cleaned(table: Table) -> None
     assert strange(table) == []
     with pytest.raises(StaleError):
         table.scan(version=kept)
+
+
+def test_a_savepoint_made_while_a_clean_was_planned_keeps_its_files(
+    table: Table, between: Any
+) -> None:
+    before, done = states(table), commits(table)
+    kept = list(done)[4]
+    between(lambda: metatable.open(table.uri, FAST).savepoint("in-time", kept))
+    clean(table)
+    assert every_row(table, kept) == before[kept]
+    recover(table)
+    clean(table)
+    assert strange(table) == []
+    table.restore(savepoint="in-time")
+    is_sound(table, before[kept])
 
 
 def test_hudi_s_record_of_a_savepoint_names_its_files(table: Table) -> None:
