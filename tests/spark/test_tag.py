@@ -17,6 +17,8 @@ from tests.index.rows import expected_tags, make, rows, told_tags
 
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
 
+LONG = os.environ.get("METATABLE_LONG") == "1"
+
 
 def _sorted_tags(tagged: pa.Table) -> list[Any]:
     told = zip(tagged["id"].to_pylist(), tagged["note"].to_pylist(), told_tags(tagged), strict=True)
@@ -95,6 +97,7 @@ def test_only_key_columns_reach_python(spark: Any, table_uri: str) -> None:
     assert "note#" not in given
 
 
+@pytest.mark.skipif(not LONG, reason="a session of its own: METATABLE_LONG=1")
 def test_many_keys_pass_a_driver_that_may_take_one_megabyte(table_uri: str, tmp_path: Path) -> None:
     """In a process of its own: the limit is fixed when a session starts."""
     table = metatable.create(
