@@ -15,7 +15,8 @@ import pytest
 import metatable
 from metatable import AccessError, MetatableError, NotFoundError, StoreError, Table
 from metatable.cli.main import main
-from tests.model import SCHEMA, Model, Row, arrow, check, scanned
+from tests.cleaned import strange_files
+from tests.model import SCHEMA, Model, Row, arrow, check, read_by_hudi, scanned
 from tests.services.servers import Bucket, Versitygw
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,37 @@ def created(uri: str, options: Mapping[str, str], index: str = "record") -> Tabl
         options={**SHRUNK, "key_scope": "global"},
         storage_options=dict(options),
     )
+
+
+def test_a_table_on_s3_is_cleaned_kept_and_gone_back_to(bucket: Bucket) -> None:
+    options = {**SHRUNK, "timeline_commits": 3, "key_scope": "global"}
+    table = metatable.create(
+        bucket.uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index="record",
+        options=options,
+        storage_options=bucket.storage_options,
+    )
+    for number in range(6):
+        table.upsert(arrow(rows(number, number + 8, number)))
+    kept = scanned(table, 4)
+    table.savepoint("books", 4)
+    table.upsert(arrow(rows(0, 9, 7)))
+    expected = scanned(table)
+    assert table.clean(versions=1, hours=0).files_deleted > 20
+    assert strange_files(table._store) == []
+    assert scanned(table) == read_by_hudi(str(bucket.folder)) == expected
+    assert scanned(table, 4) == kept
+    assert table.describe(listing=True).usage["reclaimable"] == 0  # type: ignore[index]
+    table.restore(savepoint="books")
+    assert scanned(table) == read_by_hudi(str(bucket.folder)) == kept
+    assert table.verify().findings == ()
+    table.upsert(arrow(rows(3, 30, 9)))
+    table.clean(versions=1, hours=0)
+    assert strange_files(table._store) == []
+    assert scanned(table) == read_by_hudi(str(bucket.folder))
 
 
 @pytest.mark.parametrize(
