@@ -29,7 +29,7 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, Withdraw
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import service_path, store_time
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest, list_roots, load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import (
     Archive,
@@ -39,7 +39,6 @@ from metatable.metadata.retention import (
     archivable,
     archived_by,
     archiving,
-    roots,
     seen_time,
 )
 from metatable.metadata.snapshot import Snapshot
@@ -84,7 +83,7 @@ class Clean:
         found = suspects(store, kept, now)
         signs = Signs.of(store, newest.options.lease_seconds, now)
         newest = load_newest(store) or newest
-        told = left(Kept(store, newest, max(kept.oldest, newest.oldest)), signs, found)
+        told = left(kept.on(newest), signs, found)
         plan = CleanPlan(kept.oldest, told, signs, _border(store, newest, signs), now)
         if plan.archived or plan.deletes(newest):
             return plan
@@ -112,9 +111,9 @@ class Clean:
         made = (one for one in back_from(store, newest) if one.instant)
         committed = (one.version for one in made if one.instant not in newest.withdrawn)
         border = next(islice(committed, self.versions - 1, None), first)
-        put = {int(one.name[:20]): one.modified for one in roots(store)}
         late = now - self.hours * 3600
-        expired = [one for one in range(first, border) if put.get(one + 1, math.inf) <= late]
+        ended = {version - 1 for version, one in list_roots(store).items() if one.modified <= late}
+        expired = ended.intersection(range(first, border))
         return max(expired, default=first - 1) + 1
 
 

@@ -90,6 +90,12 @@ class Kept:
         """Data commits of kept versions: their files are named, also where a later one of those
         versions has replaced them."""
 
+    def on(self, newest: Manifest) -> Kept:
+        """The same for a version that may be newer."""
+        if newest.nonce == self.newest.nonce:
+            return self
+        return Kept(self.store, newest, max(self.oldest, newest.oldest))
+
     @cached_property
     def paths(self) -> npt.NDArray[np.uint64]:
         """Hashes, in order, of the paths of the data files of the oldest kept version and of

@@ -22,6 +22,7 @@ from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
+from metatable.metadata.known_commits import commits_back
 from metatable.metadata.manifest import Manifest, Step, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
@@ -81,15 +82,16 @@ class Restore:
             later = [unknown_completion(one.time, one.action) for one in done if one.time > goal[1]]
             yield from ((newest.oldest, one) for one in reversed(later))
             return
-        last = newest.last_commit
-        while last != goal:
-            if last is None or not newest.keeps(last[0] - 1):
-                raise UsageError(
-                    "that version was undone: the table cannot go back to it",
-                    found=target.version,
-                )
-            yield last[0], completion(load_version(store, last[0]))
-            last = load_version(store, last[0] - 1).last_commit
+        first = newest.last_commit
+        for made in commits_back(store, newest):
+            if made == goal:
+                return
+            yield made[0], completion(load_version(store, made[0]))
+            first = made
+        if goal is not None or (first is not None and not newest.keeps(first[0] - 1)):
+            raise UsageError(
+                "that version was undone: the table cannot go back to it", found=target.version
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
@@ -20,6 +21,7 @@ from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
+from metatable.metadata.known_commits import commits_back
 from metatable.metadata.manifest import Manifest, Pin, Step, load_version, saved_path, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
@@ -162,17 +164,15 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     newest = snapshot.manifest
     done = Timeline(snapshot.store).completed()
-    late, last = 0, newest.last_commit
-    while last is not None and last[0] > pin.version:
-        if last[1] < pin.instant:
-            raise UsageError(
-                "a slower commit was published behind this version: keep a later one",
-                version=pin.version,
-                found=last[1],
-            )
-        late += 1
-        last = load_version(snapshot.store, last[0] - 1).last_commit
-    if len([one for one in done if one > pin.instant]) != late:
+    commits = commits_back(snapshot.store, newest)
+    later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
+    if any(instant < pin.instant for instant in later):
+        raise UsageError(
+            "a slower commit was published behind this version: keep a later one",
+            version=pin.version,
+            found=min(later),
+        )
+    if len([one for one in done if one > pin.instant]) != len(later):
         raise UsageError(
             "this version holds a commit of a later instant than its own: keep a later version",
             version=pin.version,

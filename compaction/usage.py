@@ -28,8 +28,7 @@ def usage(store: Store, newest: Manifest) -> dict[str, int]:
     unnamed = suspects(store, kept, now)
     not_live = suspects(store, Kept(store, newest, newest.version), now)
     signs = Signs.of(store, newest.options.lease_seconds, now)
-    later = load_newest(store) or newest
-    garbage = left(Kept(store, later, max(later.oldest, 1)), signs, unnamed).garbage
+    garbage = left(kept.on(load_newest(store) or newest), signs, unnamed).garbage
 
     def weight(files: Iterable[Suspect]) -> int:
         return sum(one.size_bytes for one in files if not is_needed(one, kept, signs))

@@ -24,7 +24,14 @@ from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
-__all__ = ["CommitSum", "back_from", "foreign_commits", "known_commits", "sum_of"]
+__all__ = [
+    "CommitSum",
+    "back_from",
+    "commits_back",
+    "foreign_commits",
+    "known_commits",
+    "sum_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,17 @@ def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manife
             if later is not None and not later.keeps(manifest.parent):
                 return  # cleaned meanwhile
             raise CorruptError("a version that is kept is lost", **error.facts) from error
+
+
+def commits_back(store: Store, newest: Manifest) -> Iterator[tuple[int, str]]:
+    """(version, instant) of the data commits in the newest version's content, the last one first,
+    as far back as versions are kept: those that were undone are none of them."""
+    last = newest.last_commit
+    while last is not None:
+        yield last
+        if not newest.keeps(last[0] - 1):
+            return
+        last = load_version(store, last[0] - 1).last_commit
 
 
 def _listed(done: Collection[str], manifest: Manifest) -> list[str]:

@@ -34,6 +34,7 @@ from metatable.data.stored_fields import (
 )
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, StaleError, UpgradeError
+from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "border",
     "checksum",
     "gone_since",
+    "list_roots",
     "load_newest",
     "load_version",
     "put_hint",
@@ -300,7 +302,7 @@ def load_newest(store: Store) -> Manifest | None:
     version, nonce = _hinted(store)
     raw = None if version is None else store.get(version_path(version))
     if version is None or raw is None or nonce not in raw:
-        version = _newest_listed(store)
+        version = max(list_roots(store), default=None)
         raw = None if version is None else store.get(version_path(version))
     if version is None:
         return None
@@ -386,10 +388,14 @@ def _hinted(store: Store) -> tuple[int | None, bytes]:
     return int(version) if version.isdigit() and len(version) <= 20 else None, nonce
 
 
-def _newest_listed(store: Store) -> int | None:
-    names = (one.name for one in store.list(f"{HOME}/manifest"))
-    versions = [int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"]
-    return max(versions, default=None)
+def list_roots(store: Store) -> dict[int, Listed]:
+    """The roots that are there, by version: one listing."""
+    listed = store.list(f"{HOME}/manifest")
+    return {
+        int(one.name[:20]): one
+        for one in listed
+        if one.name[:20].isdigit() and one.name[20:] == ".json"
+    }
 
 
 def _compact(body: Any) -> bytes:

@@ -16,16 +16,15 @@ would hide the rows of all that were archived after it. History behind the borde
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from metatable.data.timeline import Instant
 from metatable.metadata.change import Draft, Race
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import CLOCK
-from metatable.metadata.manifest import HOME, Pin, Step
+from metatable.metadata.manifest import HOME, Pin, Step, list_roots
 from metatable.storage.errors import ConflictError
-from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "archivable",
     "archived_by",
     "archiving",
-    "roots",
     "seen_time",
 ]
 
@@ -120,18 +118,11 @@ class Archive:
         draft.withdrawn = tuple(one for one in draft.withdrawn if one >= self.archived)
 
 
-def roots(store: Store) -> Iterator[Listed]:
-    """The files of the versions that are there."""
-    for one in store.list(f"{HOME}/manifest"):
-        if one.name[:20].isdigit() and one.name[20:] == ".json":
-            yield one
-
-
 def seen_time(store: Store) -> float:
     """The latest time that the store's clock has shown, epoch seconds, as files tell it: for those
     who only look, and put nothing to ask it."""
     clocks = [one.modified for one in store.list(HOME) if one.path == CLOCK]
-    return max([*clocks, *(one.modified for one in roots(store))])
+    return max([*clocks, *(one.modified for one in list_roots(store).values())])
 
 
 def archiving(archived: str) -> Step:

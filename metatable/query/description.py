@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metatable.metadata.known_commits import back_from
+from metatable.metadata.known_commits import back_from, commits_back
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.results import CommitInfo, Description, SavepointInfo
@@ -75,36 +75,26 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
     for pin in newest.pins.values():
         if pin.instant == instant:
             return pin.version
-    last = newest.last_commit
-    while last is not None and last[1] > instant and newest.keeps(last[0] - 1):
-        last = load_version(store, last[0] - 1).last_commit
-    if last is None:
+    commits = commits_back(store, newest)
+    found = next((one for one in commits if one[1] <= instant), None)
+    if found is None and newest.keeps(1):  # before the first commit
         return 1
-    if last[1] > instant or not newest.keeps(last[0]):
+    if found is None or not newest.keeps(found[0]):
         raise StaleError(
             "what was there then is not kept any more",
             found=instant,
-            expected=f"{last[1]} or later",
+            expected=f"of version {newest.oldest} or later",
             path=store.uri,
         )
-    found = load_version(store, last[0])
-    if found.latest_instant > instant and _holds_later(store, newest, last, instant):
+    version = found[0]
+    in_order = load_version(store, version).latest_instant <= instant
+    if not in_order and any(before > instant for _, before in commits):
         raise UsageError(
             "commits were not published in the order of their instants then: name a version",
             found=instant,
-            version=last[0],
+            version=version,
         )
-    return last[0]
-
-
-def _holds_later(store: Store, newest: Manifest, last: tuple[int, str], instant: str) -> bool:
-    """Whether a commit that came before this one has a later instant than the one asked for."""
-    held: tuple[int, str] | None = last
-    while held is not None and newest.keeps(held[0] - 1):
-        if held[1] > instant:
-            return True
-        held = load_version(store, held[0] - 1).last_commit
-    return held is not None and held[1] > instant
+    return version
 
 
 def _info(manifest: Manifest) -> CommitInfo:
