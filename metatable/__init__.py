@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         register_bucket_function as register_bucket_function,
     )
     from metatable.data.options import Options as Options
+    from metatable.opening import create as create
+    from metatable.opening import open_table as open
     from metatable.query.expressions import col as col
     from metatable.storage.errors import AccessError as AccessError
     from metatable.storage.errors import ConflictError as ConflictError
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from metatable.storage.errors import UpgradeError as UpgradeError
     from metatable.storage.errors import UsageError as UsageError
     from metatable.table import Table as Table
-    from metatable.table import create as create
-    from metatable.table import open_table as open
 
 __version__ = "0.1.0"
 
@@ -57,8 +57,8 @@ _WHERE = {
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
     "col": ("metatable.query.expressions", "col"),
-    "create": ("metatable.table", "create"),
-    "open": ("metatable.table", "open_table"),
+    "create": ("metatable.opening", "create"),
+    "open": ("metatable.opening", "open_table"),
     "register_bucket_function": (_BUCKETS, "register_bucket_function"),
 }
 

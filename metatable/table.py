@@ -6,9 +6,8 @@ Arrow and runs in this process.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.arguments import one_of, some
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.restore import Restore
@@ -31,12 +31,7 @@ from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
 from metatable.data.key_texts import identity_columns
-from metatable.data.keygen import KeyGenerator
-from metatable.data.merge import check_ordering
 from metatable.data.options import Options
-from metatable.data.properties import TableProperties
-from metatable.data.schema import decode_schema, encode_schema, normal
-from metatable.data.schema_text import TableSchema
 from metatable.data.timeline import instant_of
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
@@ -45,8 +40,7 @@ from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import PROPERTIES, check_properties
+from metatable.query.changes import Changes, check_not_undone
 from metatable.query.description import describe, savepoints, version_as_of, versions
 from metatable.query.point_reads import read_keys
 from metatable.query.scan import Scan
@@ -59,23 +53,18 @@ from metatable.results import (
     ServiceResult,
     WriteResult,
 )
-from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import (
-    ConflictError,
-    CorruptError,
     NotFoundError,
     StaleError,
-    UpgradeError,
     UsageError,
 )
 from metatable.storage.store import Store
 from metatable.write.commit_pass import INSERT, UPSERT, write
 from metatable.write.plan import DELETE
 
-__all__ = ["Table", "create", "open_table"]
+__all__ = ["Table"]
 
-Uri = str | os.PathLike[str]
 AnyEngine = TypeVar("AnyEngine", bound=Engine[Any])
 
 
@@ -204,6 +193,30 @@ class Table:
         """
         return Scan(self._snapshot(version, as_of), columns, where, limit)
 
+    def changes(
+        self,
+        since: int | str | date,
+        until: int | str | date | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Changes:
+        """What has come to be between two versions: rows with the column `_change_type`.
+
+        `insert` and `update` rows are those of `until` (the newest version by default), `delete`
+        rows those of `since`. Either is named by its number or, as in `scan`, by a moment; 0 is
+        before the first row. Net: of a row that changed twice the last state. Where to go on from
+        is the answer's `until`. Nothing is read yet; the rows go wherever those of a `Scan` go.
+        Raises StaleError where one of them is not kept any more or was undone, UsageError where
+        `since` is the later one.
+        """
+        if since is None:
+            raise UsageError("begin after which version?", expected="its number, a moment, or 0")
+        after = self._at(until)
+        before = None if _is_zero(since) else self._at(since)
+        check_not_undone(self._newest(), *filter(None, (before, after)))
+        if before is not None and before.version > after.version:
+            raise UsageError("changes go forward", since=before.version, until=after.version)
+        return Changes(before, after, columns)
+
     def files(
         self, where: Any = None, version: int | None = None, as_of: str | date | None = None
     ) -> DataFiles:
@@ -233,14 +246,14 @@ class Table:
         elsewhere. Raises StaleError where others have merged meanwhile what it would merge, and
         NotFoundError where it is carried out.
         """
-        chosen = _some("partitions", partitions, str), _some("buckets", buckets, int)
+        chosen = some("partitions", partitions, str), some("buckets", buckets, int)
         service = Compact(major, *chosen)
         if schedule:
-            _one_of(schedule=True, dry_run=dry_run, plan=plan)
+            one_of(schedule=True, dry_run=dry_run, plan=plan)
             return self._serve(scheduled, service)
         if plan is None:
             return self._serve(execute, service, engine, dry_run=dry_run)
-        _one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
+        one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
 
     def clean(
@@ -282,7 +295,7 @@ class Table:
         """
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")
-        _one_of(version=version, as_of=as_of, savepoint=savepoint)
+        one_of(version=version, as_of=as_of, savepoint=savepoint)
         newest = self._newest()
         if savepoint is not None:
             pin = newest.pins.get(savepoint)
@@ -396,10 +409,16 @@ class Table:
             raise StaleError("the table is gone", path=self.uri)
         return newest
 
+    def _at(self, moment: int | str | date | None) -> Snapshot:
+        """A version by its number or by a moment; the newest of None."""
+        if isinstance(moment, str | date):
+            return self._snapshot(None, moment)
+        return self._snapshot(moment)
+
     def _snapshot(self, version: int | None, as_of: str | date | None = None) -> Snapshot:
         newest = self._newest()
         if as_of is not None:
-            _one_of(version=version, as_of=as_of)
+            one_of(version=version, as_of=as_of)
             version = version_as_of(self._store, newest, instant_of(as_of))
         if version is None:
             return Snapshot(self._store, newest)
@@ -426,95 +445,6 @@ class Table:
         return f"Table({self.uri!r}, version={newest.version}, index={newest.options.index!r})"
 
 
-def create(
-    uri: Uri,
-    schema: pa.Schema,
-    *,
-    key: str | Sequence[str],
-    partition_by: str | Sequence[str] = (),
-    ordering: str | None = None,
-    index: str = "metadata_bloom",
-    options: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> Table:
-    """Make an empty table. Raises UsageError for what cannot be one, and where one is already.
-
-    `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
-    """
-    if not isinstance(schema, pa.Schema):
-        found, expected = type(schema).__name__, "a pyarrow.Schema, such as that of its rows"
-        raise UsageError("a table is created from a schema", found=found, expected=expected)
-    store = Store(uri, storage_options)
-    schema = normal(schema)
-    if not isinstance(options, Mapping | None):
-        found, expected = type(options).__name__, "names and values"
-        raise UsageError("options are no mapping", found=found, expected=expected)
-    given = {
-        "key": _some("key", key, str) or (),
-        "partition_by": _some("partition_by", partition_by, str) or (),
-        "ordering": ordering,
-        "index": index,
-    }
-    name = store.uri.rpartition("/")[2] or "table"
-    made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
-    kept = partitions_of(made, create_index(made))
-    made = made.keeping({one.name: one.bucket_count for one in kept})
-    KeyGenerator(made, schema)
-    check_ordering(schema, ordering)
-    if store.size(PROPERTIES) is not None:
-        raise UsageError("there is a table here already: open it", path=store.uri)
-    manifest = Manifest(1, "create", encode_schema(schema), made, time_ms=clock.now_ms())
-    if not store.create(manifest.path, manifest.encode()):
-        manifest = _begun(store, manifest)
-    schema = decode_schema(manifest.schema, manifest.path)
-    properties = TableProperties.of(manifest.options, schema).encode()
-    if not store.create(PROPERTIES, properties):  # last: with it, the table is there
-        raise ConflictError("somebody else has just created this table: open it", path=store.uri)
-    return Table(store)
-
-
-def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:
-    """Open a table. Raises NotFoundError where there is none, UpgradeError for one of others."""
-    store = Store(uri, storage_options)
-    properties = check_properties(store)
-    newest = load_newest(store)
-    if newest is None:
-        raise UpgradeError(
-            "a Hudi table that metatable did not create: create one from its rows", path=store.uri
-        )
-    properties.check(newest.options)
-    return Table(store)
-
-
-def _begun(store: Store, manifest: Manifest) -> Manifest:
-    """Version 1 as it lies there: of a creation that died, or of one that is under way.
-
-    It is finished, by whoever comes first, if it is the table that was asked for.
-    """
-    newest = load_newest(store)
-    if newest is None or newest.version > 1:
-        raise CorruptError(
-            "a table without its properties: restore the file", path=f"{store.uri}/{PROPERTIES}"
-        )
-    salts = replace(manifest.options, key_salts=newest.options.key_salts)
-    columns = [TableSchema.decode(one.schema, one.path) for one in (manifest, newest)]
-    if salts != newest.options or columns[0] != columns[1]:
-        raise ConflictError(
-            "somebody else creates, or began to create, another table here: open it, or,"
-            " where nobody does, delete the folder .hoodie",
-            path=store.uri,
-            expected=_definition(manifest),
-            found=_definition(newest),
-        )
-    return newest
-
-
-def _definition(manifest: Manifest) -> dict[str, Any]:
-    options = manifest.options
-    named = {name: getattr(options, name) for name in ("key", "partition_by", "ordering", "index")}
-    return named | {"schema": manifest.schema}
-
-
 def _engine(data: Any, counting: bool = False) -> Engine[Any]:
     """The engine that the data asks for; Spark is loaded only when a DataFrame comes.
 
@@ -528,36 +458,14 @@ def _engine(data: Any, counting: bool = False) -> Engine[Any]:
     return CountingEngine(data) if counting else SparkEngine(data)
 
 
+def _is_zero(version: Any) -> bool:
+    """Whether it is the version before the first one."""
+    return isinstance(version, Integral) and not isinstance(version, bool) and version == 0
+
+
 def _is_spark(data: Any) -> bool:
     """Whether it is Spark's; asked without loading Spark."""
     return type(data).__module__.startswith("pyspark.")
-
-
-def _some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
-    """What was named, one or several; None for all. Raises UsageError."""
-    named = (found,) if isinstance(found, kind) else found
-    if named is None:
-        return None
-    right = isinstance(named, Iterable) and not isinstance(named, str | bytes)
-    named = tuple(named) if right else ()
-    if not right or not all(type(one) is kind for one in named):
-        found = list(named) or type(found).__name__
-        raise UsageError(
-            "not what can be named",
-            option=word,
-            expected=f"{kind.__name__}, or several",
-            found=found,
-        )
-    return named
-
-
-def _one_of(**given: Any) -> None:
-    """Refuse the first word together with any of the others. Raises UsageError."""
-    word, *others = (
-        name for name, value in given.items() if value is not None and value is not False
-    )
-    if others:
-        raise UsageError(f"{word} stands alone", leave_out=others)
 
 
 _LEVELS = {

@@ -2,13 +2,8 @@
 
 A scan reads current slices of its version and nothing else. `where` leaves files out first
 (`skipping`), then rows, exactly; `limit` ends it. It holds some row groups of one file at a
-time (`base_file.STEP_BYTES`), and nothing of a file between two batches that were not asked for:
-
-    to_batches, to_reader    stream, in this process
-    __arrow_c_stream__       the same for whoever speaks Arrow's C interface: DuckDB, Polars, …
-    to_arrow, to_pandas, to_polars       gather
-    to_duckdb                a lazy relation, which scans when it is asked
-    to_spark                 hands the files to Spark's own reader
+time (`base_file.STEP_BYTES`), and nothing of a file between two batches that were not asked for.
+Beside what all rows can become (`rows.Rows`), `to_spark` hands the files to Spark's own reader.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -32,6 +26,7 @@ from metatable.metadata.manifest import load_newest
 from metatable.metadata.view import TableView
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.predicates import bind, columns_of, evaluate, matches
+from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
@@ -40,7 +35,7 @@ from metatable.storage.errors import CorruptError, StaleError, UsageError
 __all__ = ["Scan"]
 
 
-class Scan:
+class Scan(Rows):
     """Rows of a version; runs when it is asked for them, and again when it is asked again.
 
     `where` is an expression or DNF tuples (`expressions.parse_where`). `limit`: so many rows at
@@ -59,14 +54,13 @@ class Scan:
         limit: int | None = None,
     ) -> None:
         self._view = view
-        self._schema = _chosen(view.schema, columns)
+        self._schema = chosen_columns(view.schema, columns)
         self._asked = parse_where(where)
         self._where = None if self._asked is None else bind(self._asked, view.schema)
         self._limit = _rows_or_none(limit)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows, in order."""
         return self._schema
 
     def files(self) -> DataFiles:
@@ -82,47 +76,13 @@ class Scan:
         """
         return _first(self._limit, self._rows(self._selection.files(), self.schema))
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream, which is read once; as `to_batches`."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows for any library with Arrow's C interface; each call scans anew.
-
-        What fails while such a stream is read, that library tells as an error of its own.
-        """
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def to_arrow(self) -> pa.Table:
-        """The rows as one table. Raises as `to_batches`."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
-    def to_pandas(self) -> Any:
-        """The rows as a pandas DataFrame. Raises as `to_batches`, UsageError without pandas."""
-        _package("pandas")
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """The rows as a Polars DataFrame. Raises as `to_batches`, UsageError without Polars."""
-        return _package("polars").from_arrow(self.to_arrow())
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """A lazy DuckDB relation of the rows, on this connection or DuckDB's default one.
-
-        Raises UsageError without DuckDB. Each query of it scans anew.
-        """
-        duckdb = _package("duckdb")
-        return (duckdb if connection is None else connection).from_arrow(self)
-
     def to_spark(self, session: Any) -> Any:
         """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
 
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
         not know the table's store.
         """
-        if not hasattr(type(session), "createDataFrame"):
-            found = type(session).__qualname__
-            raise UsageError("not a Spark session", expected="a SparkSession", found=found)
+        session = spark_session(session)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
         read = self._with_condition(self.schema)
@@ -237,18 +197,6 @@ class Scan:
         return f"Scan({', '.join(told)})"
 
 
-def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return schema
-    if not columns:
-        raise UsageError("a scan needs a column", expected=schema.names)
-    every = {field.name: field for field in (*META_FIELDS, *schema)}
-    for name in columns:
-        if name not in every:
-            raise UsageError("no such column", column=name, expected=list(every))
-    return pa.schema([every[name] for name in columns])
-
-
 def _rows_or_none(limit: Any) -> int | None:
     if limit is None:
         return None
@@ -275,10 +223,3 @@ def _cut(batches: Iterator[pa.RecordBatch], left: int) -> Iterator[pa.RecordBatc
     while left and (batch := next(batches, None)) is not None:
         yield batch.slice(0, left)
         left -= min(left, batch.num_rows)
-
-
-def _package(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise UsageError(f"{name} is not installed", expected=f"pip install {name}") from error

@@ -22,7 +22,7 @@ from metatable.spark.demands import check_session
 from metatable.spark.types import spark_schema
 from metatable.storage.store import Store
 
-__all__ = ["Conditions", "read", "select"]
+__all__ = ["Conditions", "read", "readable", "select"]
 
 
 def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.Schema) -> DataFrame:
@@ -32,7 +32,7 @@ def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.S
     where it cannot reach the store.
     """
     check_session(session)
-    wanted = spark_schema(_readable(schema), nullable=True)
+    wanted = spark_schema(readable(schema), nullable=True)
     if not paths:
         return session.createDataFrame([], wanted)
     root = root_for(session, store)
@@ -44,7 +44,7 @@ def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     return rows.select(*[_column(name) for name in columns])
 
 
-def _readable(schema: pa.Schema) -> pa.Schema:
+def readable(schema: pa.Schema) -> pa.Schema:
     """Spark has no binaries of fixed size; it reads them as binaries."""
     return pa.schema(
         [
@@ -67,7 +67,7 @@ class Conditions:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._types = {field.name: field.dataType for field in spark_schema(_readable(schema))}
+        self._types = {field.name: field.dataType for field in spark_schema(readable(schema))}
 
     def constant(self, value: bool) -> Column:
         return F.lit(value)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-import metatable.table
+import metatable.opening
 from metatable import ConflictError, CorruptError, Table, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
@@ -515,7 +515,7 @@ def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
             self.__dict__.update(world.store().__dict__)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metatable.table, "Store", Here)
+        patch.setattr(metatable.opening, "Store", Here)
         return metatable.create(
             world.uri,
             SCHEMA,

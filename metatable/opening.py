@@ -1,0 +1,119 @@
+"""How a table comes to be, and how it is found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.arguments import some
+from metatable.data.keygen import KeyGenerator
+from metatable.data.merge import check_ordering
+from metatable.data.options import Options
+from metatable.data.properties import TableProperties
+from metatable.data.schema import decode_schema, encode_schema, normal
+from metatable.data.schema_text import TableSchema
+from metatable.index import create_index
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.transaction import PROPERTIES, check_properties
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
+from metatable.storage.store import Store
+from metatable.table import Table
+
+__all__ = ["create", "open_table"]
+
+Uri = str | os.PathLike[str]
+
+
+def create(
+    uri: Uri,
+    schema: pa.Schema,
+    *,
+    key: str | Sequence[str],
+    partition_by: str | Sequence[str] = (),
+    ordering: str | None = None,
+    index: str = "metadata_bloom",
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make an empty table. Raises UsageError for what cannot be one, and where one is already.
+
+    `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
+    """
+    if not isinstance(schema, pa.Schema):
+        found, expected = type(schema).__name__, "a pyarrow.Schema, such as that of its rows"
+        raise UsageError("a table is created from a schema", found=found, expected=expected)
+    store = Store(uri, storage_options)
+    schema = normal(schema)
+    if not isinstance(options, Mapping | None):
+        found, expected = type(options).__name__, "names and values"
+        raise UsageError("options are no mapping", found=found, expected=expected)
+    given = {
+        "key": some("key", key, str) or (),
+        "partition_by": some("partition_by", partition_by, str) or (),
+        "ordering": ordering,
+        "index": index,
+    }
+    name = store.uri.rpartition("/")[2] or "table"
+    made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
+    kept = partitions_of(made, create_index(made))
+    made = made.keeping({one.name: one.bucket_count for one in kept})
+    KeyGenerator(made, schema)
+    check_ordering(schema, ordering)
+    if store.size(PROPERTIES) is not None:
+        raise UsageError("there is a table here already: open it", path=store.uri)
+    manifest = Manifest(1, "create", encode_schema(schema), made, time_ms=clock.now_ms())
+    if not store.create(manifest.path, manifest.encode()):
+        manifest = _begun(store, manifest)
+    schema = decode_schema(manifest.schema, manifest.path)
+    properties = TableProperties.of(manifest.options, schema).encode()
+    if not store.create(PROPERTIES, properties):  # last: with it, the table is there
+        raise ConflictError("somebody else has just created this table: open it", path=store.uri)
+    return Table(store)
+
+
+def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:
+    """Open a table. Raises NotFoundError where there is none, UpgradeError for one of others."""
+    store = Store(uri, storage_options)
+    properties = check_properties(store)
+    newest = load_newest(store)
+    if newest is None:
+        raise UpgradeError(
+            "a Hudi table that metatable did not create: create one from its rows", path=store.uri
+        )
+    properties.check(newest.options)
+    return Table(store)
+
+
+def _begun(store: Store, manifest: Manifest) -> Manifest:
+    """Version 1 as it lies there: of a creation that died, or of one that is under way.
+
+    It is finished, by whoever comes first, if it is the table that was asked for.
+    """
+    newest = load_newest(store)
+    if newest is None or newest.version > 1:
+        raise CorruptError(
+            "a table without its properties: restore the file", path=f"{store.uri}/{PROPERTIES}"
+        )
+    salts = replace(manifest.options, key_salts=newest.options.key_salts)
+    columns = [TableSchema.decode(one.schema, one.path) for one in (manifest, newest)]
+    if salts != newest.options or columns[0] != columns[1]:
+        raise ConflictError(
+            "somebody else creates, or began to create, another table here: open it, or,"
+            " where nobody does, delete the folder .hoodie",
+            path=store.uri,
+            expected=_definition(manifest),
+            found=_definition(newest),
+        )
+    return newest
+
+
+def _definition(manifest: Manifest) -> dict[str, Any]:
+    options = manifest.options
+    named = {name: getattr(options, name) for name in ("key", "partition_by", "ordering", "index")}
+    return named | {"schema": manifest.schema}

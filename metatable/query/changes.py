@@ -1,0 +1,249 @@
+"""Changes: the rows that differ between two versions, and how: Hudi's incremental pull, whole.
+
+Only file groups whose slice is another one are looked at. Within a group rows are paired by record
+key, and a row has changed if Hudi's meta column names another commit for it: so it does not matter
+in which order commits were published, nor whether some were undone between. What has left a group
+and what has come to one are paired in a second step, for a row may have moved, or been deleted and
+inserted again:
+
+    files ── compared, a group a task ──> rows of one group that differ
+          ── exchanged by key, settled ──> insert, update, delete
+
+The answer is net: of a row that was changed twice the last state counts, one that came and went
+between the versions is not told. Rows come in no particular order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.slice_reader import read_slice, stream_slice
+from metatable.data.slices import FileSlice
+from metatable.engine.local import LocalEngine
+from metatable.engine.protocol import Engine
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
+from metatable.query.rows import Rows, chosen_columns, spark_session
+from metatable.storage.counters import Counters
+from metatable.storage.errors import StaleError, UsageError
+from metatable.storage.hashing import xxh64
+from metatable.storage.store import Store
+
+__all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes", "check_not_undone"]
+
+CHANGE_TYPE = "_change_type"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+COMMIT = META_COLUMNS[0]
+IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT, KEY, PATH)])
+
+PART_BYTES = 32 << 20
+"""Of data files a task, and a partition of what differs: some times as much in memory."""
+
+_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), ("_task", pa.int32())])
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Changes(Rows):
+    """What was inserted, updated and deleted between two versions, in the column `_change_type`.
+
+    Inserted and updated rows are those of the later version, deleted ones those of the earlier.
+    `before`: None for a table without rows. `columns`: also Hudi's meta columns. Files are read
+    when it is asked for rows. In memory are, for each task at work, the rows of a file group that
+    differ and all its keys; what is exchanged goes to disk beyond the engine's bound. Raises
+    UsageError for columns that are not there, and where one of the table has the name.
+    """
+
+    def __init__(
+        self,
+        before: TableView | None,
+        after: TableView,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._before, self._after = before, after
+        if CHANGE_TYPE in after.schema.names:
+            raise UsageError("the table has a column of this name", column=CHANGE_TYPE)
+        self._wanted = chosen_columns(after.schema, columns)
+
+    @property
+    def since(self) -> int:
+        """The earlier version; 0 for none."""
+        return 0 if self._before is None else self._before.version
+
+    @property
+    def until(self) -> int:
+        """The later version: where the next pull begins."""
+        return self._after.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self._wanted, pa.field(CHANGE_TYPE, pa.string(), nullable=False)])
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        engine = LocalEngine()
+        earlier = self._after if self._before is None else self._before
+        try:
+            with earlier.reading(), self._after.reading():
+                for batch in engine.stream(self._on(engine, self._wanted)):
+                    yield batch.cast(self.schema)
+        finally:
+            self._after.store.counters.merge(engine.counters)
+
+    def to_spark(self, session: Any) -> Any:
+        """The rows as a lazy DataFrame of this Spark session; its Python workers read the files,
+        with the table's own credentials. Raises UsageError for a type that Spark lacks."""
+        session = spark_session(session)
+        from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
+        from metatable.spark.parquet import readable  # noqa: PLC0415
+
+        return self._on(SparkEngine(session), readable(self._wanted))
+
+    def _on(self, engine: Engine[Any], wanted: pa.Schema) -> Any:
+        """The engine's rows; lazy."""
+        groups, parts = self._groups(engine.slots)
+        held = {field.name: field for field in (*IDENTITY, *wanted)}
+        read = pa.schema([*held.values()])
+        made = pa.schema([*read, (CHANGE_TYPE, pa.string()), ("_task", pa.int32())])
+        compare = partial(_compared, self._after, read, parts)
+        spread = engine.exchange(engine.rows(groups), "_task", parts)
+        rows = engine.map(spread, _GROUP.names[:2], compare, made)
+        if groups["before"].null_count < len(groups):  # else nothing has left a group
+            settle = partial(_settled, self._after.options.is_global)
+            rows = engine.map(engine.exchange(rows, "_task", parts), made.names, settle, made)
+        return engine.select(rows, [*wanted.names, CHANGE_TYPE])
+
+    def _groups(self, slots: int) -> tuple[pa.Table, int]:
+        """The file groups whose slices differ, dealt to tasks; and how many tasks."""
+        after = self._after.slices()
+        before = after.take(np.zeros(0, np.int64))
+        if self._before is not None:
+            before = self._before.slices()
+        gone, come = _not_in(before, after), _not_in(after, before)
+        slices = {(one.partition_path, one.file_id): [one.encode(), None] for one in gone}
+        for one in come:
+            slices.setdefault((one.partition_path, one.file_id), [None, None])[1] = one.encode()
+        size_bytes = int(gone.sizes.sum() + come.sizes.sum())
+        parts = max(slots, -(-size_bytes // PART_BYTES))
+        tasks = [place % parts for place in range(len(slices))]
+        columns = [*zip(*slices.values(), strict=True)] or [(), ()]
+        return pa.table([*map(list, columns), tasks], schema=_GROUP), parts
+
+
+def check_not_undone(newest: Manifest, *versions: Snapshot) -> None:
+    """Raises StaleError for a version of which the last commit was undone: its files are gone."""
+    for one in versions:
+        last = one.manifest.last_commit
+        if last is not None and last[1] in newest.withdrawn:
+            raise StaleError(
+                "this version was undone: begin with one before it, or with 0",
+                version=one.version,
+                instant=last[1],
+            )
+
+
+def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:
+    known = pc.is_in(some.paths, value_set=others.paths)
+    return some.take(np.flatnonzero(~known.to_numpy(zero_copy_only=False)))
+
+
+def _compared(
+    view: TableView,
+    read: pa.Schema,
+    parts: int,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: file groups in; out the rows that differ within each, dealt by their key."""
+    view = view.counting(counters)
+    for batch in batches:
+        for texts in zip(*(batch[name].to_pylist() for name in _GROUP.names[:2]), strict=True):
+            before, after = (None if one is None else FileSlice.decode(one) for one in texts)
+            for rows in _differing(view.store, before, after, read):
+                dealt = _hashes(view.options.is_global, rows) % np.uint64(parts)
+                yield rows.append_column("_task", pa.array(dealt.astype(np.int32)))
+
+
+def _differing(
+    store: Store, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    was, now = _states(store, before), _states(store, after)
+    places = pc.index_in(now[KEY], value_set=was[KEY])
+    same = pc.equal(was[COMMIT].take(places), now[COMMIT]).fill_null(False)
+    here = places.is_valid().to_numpy(zero_copy_only=False)
+    if after is not None:
+        kinds = pa.array(np.where(here, UPDATE, INSERT), pa.string())
+        differs = ~same.to_numpy(zero_copy_only=False)
+        yield from _rows_of(store, after, read, differs, kinds)
+    if before is not None:
+        left = np.ones(len(was[KEY]), bool)
+        left[places.drop_null().to_numpy()] = False
+        yield from _rows_of(store, before, read, left, pa.repeat(DELETE, len(left)))
+
+
+def _states(store: Store, file: FileSlice | None) -> dict[str, pa.Array]:
+    """Of each row the record key, and the commit that wrote it; nothing of no slice."""
+    schema = pa.schema([field for field in IDENTITY if field.name != PATH])
+    rows = schema.empty_table() if file is None else read_slice(store, file, schema)
+    return {name: rows[name].combine_chunks() for name in schema.names}
+
+
+def _rows_of(
+    store: Store, file: FileSlice, read: pa.Schema, chosen: Mask, kinds: pa.Array
+) -> Iterator[pa.RecordBatch]:
+    """The chosen rows of a slice, each with its kind."""
+    if not chosen.any():
+        return
+    start = 0
+    for table in stream_slice(store, file, read):
+        end = start + table.num_rows
+        told = table.append_column(CHANGE_TYPE, kinds[start:end])
+        yield from told.filter(pa.array(chosen[start:end])).to_batches()
+        start = end
+
+
+def _settled(
+    is_global: bool, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: all that differs of some keys; a row that left one group and came to another has been
+    updated, or has only moved."""
+    rows = pa.Table.from_batches(list(batches))
+    kinds, texts = rows[CHANGE_TYPE], _texts(is_global, rows)
+    came = np.flatnonzero(pc.equal(kinds, INSERT).to_numpy())
+    left = np.flatnonzero(pc.equal(kinds, DELETE).to_numpy())
+    places = pc.index_in(texts.take(pa.array(came)), value_set=texts.take(pa.array(left)))
+    again = came[places.is_valid().to_numpy(zero_copy_only=False)]
+    old = left[places.drop_null().to_numpy()]
+    if len(again):
+        by = rows[COMMIT].combine_chunks()
+        moved = pc.equal(by.take(pa.array(again)), by.take(pa.array(old)))
+        kept, updated = np.ones((2, rows.num_rows), bool)
+        updated[again] = False
+        kept[old] = False
+        kept[again[moved.to_numpy(zero_copy_only=False)]] = False
+        at = rows.schema.get_field_index(CHANGE_TYPE)
+        rows = rows.set_column(at, CHANGE_TYPE, pc.if_else(pa.array(updated), kinds, UPDATE))
+        rows = rows.filter(pa.array(kept))
+    yield from rows.to_batches()
+
+
+def _hashes(is_global: bool, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    return xxh64(_texts(is_global, rows), 0)
+
+
+def _texts(is_global: bool, rows: Any) -> Any:
+    """What rows are one row by: the key, in partition scope with the partition path."""
+    if is_global:
+        return rows[KEY]
+    return pc.binary_join_element_wise(rows[PATH], rows[KEY], "\0")

@@ -1,0 +1,99 @@
+"""Rows: what every query's answer can be turned into, wherever its rows come from.
+
+to_batches, to_reader    stream, in this process
+__arrow_c_stream__       the same for whoever speaks Arrow's C interface: DuckDB, Polars, …
+to_arrow, to_pandas, to_polars       gather
+to_duckdb                a lazy relation, which asks again when it is asked
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.schema import META_FIELDS
+from metatable.storage.errors import UsageError
+
+__all__ = ["Rows", "chosen_columns", "spark_session"]
+
+
+class Rows(ABC):
+    """Rows that are worked out when they are asked for, and again when they are asked again."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, in order."""
+
+    @abstractmethod
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some at a time. Raises StaleError where files of the version are gone,
+        CorruptError where they are damaged.
+        """
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream, which is read once; as `to_batches`."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for any library with Arrow's C interface; each call begins anew.
+
+        What fails while such a stream is read, that library tells as an error of its own.
+        """
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as one table. Raises as `to_batches`."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame. Raises as `to_batches`, UsageError without pandas."""
+        _package("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The rows as a Polars DataFrame. Raises as `to_batches`, UsageError without Polars."""
+        return _package("polars").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A lazy DuckDB relation of the rows, on this connection or DuckDB's default one.
+
+        Raises UsageError without DuckDB. Each query of it begins anew.
+        """
+        duckdb = _package("duckdb")
+        return (duckdb if connection is None else connection).from_arrow(self)
+
+
+def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """All of a table's columns, or those that are named: its own and Hudi's meta columns.
+
+    Raises UsageError for a name that it does not have, and for none.
+    """
+    if columns is None:
+        return schema
+    if not columns:
+        raise UsageError("a scan needs a column", expected=schema.names)
+    every = {field.name: field for field in (*META_FIELDS, *schema)}
+    for name in columns:
+        if name not in every:
+            raise UsageError("no such column", column=name, expected=list(every))
+    return pa.schema([every[name] for name in columns])
+
+
+def spark_session(session: Any) -> Any:
+    """What rows go to Spark by. Raises UsageError for anything but a session."""
+    if not hasattr(type(session), "createDataFrame"):
+        found = type(session).__qualname__
+        raise UsageError("not a Spark session", expected="a SparkSession", found=found)
+    return session
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} is not installed", expected=f"pip install {name}") from error

@@ -1,0 +1,331 @@
+"""`changes` between any two versions is what a comparison of their rows says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import StaleError, Table, UsageError
+from metatable.engine import local
+from metatable.metadata import transaction
+from metatable.query.changes import CHANGE_TYPE
+from metatable.storage.counters import Counters
+from tests.model import SCHEMA, Identity, Model, Row, arrow
+
+COLUMNS = [*SCHEMA.names, CHANGE_TYPE]
+Told = dict[Identity, Row]
+States = dict[int, Told]
+
+OPTIONS: dict[str, Any] = {"file_rows": 4, "stats_columns": 1, "hfile_codec": "none"}
+
+
+@pytest.fixture
+def table(table_uri: str) -> Table:
+    return _created(table_uri, "record", "global")
+
+
+def _created(uri: str, index: str, scope: str, **more: Any) -> Table:
+    options = {**OPTIONS, "key_scope": scope, **more}
+    return metatable.create(
+        uri, SCHEMA, key="id", partition_by="city", index=index, options=options
+    )
+
+
+def row(number: int, v: int = 0, city: str = "ny") -> Row:
+    return {"id": f"k{number:02}", "city": city, "v": v, "ts": 0}
+
+
+def told(changes: Any) -> list[tuple[str, str, int]]:
+    rows = changes.to_arrow().to_pylist()
+    return sorted((one["id"], one[CHANGE_TYPE], one["v"]) for one in rows)
+
+
+KINDS = ("upsert", "upsert", "delete")
+
+
+def _history(
+    table: Table,
+    model: Model,
+    draw: random.Random,
+    commits: int,
+    kinds: Sequence[str] = KINDS,
+) -> States:
+    """Random commits, some undone again; the rows of each version that was not undone."""
+    states = {table.version: model.rows}
+    of_instant: dict[str | None, list[int]] = {table.instant: [table.version]}
+    for _ in range(commits):
+        keys = draw.sample(range(14), draw.randint(1, 7))
+        rows = [row(key, draw.randrange(9), draw.choice(["ny", "sf", "la"])) for key in keys]
+        kind = draw.choice(kinds)
+        before = table.version
+        if kind == "rollback" and model.commits:
+            for undone in of_instant.pop(table.instant):
+                del states[undone]
+            model.rollback()
+            table.rollback()
+        elif kind == "delete":
+            model.delete(rows)
+            table.delete(arrow(rows))
+        else:
+            model.upsert(rows)
+            table.upsert(arrow(rows))
+        if table.version == before:
+            model.forget_commit()
+        else:
+            states[table.version] = model.rows
+            of_instant.setdefault(table.instant, []).append(table.version)
+    return states
+
+
+def _expected(before: Told, after: Told) -> Iterator[tuple[Identity, Row]]:
+    for name, one in before.items():
+        if name not in after:
+            yield name, one | {CHANGE_TYPE: "delete"}
+    for name, one in after.items():
+        if before.get(name) != one:
+            yield name, one | {CHANGE_TYPE: "update" if name in before else "insert"}
+
+
+def _check(found: list[Row], model: Model, before: Told, after: Told) -> None:
+    by_identity = {model.identity(one): one for one in found}
+    assert len(by_identity) == len(found), "a row was told twice"
+    expected = dict(_expected(before, after))
+    for name in by_identity.keys() - expected.keys():  # written again, as it was
+        assert by_identity.pop(name) == after[name] | {CHANGE_TYPE: "update"}
+    assert by_identity == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("scope", ["global", "partition"])
+def test_changes_between_any_two_versions_are_those_of_a_dict(
+    table_uri: str, scope: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr("metatable.query.changes.PART_BYTES", draw.choice([1 << 11, 32 << 20]))
+    model = Model(scope == "global", ordering=False)
+    index = ["record", "metadata_bloom"][seed % 2]
+    table = _created(table_uri, index, scope, upkeep_files=draw.choice([0, 2]))
+    states = {0: {}, **_history(table, model, draw, 9, (*KINDS, "rollback"))}
+    for since, until in combinations_with_replacement(sorted(states), 2):
+        if until:
+            changes = table.changes(since, until)
+            assert (changes.since, changes.until) == (since, until)
+            _check(changes.to_arrow().to_pylist(), model, states[since], states[until])
+
+
+def test_a_copy_that_follows_the_changes_stays_equal(table: Table) -> None:
+    copy: dict[str, Row] = {}
+    seen, draw, model = 0, random.Random(7), Model(is_global=True, ordering=False)
+    for _ in range(5):
+        _history(table, model, draw, 2)
+        changes = table.changes(since=seen)
+        for one in changes.to_arrow().to_pylist():
+            if one.pop(CHANGE_TYPE) == "delete":
+                del copy[one["id"]]
+            else:
+                copy[one["id"]] = one
+        seen = changes.until
+        assert copy == {one["id"]: one for one in model.rows.values()}
+
+
+def test_a_row_that_moves_to_another_partition_is_updated_in_global_scope(table: Table) -> None:
+    table.insert(arrow([row(1), row(2)]))
+    table.upsert(arrow([row(1, v=5, city="sf")]))
+    assert told(table.changes(since=2)) == [("k01", "update", 5)]
+
+
+def test_in_partition_scope_it_is_another_row(table_uri: str) -> None:
+    table = _created(table_uri, "record", "partition")
+    table.insert(arrow([row(1), row(2)]))
+    table.delete(arrow([row(1)]))
+    table.insert(arrow([row(1, v=5, city="sf")]))
+    assert told(table.changes(since=2)) == [("k01", "delete", 0), ("k01", "insert", 5)]
+
+
+def test_what_is_deleted_and_inserted_again_elsewhere_is_updated(table: Table) -> None:
+    table.insert(arrow([row(number) for number in range(4)]))  # the group is full then
+    table.delete(arrow([row(0)]))
+    table.insert(arrow([row(number) for number in range(4, 8)]))
+    table.insert(arrow([row(0, v=9)]))
+    assert told(table.changes(2)) == [
+        ("k00", "update", 9),
+        *((f"k{number:02}", "insert", 0) for number in range(4, 8)),
+    ]
+
+
+def test_what_came_and_went_in_between_is_not_told(table: Table) -> None:
+    table.insert(arrow([row(1)]))
+    table.insert(arrow([row(2)]))
+    table.delete(arrow([row(2)]))
+    assert told(table.changes(since=2)) == []
+    assert told(table.changes(since=2, until=3)) == [("k02", "insert", 0)]
+
+
+def test_a_commit_that_was_slow_is_told_to_who_has_seen_a_faster_one(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its instant is the older one, so that it is no question of instants."""
+    table.insert(arrow([row(number) for number in range(4)]))
+    put, other = transaction.publish, metatable.open(table.uri)
+    seen: list[int] = []
+
+    def after_a_faster_one(*given: Any) -> Any:
+        if not seen:
+            seen.append(0)
+            other.upsert(arrow([row(20, city="sf")]))
+            seen.append(other.version)
+        return put(*given)
+
+    monkeypatch.setattr(transaction, "publish", after_a_faster_one)
+    slow = table.upsert(arrow([row(1, v=3)]))
+    instants = [one.instant for one in table.history() if one.instant]
+    assert instants[0] == slow.instant < instants[1], "it was meant to come behind a faster one"
+    assert told(table.changes(since=seen[1])) == [("k01", "update", 3)]
+
+
+def test_versions_are_named_by_number_instant_and_time(table: Table) -> None:
+    first = table.insert(arrow([row(1)]))
+    second = table.insert(arrow([row(2)]))
+    assert first.instant is not None
+    for since in (first.version, first.instant):
+        for until in (None, second.version, second.instant):
+            assert told(table.changes(since, until)) == [("k02", "insert", 0)]
+    before = datetime.now(UTC) - timedelta(hours=1)
+    assert told(table.changes(before, first.instant)) == [("k01", "insert", 0)]
+    assert told(table.changes(0)) == [("k01", "insert", 0), ("k02", "insert", 0)]
+
+
+def test_the_answer_goes_wherever_arrow_goes(table: Table) -> None:
+    table.insert(arrow([row(1), row(2)]))
+    table.delete(arrow([row(2)]))
+    changes = table.changes(since=2)
+    assert changes.schema.names == COLUMNS
+    assert pa.table(changes).equals(changes.to_arrow())
+    assert polars.DataFrame(changes).to_dicts() == [row(2) | {CHANGE_TYPE: "delete"}]
+    relation = duckdb.sql(f"select {CHANGE_TYPE}, count(*) from changes group by 1")
+    assert relation.fetchall() == [("delete", 1)]
+    assert table.changes(since=3).to_arrow().schema == changes.schema
+
+
+def test_chosen_columns_may_be_those_of_hudi(table: Table) -> None:
+    done = table.insert(arrow([row(1)]))
+    found = table.changes(1, columns=["v", "_hoodie_commit_time", "_hoodie_record_key"])
+    assert found.to_arrow().to_pylist() == [
+        {
+            "v": 0,
+            "_hoodie_commit_time": done.instant,
+            "_hoodie_record_key": "k01",
+            CHANGE_TYPE: "insert",
+        }
+    ]
+
+
+def test_only_groups_that_have_changed_are_read(table: Table) -> None:
+    for place in range(6):
+        table.insert(arrow([row(place, city=f"c{place}")]))
+    seen = table.version
+    table.upsert(arrow([row(3, v=1, city="c3")]))
+    before = Counters(table.counters)
+    assert told(table.changes(since=seen)) == [("k03", "update", 1)]
+    read = table.counters.since(before)
+    # of the two slices the keys; of the newer one the row
+    assert read["data.row_groups"] == 3
+
+
+def test_rows_that_do_not_fit_into_memory_go_through_a_disk(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(number, v=1, city=f"c{number % 5}") for number in range(60)]
+    table.insert(arrow(rows))
+    table.upsert(arrow([one | {"v": 2, "city": "other"} for one in rows[:50]]))
+    expected = told(table.changes(since=2))
+    small = local.LocalEngine
+    made: list[local.LocalEngine] = []
+
+    def tiny() -> local.LocalEngine:
+        made.append(small(2, memory_bytes=0))
+        return made[-1]
+
+    monkeypatch.setattr("metatable.query.changes.LocalEngine", tiny)
+    assert told(table.changes(since=2)) == expected
+    assert len(expected) == 50
+    assert made
+
+
+def test_a_task_that_is_tried_again_changes_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _history(table, Model(is_global=True, ordering=False), random.Random(3), 6)
+    expected = told(table.changes(since=3))
+    real = local.LocalEngine
+    monkeypatch.setattr(
+        "metatable.query.changes.LocalEngine", lambda: real(2, twice=True, shuffle_seed=1)
+    )
+    assert told(table.changes(since=3)) == expected
+
+
+def test_who_has_seen_a_commit_that_was_undone_is_told(table: Table) -> None:
+    table.insert(arrow([row(1)]))
+    table.upsert(arrow([row(1, v=7)]))
+    table.rollback()
+    for since, until in ((3, None), (2, 3)):
+        with pytest.raises(StaleError, match="this version was undone: begin with one before it"):
+            table.changes(since, until)
+    assert told(table.changes(since=2)) == []
+
+
+def test_a_version_that_is_not_kept_is_refused(table: Table) -> None:
+    for number in range(4):
+        table.upsert(arrow([row(1, v=number)]))
+    table.clean(versions=1, hours=0)
+    with pytest.raises(StaleError, match="not kept any more"):
+        table.changes(since=2)
+    assert told(table.changes(since=0)) == [("k01", "insert", 3)]
+
+
+def test_files_that_go_while_they_are_read_are_told(table: Table) -> None:
+    table.insert(arrow([row(1)]))
+    for number in range(3):
+        table.upsert(arrow([row(1, v=number)]))
+    changes = table.changes(since=2)
+    table.clean(versions=1, hours=0)
+    with pytest.raises(StaleError, match="not kept any more"):
+        changes.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"since": 3, "until": 2}, "go forward"),
+        ({"since": None}, "begin after which version"),
+        ({"since": True}, "a version is a number"),
+        ({"since": -1}, "no such version"),
+        ({"since": 99}, "no such version"),
+        ({"since": "yesterday"}, "yesterday"),
+        ({"since": 0, "until": 0}, "no such version"),
+        ({"since": 1, "columns": ["nope"]}, "no such column"),
+        ({"since": 1, "columns": []}, "needs a column"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(table: Table, given: dict[str, Any], words: str) -> None:
+    table.insert(arrow([row(1)]))
+    table.insert(arrow([row(2)]))
+    with pytest.raises(metatable.MetatableError, match=words):
+        table.changes(**given)
+
+
+def test_a_table_with_a_column_of_that_name_is_refused(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
+    table = metatable.create(str(tmp_path / "t"), schema, key="id")
+    with pytest.raises(UsageError, match="a column of this name"):
+        table.changes(since=0)
