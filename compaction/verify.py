@@ -27,6 +27,7 @@ from metatable.data.schema import META_COLUMNS
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import Timeline, completed_path
+from metatable.engine.batches import gathered
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -35,6 +36,7 @@ from metatable.index.placement import Placement
 from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
+from metatable.metadata.keys import decode_keys
 from metatable.metadata.known_commits import foreign_commits, known_commits
 from metatable.metadata.manifest import gone_since, load_newest
 from metatable.metadata.payload import decode_stats
@@ -49,6 +51,18 @@ from metatable.storage.hashing import xxh64
 __all__ = ["verify"]
 
 PATH = META_COLUMNS[3]
+
+TASK_BYTES = 4 << 20
+"""Fewer bytes of data files are not worth a task of their own."""
+
+LOOKUP_KEYS = 1 << 18
+"""Keys of small files are looked up together, so many at least."""
+
+FILE_HASH = slice(16, 24)
+"""Where a key of `column_stats` has the first half of the hash of a file's name."""
+
+BATCH_ROWS = 1 << 16
+"""Entries decoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +81,20 @@ class _Checked:
     identities: bytes = b""
 
 
+_Held = tuple[FileSlice, pa.Array, pa.Array]
+"""A file, its keys, and its rows' partition paths."""
+
+
 def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
-    """Compare everything; memory: eight bytes a row, and a file a worker."""
+    """Compare everything; memory: eight bytes a row and a column of a file, and for each worker
+    the keys of a file, or of some small ones."""
     began = time.perf_counter()
     files = list(snapshot.slices())
     index = create_index(snapshot.options)
     jobs = [_Live(one.encode()) for one in files]
     work = partial(_check_files, snapshot, index)
-    checked = run_jobs(engine, jobs, work, _Checked, engine.slots * 4)
+    tasks = 1 + sum(one.size_bytes for one in files) // TASK_BYTES
+    checked = run_jobs(engine, jobs, work, _Checked, min(tasks, engine.slots * 4))
     findings = [one.finding for one in checked if one.finding is not None]
     rows = sum(one.rows for one in checked)
     findings += _check_unique(checked)
@@ -99,6 +119,8 @@ def _check_files(
     snapshot: Snapshot, index: Index, jobs: Iterator[_Live], counters: Counters
 ) -> Iterator[_Checked]:
     snapshot = snapshot.counting(counters)
+    looks_up = RecordIndexPartition.name in [one.name for one in index.partitions]
+    waiting: list[_Held] = []
     for job in jobs:
         file = FileSlice.decode(job.slice)
         held = _opened(snapshot, file)
@@ -109,6 +131,12 @@ def _check_files(
         yield from (_Checked(str(found)) for found in _check(snapshot, index, file, keys, paths))
         texts = keys if snapshot.options.is_global else _joined(paths, keys)
         yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
+        waiting.append((file, keys, paths))
+        if looks_up and sum(len(keys) for _, keys, _ in waiting) >= LOOKUP_KEYS:
+            yield from (_Checked(str(found)) for found in _check_locations(snapshot, waiting))
+            waiting = []
+    if looks_up and waiting:
+        yield from (_Checked(str(found)) for found in _check_locations(snapshot, waiting))
 
 
 def _opened(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array] | Finding:
@@ -132,8 +160,6 @@ def _check(
     names = [one.name for one in index.partitions]
     if BloomFilterPartition.name in names:
         yield from _check_filter(snapshot, file, keys)
-    if RecordIndexPartition.name in names:
-        yield from _check_locations(snapshot, file, keys, paths)
     if index.asks_footers:
         yield from _check_footer(snapshot, file, keys)
     placement = index.placement(snapshot)
@@ -184,22 +210,21 @@ def _check_placement(
         )
 
 
-def _check_locations(
-    snapshot: Snapshot, file: FileSlice, keys: pa.Array, paths: pa.Array
-) -> Iterator[Finding]:
-    found = snapshot.locate(keys, paths)
-    here = [
-        place
-        for place, group in enumerate(found.groups)
-        if group == (file.partition_path, file.file_id)
-    ]
-    wrong = np.flatnonzero(~np.isin(found.group, here))
-    if len(wrong):
-        key, group = keys[int(wrong[0])].as_py(), int(found.group[wrong[0]])
-        named = "nowhere" if group < 0 else str(found.groups[group])
-        yield Finding(
-            "record-index", file.path, f"{len(wrong)} keys elsewhere, such as {key!r}: {named}"
-        )
+def _check_locations(snapshot: Snapshot, files: Sequence[_Held]) -> Iterator[Finding]:
+    """Whether the record index finds the keys of these files where they are: one lookup."""
+    found = snapshot.locate(*(pa.concat_arrays([one[at] for one in files]) for at in (1, 2)))
+    groups = {group: place for place, group in reversed([*enumerate(found.groups)])}
+    first = np.array([*(groups[group] for group in found.groups), -1])  # -1: nowhere
+    begin = 0
+    for file, keys, _ in files:
+        here = found.group[begin : begin + len(keys)]
+        begin += len(keys)
+        wrong = np.flatnonzero(first[here] != groups.get((file.partition_path, file.file_id), -2))
+        if len(wrong):
+            key, group = keys[int(wrong[0])].as_py(), int(here[wrong[0]])
+            named = "nowhere" if group < 0 else str(found.groups[group])
+            detail = f"{len(wrong)} keys elsewhere, such as {key!r}: {named}"
+            yield Finding("record-index", file.path, detail)
 
 
 def _check_unique(checked: Sequence[_Checked]) -> list[str]:
@@ -223,7 +248,7 @@ def _check_entries(
         if found != expected[partition.name]:
             detail = f"expected {expected[partition.name]} live entries, found {found}"
             findings.append(str(Finding("entry-count", partition.name, detail)))
-    found = len({one["file_name"] for one in _stats_rows(snapshot)})
+    found = _files_with_stats(snapshot)
     if found != len(files):
         detail = f"expected statistics of {len(files)} files, found {found}"
         findings.append(str(Finding("entry-count", ColumnStatsPartition.name, detail)))
@@ -248,10 +273,14 @@ def _check_commits(snapshot: Snapshot) -> list[str]:
     return [str(one) for one in found]
 
 
-def _stats_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    for batch in snapshot.scan(ColumnStatsPartition(snapshot.options)):
-        rows = decode_stats(batch["value"], None)
-        yield from rows.select(["file_name"]).to_pylist()
+def _files_with_stats(snapshot: Snapshot) -> int:
+    """Of how many files there are statistics, each of which is decoded."""
+    known = np.zeros(0, np.uint64)
+    for batch in gathered(snapshot.scan(ColumnStatsPartition(snapshot.options)), BATCH_ROWS):
+        decode_stats(batch["value"], None)
+        names = np.ascontiguousarray(decode_keys(batch["key"])[:, FILE_HASH])
+        known = np.union1d(known, names.view(np.uint64).ravel())
+    return len(known)
 
 
 def _identity(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array]:
