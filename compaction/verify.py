@@ -35,7 +35,7 @@ from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement
 from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
-from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
+from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_of
 from metatable.metadata.keys import decode_keys
 from metatable.metadata.known_commits import foreign_commits, known_commits
 from metatable.metadata.manifest import gone_since, load_newest
@@ -119,7 +119,6 @@ def _check_files(
     snapshot: Snapshot, index: Index, jobs: Iterator[_Live], counters: Counters
 ) -> Iterator[_Checked]:
     snapshot = snapshot.counting(counters)
-    looks_up = RecordIndexPartition.name in [one.name for one in index.partitions]
     waiting: list[_Held] = []
     for job in jobs:
         file = FileSlice.decode(job.slice)
@@ -132,11 +131,10 @@ def _check_files(
         texts = keys if snapshot.options.is_global else _joined(paths, keys)
         yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
         waiting.append((file, keys, paths))
-        if looks_up and sum(len(keys) for _, keys, _ in waiting) >= LOOKUP_KEYS:
-            yield from (_Checked(str(found)) for found in _check_locations(snapshot, waiting))
+        if sum(len(keys) for _, keys, _ in waiting) >= LOOKUP_KEYS:
+            yield from (_Checked(str(found)) for found in _check_together(snapshot, index, waiting))
             waiting = []
-    if looks_up and waiting:
-        yield from (_Checked(str(found)) for found in _check_locations(snapshot, waiting))
+    yield from (_Checked(str(found)) for found in _check_together(snapshot, index, waiting))
 
 
 def _opened(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array] | Finding:
@@ -156,9 +154,7 @@ def _check(
     """What the index says wrongly of one live file."""
     if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
         yield Finding("partition-path", file.path, "a row names another partition path")
-    yield from _check_stats(snapshot, file, keys)
-    names = [one.name for one in index.partitions]
-    if BloomFilterPartition.name in names:
+    if BloomFilterPartition.name in _names(index):
         yield from _check_filter(snapshot, file, keys)
     if index.asks_footers:
         yield from _check_footer(snapshot, file, keys)
@@ -167,13 +163,26 @@ def _check(
         yield from _check_placement(placement, file, keys, paths)
 
 
-def _check_stats(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
-    stats = snapshot.stats(RECORD_KEY, pa.string(), [file.partition_path])
-    place = stats.files.names().index(file.base.name).as_py()
-    found = {"min": stats.minimum[place].as_py(), "max": stats.maximum[place].as_py()}
-    expected = pc.min_max(keys).as_py()
-    if found != expected:
-        yield Finding("column-stats", file.path, f"expected {expected}, found {found}")
+def _check_together(snapshot: Snapshot, index: Index, files: Sequence[_Held]) -> Iterator[Finding]:
+    """What is looked up of several files at once."""
+    if files:
+        yield from _check_stats(snapshot, files)
+        if RecordIndexPartition.name in _names(index):
+            yield from _check_locations(snapshot, files)
+
+
+def _names(index: Index) -> list[str]:
+    return [one.name for one in index.partitions]
+
+
+def _check_stats(snapshot: Snapshot, files: Sequence[_Held]) -> Iterator[Finding]:
+    """Whether the statistics of the record keys are those of the files."""
+    stats = stats_of(snapshot, RECORD_KEY, pa.string(), [file for file, _, _ in files])
+    bounds = stats.select(["minimum", "maximum"]).rename_columns(["min", "max"])
+    for (file, keys, _), found in zip(files, bounds.to_pylist(), strict=True):
+        expected = pc.min_max(keys).as_py()
+        if found != expected:
+            yield Finding("column-stats", file.path, f"expected {expected}, found {found}")
 
 
 def _check_filter(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:

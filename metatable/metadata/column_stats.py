@@ -41,12 +41,16 @@ __all__ = [
     "maxima",
     "row_counts",
     "stats_column",
+    "stats_of",
 ]
 
 RECORD_KEY = META_COLUMNS[2]
 
 FEW_PARTITIONS = 16
 """Up to so many table partitions are read one by one; beyond, the whole column is."""
+
+
+_OF_FILES = ["minimum", "maximum", "value_count"]
 
 
 class ColumnStatsPartition(MetadataPartition):
@@ -108,33 +112,33 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
     return StatsColumn(FileSystemView.of(paths, sizes), *map(pa.concat_arrays, arrays))
 
 
-def maxima(
+def stats_of(
     entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
-) -> pa.Array:
-    """The column's maximum in each file, of its type: one lookup. Null: nothing is known."""
+) -> pa.Table:
+    """`minimum`, `maximum`, `value_count` of the column, a row a file: one lookup. Null: nothing is
+    known."""
     if not len(files):
-        return pa.array([], type)
+        return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
     folders, names = _places(files)
     keys = stats_keys(pa.repeat(column, len(files)), folders, names)
     found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid()
-    held = decode_stats(found.values.drop_null(), type)["maximum"].combine_chunks()
+    held = decode_stats(found.values.drop_null(), type).select(_OF_FILES).combine_chunks()
     places = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
     return held.take(pa.array(places, mask=pc.invert(known).to_numpy(zero_copy_only=False)))
 
 
+def maxima(
+    entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
+) -> pa.Array:
+    """The column's maximum in each file, of its type: one lookup. Null: nothing is known."""
+    return stats_of(entries, column, type, files)["maximum"].combine_chunks()
+
+
 def row_counts(entries: Entries, files: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
     """Rows of each file, from the statistics of its record keys; -1 where they are missing."""
-    counts = np.full(len(files), -1, dtype=np.int64)
-    if not len(files):
-        return counts
-    folders, names = _places(files)
-    keys = stats_keys(pa.repeat(RECORD_KEY, len(files)), folders, names)
-    found = entries.lookup(ColumnStatsPartition(entries.options), keys)
-    known = found.values.is_valid().to_numpy(zero_copy_only=False)
-    rows = decode_stats(found.values.drop_null(), pa.string())
-    counts[known] = rows["value_count"].to_numpy()
-    return counts
+    counts = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
+    return np.asarray(counts.fill_null(-1).to_numpy(), np.int64)
 
 
 def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array]:
