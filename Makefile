@@ -32,16 +32,21 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
-.PHONY: venv demo test test-long fuzz bench peers peers-rust services hudi-spark mutants check clean
+.PHONY: venv demo test test-long fuzz bench peers peers-rust services hudi-spark mutants check \
+	format types tests clean
 
 demo: venv
 	$(BIN)/python -m metatable.demo --engine $(ENGINE)
 
-test: check
-	$(BIN)/pytest -n $(WORKERS) $(TESTS)
+# types are looked at by one processor while tests begin on the others
+test: format
+	@$(MAKE) --no-print-directory -j2 types tests
 
-test-long: check
-	METATABLE_LONG=1 $(BIN)/pytest -n $(WORKERS) $(TESTS)
+test-long: format
+	@METATABLE_LONG=1 $(MAKE) --no-print-directory -j2 types tests
+
+tests: venv
+	$(BIN)/pytest -n $(WORKERS) $(TESTS)
 
 fuzz: venv
 	$(BIN)/python -m tests.storage.hfile.fuzz --count $(FUZZ) --jobs $(JOBS)
@@ -77,9 +82,13 @@ $(HUDI_VENV)/.stamp: pyproject.toml tests/hudi_spark/requirements.txt
 mutants: venv
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --jobs $(JOBS)
 
-check: venv
+check: format types
+
+format: venv
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+types: venv
 	$(BIN)/mypy
 
 venv: $(VENV)/.stamp

@@ -40,9 +40,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+TOGETHER = (
+    "tests/compaction/test_clean.py",
+    "tests/compaction/test_restore.py",
+    "tests/face/test_bad_input.py",
+    "tests/face/test_demo.py",
+    "tests/face/test_scan.py",
+    "tests/face/test_where.py",
+    "tests/storage/hfile/test_java_readers.py",
+    "tests/test_architecture.py",
+    "tests/test_wheel.py",
+)
+"""What their tests share (tables, a JVM, all sources) takes longer than some of the tests."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under xdist the tests of tests/spark stay together on one worker, so one session will do.
+    """Under xdist the tests of tests/spark stay together on one worker, so one session will do;
+    so do those of each module of TOGETHER.
 
     (`--dist loadgroup` is meant for this, but the group's name, put behind the test's, is lost
     in pytest 9.2.)
@@ -53,7 +68,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneSession(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith("tests/spark/") else nodeid
+            module = nodeid.partition("::")[0]
+            if module.startswith("tests/spark/"):
+                return "spark"
+            return module if module in TOGETHER else nodeid
 
     return OneSession(config, log)
 

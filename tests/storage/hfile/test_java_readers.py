@@ -59,11 +59,11 @@ def hashed_entries(count: int) -> Entries:
 
 
 CASES: dict[str, Entries] = {
-    "hashed keys": hashed_entries(20_000),
+    "hashed keys": hashed_entries(6_000),
     "texts": {f"clé-{n:06d}".encode() * (n % 12 + 1): b"v" * (n % 300) for n in range(5_000)},
     "one entry larger than a block": {b"a": b"1", b"b": b"2" * 300_000, b"c": b"3"},
     "long keys": {b"%03d" % n + b"k" * 300: b"v" for n in range(100)},
-    "one size": {b"%08d" % n: b"%04d" % (n % 977) for n in range(0, 30_000, 3)},
+    "one size": {b"%08d" % n: b"%04d" % (n % 977) for n in range(0, 15_000, 3)},
     "nothing": {},
 }
 
