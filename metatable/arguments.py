@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["one_of", "some"]
+__all__ = ["noted", "one_of", "some"]
+
+NOTE_BYTES = 16 << 10
+"""Roots are read by everybody: a note is no place for data."""
+
+SCHEMA = "schema"
+"""What a note may not be called: a commit's own word beside it on Hudi's timeline."""
 
 
 def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
@@ -35,3 +42,29 @@ def one_of(**given: Any) -> None:
     )
     if others:
         raise UsageError(f"{word} stands alone", leave_out=others)
+
+
+def noted(note: Mapping[str, Any] | None) -> dict[str, str]:
+    """A commit's note: names and values as texts. Raises UsageError."""
+    if note is None:
+        return {}
+    expected = 'names and short values, such as {"job": "nightly", "run": 7}'
+    if not isinstance(note, Mapping):
+        raise UsageError(
+            "a note has names and values", found=type(note).__name__, expected=expected
+        )
+    for name, value in note.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            raise UsageError("not what a note can hold", found={name: value}, expected=expected)
+    if SCHEMA in note:
+        raise UsageError("a note cannot be called so", found=SCHEMA)
+    texts = {
+        name: value if type(value) is str else json.dumps(value) for name, value in note.items()
+    }
+    try:
+        size = len(json.dumps(texts, ensure_ascii=False).encode())
+    except UnicodeEncodeError as error:
+        raise UsageError("a note is not UTF-8", found=repr(note)) from error
+    if size > NOTE_BYTES:
+        raise UsageError("a note is short", found=f"{size} bytes", expected=f"{NOTE_BYTES} or less")
+    return texts

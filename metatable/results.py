@@ -228,6 +228,8 @@ class CommitInfo:
     instant: str
     time_ms: int
     summary: Mapping[str, int]
+    note: Mapping[str, str] = field(default_factory=dict)
+    """What its writer wanted to be remembered."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.arguments import one_of, some
+from metatable.arguments import noted, one_of, some
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.restore import Restore
@@ -110,17 +110,21 @@ class Table:
     def options(self) -> Options:
         return self._newest().options
 
-    def insert(self, rows: Any) -> WriteResult:
-        """Add rows. Raises UsageError where a key exists, ConflictError after lost races."""
-        return self._write(rows, INSERT)
+    def insert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+        """Add rows. Raises UsageError where a key exists, ConflictError after lost races.
 
-    def upsert(self, rows: Any) -> WriteResult:
-        """Add rows, or replace those of the same keys."""
-        return self._write(rows, UPSERT)
+        `note`: a few names and values, such as `{"job": "nightly"}`, for `history` to tell; they
+        stand beside the commit on Hudi's timeline, too.
+        """
+        return self._write(rows, INSERT, note)
 
-    def delete(self, keys: Any) -> WriteResult:
+    def upsert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+        """Add rows, or replace those of the same keys. Where nothing is new, no version is made."""
+        return self._write(rows, UPSERT, note)
+
+    def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""
-        return self._write(keys, DELETE)
+        return self._write(keys, DELETE, note)
 
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds each key, null for none.
@@ -354,9 +358,10 @@ class Table:
         told = describe(snapshot)
         return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
 
-    def _write(self, rows: Any, operation: str) -> WriteResult:
+    def _write(self, rows: Any, operation: str, note: Mapping[str, Any] | None) -> WriteResult:
+        texts = noted(note)
         with self._counted(_engine(rows)) as engine:
-            done = write(self._store, engine, rows, operation)
+            done = write(self._store, engine, rows, operation, texts)
         if looks_after(done.version):
             with self._counted(LocalEngine()) as engine:
                 keep_up(self._store, engine)

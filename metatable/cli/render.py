@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["columns", "count", "heading", "pairs", "size", "when"]
+__all__ = ["columns", "count", "heading", "pairs", "printable", "size", "when"]
 
 GAP = "  "
 
@@ -28,6 +28,11 @@ def size(bytes_: int | None) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} GB"
+
+
+def printable(text: str) -> str:
+    """What somebody else has written, on one line and without what moves a terminal."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def when(time_ms: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import metatable
-from metatable.cli.render import columns, count, pairs, size, when
+from metatable.cli.render import columns, count, pairs, printable, size, when
 from metatable.cli.storage_options import add_storage_option, storage_options
 from metatable.results import CommitInfo, Description, SavepointInfo, ServiceResult
 from metatable.storage.errors import ConflictError, StoreError, UsageError
@@ -152,13 +152,14 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def _summary(info: CommitInfo) -> str:
-    """Its counts, without those that are zero."""
+    """Its counts, without those that are zero, and its note."""
     told = []
     for name, amount in info.summary.items():
         if name == "bytes":
             told.append(size(amount))
         elif amount:
             told.append(f"{name.replace('_', ' ')} {count(amount)}")
+    told += [printable(f"{name}={text}") for name, text in info.note.items()]
     return ", ".join(told)
 
 
@@ -225,7 +226,10 @@ def _print_savepoints(held: Sequence[SavepointInfo], args: argparse.Namespace) -
         print("\n".join(_json(one.to_dict()) for one in held))
         return
     heads = ("name", "version", "instant", "since", "note")
-    rows = [(one.name, str(one.version), one.instant, when(one.time_ms), one.note) for one in held]
+    rows = [
+        (one.name, str(one.version), one.instant, when(one.time_ms), printable(one.note))
+        for one in held
+    ]
     print(columns(heads, rows, left=(heads[0], *heads[2:])) if rows else "no savepoints")
 
 

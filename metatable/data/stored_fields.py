@@ -183,10 +183,11 @@ def _or_none(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 _INTEGER = Kind("an integer", _same, _int)
+_TEXT = Kind("a text", _same, _of(str))
 
 _KINDS: dict[str, Kind] = {
     "int": _INTEGER,
-    "str": Kind("a text", _same, _of(str)),
+    "str": _TEXT,
     "bool": Kind("true or false", _same, _of(bool)),
     "float": Kind("a number", _same, _of(int, float)),
     "bytes": Kind("base64", lambda held: b64encode(held).decode(), _bytes),
@@ -199,5 +200,6 @@ _KINDS: dict[str, Kind] = {
         _or_none(_pair(_int, _of(str))),
     ),
     "Mapping[str, int]": mapping_of(_INTEGER),
+    "Mapping[str, str]": mapping_of(_TEXT),
     "Mapping[str, Any]": Kind("an object", dict, _dict),
 }

@@ -99,6 +99,7 @@ class Change:
     steps: tuple[Step, ...] = ()
     """What must follow the put, done again by whoever comes next until it is done."""
     summary: Mapping[str, int] = field(default_factory=dict)
+    note: Mapping[str, str] = field(default_factory=dict)
 
 
 # Requirements
@@ -207,6 +208,7 @@ class Draft:
             last_commit=(self.version, instant) if instant else content.last_commit,
             steps=change.steps,
             summary=change.summary,
+            note=change.note,
             format={
                 **newest.format,
                 "reader": max(newest.format.get("reader", 0), READER_FORMAT),

@@ -40,5 +40,5 @@ def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
         for one, before, rows in zip(files, replaced, late.row_counts(files), strict=True)
     )
     avro = to_avro(late.schema, late.options.name)
-    extra = {"schema": json.dumps(avro, separators=(",", ":"))}
+    extra = {**manifest.note, "schema": json.dumps(avro, separators=(",", ":"))}
     return CommitMetadata(manifest.operation.upper(), stats, extra).encode()

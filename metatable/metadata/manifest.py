@@ -213,6 +213,8 @@ class Manifest:
     """(version, instant) of the newest data commit in this content: what a rollback undoes."""
     steps: tuple[Step, ...] = stored(many(Step, "step"), default=())
     summary: Mapping[str, int] = field(default_factory=dict)
+    note: Mapping[str, str] = field(default_factory=dict)
+    """What whoever made this version wanted to be remembered with it."""
     format: Mapping[str, int] = field(
         default_factory=lambda: {"reader": READER_FORMAT, "writer": WRITER_FORMAT}
     )

@@ -104,4 +104,5 @@ def _info(manifest: Manifest) -> CommitInfo:
         instant=manifest.instant,
         time_ms=manifest.time_ms,
         summary=dict(manifest.summary),
+        note=dict(manifest.note),
     )

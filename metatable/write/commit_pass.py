@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -60,8 +60,17 @@ INSERT, UPSERT = "insert", "upsert"
 FIRST_WAIT_SECONDS = 0.02
 
 
-def write(store: Store, engine: Engine[Any], data: Any, operation: str) -> WriteResult:
-    """One data commit; again from `tag` when another writer was first."""
+def write(
+    store: Store,
+    engine: Engine[Any],
+    data: Any,
+    operation: str,
+    note: Mapping[str, str] | None = None,
+) -> WriteResult:
+    """One data commit; again from `tag` when another writer was first.
+
+    `note` is remembered with the version, and with the commit on Hudi's timeline.
+    """
     began = time.perf_counter()
     newest = load_newest(store.counting(engine.counters))
     if newest is None:
@@ -72,7 +81,8 @@ def write(store: Store, engine: Engine[Any], data: Any, operation: str) -> Write
         rows = distinct(engine, rows, options, operation)
         for attempt in range(options.commit_retries + 1):
             try:
-                attempted = _Attempt(store.counting(engine.counters), engine, rows, operation)
+                counting = store.counting(engine.counters)
+                attempted = _Attempt(counting, engine, rows, operation, dict(note or {}))
                 return attempted.run(attempt + 1, began)
             except ConflictError:
                 if attempt == options.commit_retries:
@@ -89,6 +99,7 @@ class _Attempt:
     engine: Engine[Any]
     rows: Any
     operation: str
+    note: Mapping[str, str]
 
     def run(self, attempt: int, began: float) -> WriteResult:
         with Transaction.begin(self.store) as transaction:
@@ -155,7 +166,7 @@ class _Attempt:
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
-        body = _commit_metadata(snapshot, self.operation, stats).encode()
+        body = _commit_metadata(snapshot, self.operation, stats, self.note).encode()
         change = Change(
             operation=self.operation,
             instant=instant,
@@ -167,6 +178,7 @@ class _Attempt:
             updates=(AddFiles(adds),),
             steps=(transaction.stage(body),),
             summary=_summary(counts, stats),
+            note=self.note,
         )
         published = transaction.publish(change)
         scratch.delete(run.path for run in runs if run.path is not None)
@@ -215,13 +227,13 @@ def _split(table: pa.Table) -> tuple[list[FileReceipt], list[Run]]:
 
 
 def _commit_metadata(
-    snapshot: Snapshot, operation: str, stats: tuple[WriteStat, ...]
+    snapshot: Snapshot, operation: str, stats: tuple[WriteStat, ...], note: Mapping[str, str]
 ) -> CommitMetadata:
     avro = to_avro(snapshot.schema, snapshot.options.name)
     return CommitMetadata(
         operation=operation.upper(),
         stats=stats,
-        extra={"schema": json.dumps(avro, separators=(",", ":"))},
+        extra={**note, "schema": json.dumps(avro, separators=(",", ":"))},
     )
 
 
