@@ -12,7 +12,7 @@
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
-# WORKERS=4                 tests at a time: two a processor, for they wait for disks and JVMs
+# WORKERS=5                 tests at a time: more than processors, for they wait for disks and JVMs
 # ENGINE=local or spark   where the demo works (Spark where there is a Java)
 # SIZE=full  larger benchmarks       BENCH='tag skip'      only some benchmarks
 
@@ -21,12 +21,12 @@ BIN := $(VENV)/bin
 HUDI_VENV := .venv-hudi-spark
 TESTS ?= tests
 JOBS ?= 2
-WORKERS ?= 4
+WORKERS ?= 5
 SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150
 ENGINE ?= auto
-BENCH ?= hfile tag upsert skip commit upkeep memory
+BENCH ?= hfile tag upsert skip commit changes upkeep memory
 
 PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from tests.model import SCHEMA, Identity, Model, Row, arrow
 COLUMNS = [*SCHEMA.names, CHANGE_TYPE]
 Told = dict[Identity, Row]
 States = dict[int, Told]
+
+LONG = os.environ.get("METATABLE_LONG") == "1"
 
 OPTIONS: dict[str, Any] = {"file_rows": 4, "stats_columns": 1, "hfile_codec": "none"}
 
@@ -105,7 +108,7 @@ def _check(found: list[Row], model: Model, before: Told, after: Told) -> None:
     assert by_identity == expected
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(20 if LONG else 3))
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_changes_between_any_two_versions_are_those_of_a_dict(
     table_uri: str, scope: str, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -100,9 +100,14 @@ ROOMS = (
     ),
     Room(
         "write",
-        ("metatable/write/*.py", "metatable/table.py"),
         (
-            _files(FACE, "rules", "file_sizes"),
+            "metatable/write/*.py",
+            "metatable/table.py",
+            "metatable/opening.py",
+            "metatable/arguments.py",
+        ),
+        (
+            _files(FACE, "rules", "notes", "file_sizes"),
             _files(FACE, "bad_input", "writers", "mistakes")
             + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),
@@ -110,7 +115,7 @@ ROOMS = (
     Room(
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
-        (_files(FACE, "where", "scan"), _files(FACE, "skipping", "rules", "bad_input")),
+        (_files(FACE, "where", "scan", "changes"), _files(FACE, "skipping", "rules", "bad_input")),
     ),
     Room(
         "cli",
