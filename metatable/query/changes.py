@@ -51,7 +51,8 @@ IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT, K
 PART_BYTES = 32 << 20
 """Of data files a task, and a partition of what differs: some times as much in memory."""
 
-_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), ("_task", pa.int32())])
+TASK = "_metatable_task"
+_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK, pa.int32())])
 
 Mask = npt.NDArray[np.bool_]
 
@@ -115,13 +116,13 @@ class Changes(Rows):
         groups, parts = self._groups(engine.slots)
         held = {field.name: field for field in (*IDENTITY, *wanted)}
         read = pa.schema([*held.values()])
-        made = pa.schema([*read, (CHANGE_TYPE, pa.string()), ("_task", pa.int32())])
+        made = pa.schema([*read, (CHANGE_TYPE, pa.string()), (TASK, pa.int32())])
         compare = partial(_compared, self._after, read, parts)
-        spread = engine.exchange(engine.rows(groups), "_task", parts)
+        spread = engine.exchange(engine.rows(groups), TASK, parts)
         rows = engine.map(spread, _GROUP.names[:2], compare, made)
         if groups["before"].null_count < len(groups):  # else nothing has left a group
             settle = partial(_settled, self._after.options.is_global)
-            rows = engine.map(engine.exchange(rows, "_task", parts), made.names, settle, made)
+            rows = engine.map(engine.exchange(rows, TASK, parts), made.names, settle, made)
         return engine.select(rows, [*wanted.names, CHANGE_TYPE])
 
     def _groups(self, slots: int) -> tuple[pa.Table, int]:
@@ -172,7 +173,7 @@ def _compared(
             before, after = (None if one is None else FileSlice.decode(one) for one in texts)
             for rows in _differing(view.store, before, after, read):
                 dealt = _hashes(view.options.is_global, rows) % np.uint64(parts)
-                yield rows.append_column("_task", pa.array(dealt.astype(np.int32)))
+                yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
 
 
 def _differing(
