@@ -90,7 +90,7 @@ def _files(folder: Path, expected: int) -> Peer:
         f" else 'update' end as _change_type from {sides[0]} a full join {sides[1]} b"
         " on a.id = b.id where a._hoodie_commit_time is distinct from b._hoodie_commit_time"
     )
-    run = timed(lambda: duckdb.connect().execute(query).to_arrow_table(), check=_checked(expected))
+    run = timed(lambda: duckdb.connect().sql(query).to_arrow_table(), check=_checked(expected))
     return Peer(f"duckdb {duckdb.__version__}, a full join of both versions", run)
 
 

@@ -29,6 +29,7 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
+from metatable.data.taking import taken, whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.metadata.manifest import Manifest
@@ -54,7 +55,7 @@ PART_BYTES = 32 << 20
 TASK = "_metatable_task"
 _GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK, pa.int32())])
 
-Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 
 class Changes(Rows):
@@ -181,37 +182,54 @@ def _differing(
 ) -> Iterator[pa.RecordBatch]:
     was, now = _states(store, before), _states(store, after)
     places = pc.index_in(now[KEY], value_set=was[KEY])
-    same = pc.equal(was[COMMIT].take(places), now[COMMIT]).fill_null(False)
-    here = places.is_valid().to_numpy(zero_copy_only=False)
     if after is not None:
-        kinds = pa.array(np.where(here, UPDATE, INSERT), pa.string())
-        differs = ~same.to_numpy(zero_copy_only=False)
-        yield from _rows_of(store, after, read, differs, kinds)
+        same = pc.equal(was[COMMIT].take(places), now[COMMIT]).fill_null(False)
+        differs = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
+        kinds = pc.if_else(places.take(pa.array(differs)).is_valid(), UPDATE, INSERT)
+        yield from _rows_of(store, after, read, now, differs, kinds)
     if before is not None:
-        left = np.ones(len(was[KEY]), bool)
+        left = np.ones(was.num_rows, bool)
         left[places.drop_null().to_numpy()] = False
-        yield from _rows_of(store, before, read, left, pa.repeat(DELETE, len(left)))
+        gone = np.flatnonzero(left)
+        yield from _rows_of(store, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 
 
-def _states(store: Store, file: FileSlice | None) -> dict[str, pa.Array]:
+def _states(store: Store, file: FileSlice | None) -> pa.RecordBatch:
     """Of each row the record key, and the commit that wrote it; nothing of no slice."""
     schema = pa.schema([field for field in IDENTITY if field.name != PATH])
     rows = schema.empty_table() if file is None else read_slice(store, file, schema)
-    return {name: rows[name].combine_chunks() for name in schema.names}
+    columns = [whole(column) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _rows_of(
-    store: Store, file: FileSlice, read: pa.Schema, chosen: Mask, kinds: pa.Array
+    store: Store,
+    file: FileSlice,
+    read: pa.Schema,
+    states: pa.RecordBatch,
+    chosen: Numbers,
+    kinds: pa.Array,
 ) -> Iterator[pa.RecordBatch]:
-    """The chosen rows of a slice, each with its kind."""
-    if not chosen.any():
+    """The chosen rows of a slice, each with its kind; what is known of them is not read again."""
+    if not len(chosen):
         return
-    start = 0
-    for table in stream_slice(store, file, read):
-        end = start + table.num_rows
-        told = table.append_column(CHANGE_TYPE, kinds[start:end])
-        yield from told.filter(pa.array(chosen[start:end])).to_batches()
-        start = end
+    known = pa.Table.from_batches([states.take(pa.array(chosen))])
+    known = known.append_column(PATH, pa.repeat(file.partition_path, len(chosen)))
+    known = known.append_column(CHANGE_TYPE, kinds)
+    names = [*read.names, CHANGE_TYPE]
+    others = pa.schema([field for field in read if field.name not in known.column_names])
+    if not others.names:
+        yield from known.select(names).to_batches()
+        return
+    start = given = 0
+    for table in stream_slice(store, file, others):
+        end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
+        rows = taken(table, pa.array(chosen[given:end] - start))
+        told = known.slice(given, end - given)
+        for name in others.names:
+            told = told.append_column(others.field(name), rows[name])
+        yield from told.select(names).to_batches()
+        start, given = start + table.num_rows, end
 
 
 def _settled(

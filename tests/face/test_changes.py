@@ -19,7 +19,7 @@ import metatable
 from metatable import StaleError, Table, UsageError
 from metatable.engine import local
 from metatable.metadata import transaction
-from metatable.query.changes import CHANGE_TYPE
+from metatable.query.changes import CHANGE_TYPE, IDENTITY, _settled
 from metatable.storage.counters import Counters
 from tests.model import SCHEMA, Identity, Model, Row, arrow
 
@@ -255,6 +255,43 @@ def test_only_groups_that_have_changed_are_read(table: Table) -> None:
     read = table.counters.since(before)
     # of the two slices the keys; of the newer one the row
     assert read["data.row_groups"] == 3
+
+
+def test_a_file_is_read_row_group_by_row_group(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _created(table_uri, "record", "global", file_rows=100, row_group_rows=3)
+    table.insert(arrow([row(number) for number in range(20)]))
+    some = (0, 1, 2, 6, 14, 19)
+    table.upsert(arrow([row(number, v=number + 1) for number in some]))
+    table.delete(arrow([row(7), row(8)]))
+    monkeypatch.setattr("metatable.data.base_file.STEP_BYTES", 1)
+    expected = [*((f"k{number:02}", "update", number + 1) for number in some)]
+    expected += [("k07", "delete", 0), ("k08", "delete", 0)]
+    assert told(table.changes(since=2)) == sorted(expected)
+    assert table.changes(since=2, columns=["_hoodie_record_key"]).to_arrow().num_rows == 8
+
+
+def test_rows_that_only_lie_elsewhere_have_not_changed() -> None:
+    """No verb of ours does that to them, a service that rewrites groups may."""
+    schema = pa.schema([*IDENTITY, (CHANGE_TYPE, pa.string())])
+    rows = [
+        {"_hoodie_commit_time": commit, "_hoodie_record_key": key, CHANGE_TYPE: kind}
+        for commit, key, kind in [
+            ("1", "a", "delete"),
+            ("2", "b", "delete"),
+            ("1", "a", "insert"),
+            ("3", "b", "insert"),
+            ("3", "c", "insert"),
+        ]
+    ]
+    batches = pa.Table.from_pylist(rows, schema).to_batches()
+    [found] = _settled(True, iter(batches), Counters())
+    names = ("_hoodie_record_key", CHANGE_TYPE)
+    assert list(zip(*(found[name].to_pylist() for name in names), strict=True)) == [
+        ("b", "update"),
+        ("c", "insert"),
+    ]
 
 
 def test_rows_that_do_not_fit_into_memory_go_through_a_disk(
