@@ -112,6 +112,10 @@ class Changes(Rows):
 
         return self._on(SparkEngine(session), readable(self._wanted))
 
+    def __repr__(self) -> str:
+        told = [repr(self._after.store.uri), f"since={self.since}", f"until={self.until}"]
+        return f"Changes({', '.join(told)}, columns={self._wanted.names})"
+
     def _on(self, engine: Engine[Any], wanted: pa.Schema) -> Any:
         """The engine's rows; lazy."""
         groups, parts = self._groups(engine.slots)

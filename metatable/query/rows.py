@@ -69,12 +69,14 @@ class Rows(ABC):
 
 
 def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """All of a table's columns, or those that are named: its own and Hudi's meta columns.
+    """All of a table's columns, or the one or those that are named: its own and Hudi's meta
+    columns.
 
     Raises UsageError for a name that it does not have, and for none.
     """
     if columns is None:
         return schema
+    columns = [columns] if isinstance(columns, str) else columns
     if not columns:
         raise UsageError("a scan needs a column", expected=schema.names)
     every = {field.name: field for field in (*META_FIELDS, *schema)}

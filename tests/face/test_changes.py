@@ -213,6 +213,7 @@ def test_the_answer_goes_wherever_arrow_goes(table: Table) -> None:
     table.delete(arrow([row(2)]))
     changes = table.changes(since=2)
     assert changes.schema.names == COLUMNS
+    assert repr(changes) == f"Changes('{table.uri}', since=2, until=3, columns={SCHEMA.names})"
     assert pa.table(changes).equals(changes.to_arrow())
     assert polars.DataFrame(changes).to_dicts() == [row(2) | {CHANGE_TYPE: "delete"}]
     relation = duckdb.sql(f"select {CHANGE_TYPE}, count(*) from changes group by 1")

@@ -213,6 +213,10 @@ def test_a_package_that_is_missing_is_told(
         getattr(table.scan(), f"to_{package}")()
 
 
+def test_one_column_may_be_named_alone(table: metatable.Table) -> None:
+    assert table.scan("id").schema.names == ["id"]
+
+
 def test_a_scan_tells_what_it_is(table: metatable.Table) -> None:
     told = repr(table.scan(["id"], [("x", ">", 5)], limit=3))
     assert told.startswith(f"Scan({table.uri!r}, version=3, columns=['id'], where=Comparison(")
