@@ -35,6 +35,7 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import TableView
+from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.storage.counters import Counters
 from metatable.storage.errors import StaleError, UsageError
@@ -185,15 +186,16 @@ def _differing(
     store: Store, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     was, now = _states(store, before), _states(store, after)
-    places = pc.index_in(now[KEY], value_set=was[KEY])
+    places = places_in(was[KEY], now[KEY])
     if after is not None:
-        same = pc.equal(was[COMMIT].take(places), now[COMMIT]).fill_null(False)
+        then = was[COMMIT].take(pa.array(places, mask=places < 0))
+        same = pc.equal(then, now[COMMIT]).fill_null(False)
         differs = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
-        kinds = pc.if_else(places.take(pa.array(differs)).is_valid(), UPDATE, INSERT)
+        kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
         yield from _rows_of(store, after, read, now, differs, kinds)
     if before is not None:
         left = np.ones(was.num_rows, bool)
-        left[places.drop_null().to_numpy()] = False
+        left[places[places >= 0]] = False
         gone = np.flatnonzero(left)
         yield from _rows_of(store, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 

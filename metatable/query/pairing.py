@@ -1,0 +1,51 @@
+"""Pairing: which rows of two slices of a file group have the same key.
+
+A commit leaves the rows that stay in their order, takes some out, and puts new ones behind them. So
+both are walked side by side, run by run, which costs a comparison a row; what is left then, and
+slices in another order, are paired by a hash table, which costs fifty times as much.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["places_in"]
+
+RUN = 2048
+"""Rows compared at once."""
+
+PATIENCE = 64
+"""So many rows taken out, one right behind the other, are no longer a matter of walking."""
+
+
+def places_in(was: pa.Array, now: pa.Array) -> npt.NDArray[np.int64]:
+    """For each of `now` its place in `was`, -1 for none; texts, each once in `was`."""
+    places = np.full(len(now), -1, np.int64)
+    walked = _walk(was, now, places)
+    left = np.ones(len(was), bool)
+    left[places[:walked]] = False
+    rest = np.flatnonzero(left)
+    if walked < len(now) and len(rest):
+        found = pc.index_in(now[walked:], value_set=was.take(pa.array(rest)))
+        here = found.is_valid().to_numpy(zero_copy_only=False)
+        places[walked:][here] = rest[found.drop_null().to_numpy()]
+    return places
+
+
+def _walk(was: pa.Array, now: pa.Array, places: npt.NDArray[np.int64]) -> int:
+    """Fill in `places`, up to the first of `now` that is not among the next of `was`: which one."""
+    here = there = skipped = 0
+    while here < len(now) and there < len(was) and skipped < PATIENCE:
+        count = min(RUN, len(now) - here, len(was) - there)
+        equal = pc.equal(now[here : here + count], was[there : there + count])
+        differs = np.flatnonzero(~equal.to_numpy(zero_copy_only=False))
+        run = int(differs[0]) if len(differs) else count
+        places[here : here + run] = np.arange(there, there + run)
+        here, there = here + run, there + run
+        if run < count:  # a row that was taken out
+            there += 1
+            skipped = 1 if run else skipped + 1
+    return here
