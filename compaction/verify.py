@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +28,7 @@ from metatable.data.schema import META_COLUMNS
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import Timeline, completed_path
-from metatable.engine.batches import gathered
+from metatable.engine.batches import filled, gathered
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -46,7 +47,7 @@ from metatable.metadata.stored import partitions_of
 from metatable.results import ServiceResult
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, Finding
-from metatable.storage.hashing import xxh64
+from metatable.storage.hashing import md5, xxh64
 
 __all__ = ["verify"]
 
@@ -58,8 +59,8 @@ TASK_BYTES = 4 << 20
 LOOKUP_KEYS = 1 << 18
 """Keys of small files are looked up together, so many at least."""
 
-FILE_HASH = slice(16, 24)
-"""Where a key of `column_stats` has the first half of the hash of a file's name."""
+FILE_HASH = slice(16, 32)
+"""Where a key of `column_stats` has the hash of a file's name."""
 
 BATCH_ROWS = 1 << 16
 """Entries decoded at once."""
@@ -257,11 +258,7 @@ def _check_entries(
         if found != expected[partition.name]:
             detail = f"expected {expected[partition.name]} live entries, found {found}"
             findings.append(str(Finding("entry-count", partition.name, detail)))
-    found = _files_with_stats(snapshot)
-    if found != len(files):
-        detail = f"expected statistics of {len(files)} files, found {found}"
-        findings.append(str(Finding("entry-count", ColumnStatsPartition.name, detail)))
-    return findings
+    return findings + [str(one) for one in _check_stats_entries(snapshot, len(files))]
 
 
 def _check_commits(snapshot: Snapshot) -> list[str]:
@@ -282,14 +279,29 @@ def _check_commits(snapshot: Snapshot) -> list[str]:
     return [str(one) for one in found]
 
 
-def _files_with_stats(snapshot: Snapshot) -> int:
-    """Of how many files there are statistics, each of which is decoded."""
-    known = np.zeros(0, np.uint64)
-    for batch in gathered(snapshot.scan(ColumnStatsPartition(snapshot.options)), BATCH_ROWS):
-        decode_stats(batch["value"], None)
-        names = np.ascontiguousarray(decode_keys(batch["key"])[:, FILE_HASH])
-        known = np.union1d(known, names.view(np.uint64).ravel())
-    return len(known)
+def _check_stats_entries(snapshot: Snapshot, files: int) -> Iterator[Finding]:
+    """Whether there are statistics of so many files, and each names the file of its key."""
+    partition = ColumnStatsPartition(snapshot.options)
+    known, wrong = np.zeros(0, np.uint64), 0
+    for batch in filled(gathered(snapshot.scan(partition), BATCH_ROWS)) or ():
+        names = decode_stats(batch["value"], None)["file_name"].combine_chunks()
+        hashed = np.ascontiguousarray(decode_keys(batch["key"])[:, FILE_HASH])
+        wrong += int((hashed != _hashed(names)).any(axis=1).sum())
+        known = np.union1d(known, hashed.view(np.uint64)[:, 0])
+    if len(known) != files:
+        detail = f"expected statistics of {files} files, found {len(known)}"
+        yield Finding("entry-count", partition.name, detail)
+    if wrong:
+        what = "1 entry names another file than its key"
+        several = f"{wrong} entries name other files than their keys"
+        yield Finding("column-stats", partition.name, what if wrong == 1 else several)
+
+
+def _hashed(names: pa.Array) -> npt.NDArray[np.uint8]:
+    """MD5 of each file name: n rows of 16 bytes."""
+    distinct = names.dictionary_encode()
+    hashes = np.frombuffer(b"".join(md5(distinct.dictionary).to_pylist()), np.uint8)
+    return np.asarray(hashes.reshape(-1, 16)[distinct.indices.to_numpy()])
 
 
 def _identity(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array]:

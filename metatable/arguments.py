@@ -1,4 +1,4 @@
-"""What callers may give: one name or several, one word and not another."""
+"""What callers may give: one name or several, one word and not another, a note."""
 
 from __future__ import annotations
 

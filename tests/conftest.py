@@ -66,14 +66,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  (optional)
 
-    class OneSession(LoadScopeScheduling):
+    class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
             if module.startswith("tests/spark/"):
                 return "spark"
             return module if module in TOGETHER else nodeid
 
-    return OneSession(config, log)
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce
@@ -189,6 +190,22 @@ def test_missing_statistics_of_a_live_file_are_found(damaged: Damaged) -> None:
     places = pa.array(partition.places(every["key"].combine_chunks()))
     damaged.bury(partition, every.add_column(0, partition.schema.field("place"), places))
     assert {"column-stats", "entry-count"} <= damaged.codes()
+
+
+def test_statistics_that_name_another_file_than_their_key_are_found(damaged: Damaged) -> None:
+    """Lookups go by the key, readers of whole columns by the name."""
+    partition = ColumnStatsPartition(damaged.options)
+    newest = load_newest(damaged.store)
+    assert newest is not None
+    every = Snapshot(damaged.store, newest).scan(partition).read_all()
+    [name] = decode_stats(every["value"].combine_chunks()[:1], None)["file_name"].to_pylist()
+    value = every["value"][0].as_py()
+    wrong = value.replace(name.encode(), b"x" + name.encode()[1:], 1)
+    assert wrong != value
+    places = pa.array(partition.places(every["key"].combine_chunks()[:1]))
+    entries = pa.table([places, every["key"][:1], pa.array([wrong])], schema=partition.schema)
+    damaged.enter(partition, entries)
+    assert "1 entry names another file than its key" in damaged.only_finding()
 
 
 def test_a_missing_filter_is_found(bloom: Damaged) -> None:

@@ -115,7 +115,10 @@ ROOMS = (
     Room(
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
-        (_files(FACE, "where", "scan", "changes"), _files(FACE, "skipping", "rules", "bad_input")),
+        (
+            _files(FACE, "where", "scan", "changes", "pairing"),
+            _files(FACE, "skipping", "rules", "bad_input"),
+        ),
     ),
     Room(
         "cli",
