@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.key_texts import identities
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
@@ -129,7 +130,7 @@ def _check_files(
             continue
         keys, paths = held
         yield from (_Checked(str(found)) for found in _check(snapshot, index, file, keys, paths))
-        texts = keys if snapshot.options.is_global else _joined(paths, keys)
+        texts = identities(snapshot.options.is_global, keys, paths)
         yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
         waiting.append((file, keys, paths))
         if sum(len(keys) for _, keys, _ in waiting) >= LOOKUP_KEYS:
@@ -308,7 +309,3 @@ def _identity(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array]:
     schema = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
     table = read_slice(snapshot.store, file, schema)
     return table[RECORD_KEY].combine_chunks(), table[PATH].combine_chunks()
-
-
-def _joined(paths: pa.Array, keys: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(paths, keys, "\0")

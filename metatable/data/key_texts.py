@@ -7,6 +7,7 @@ made already (`_hoodie_record_key`, `_hoodie_partition_path`); they are used as 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,9 @@ from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS
 from metatable.storage.errors import UsageError
 
-__all__ = ["KEY", "PATH", "identity_columns", "parts_of", "texts_of"]
+__all__ = ["KEY", "PATH", "identities", "identity_columns", "parts_of", "texts_of"]
+
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
 KEY, PATH = META_COLUMNS[2], META_COLUMNS[3]
 
@@ -51,6 +54,11 @@ def texts_of(
     generator = KeyGenerator(options, schema)
     paths = nowhere if options.is_global else generator.partition_paths(batch)
     return generator.record_keys(batch), paths
+
+
+def identities(is_global: bool, keys: Texts, paths: Texts) -> Texts:
+    """What stored rows are one row by: the key, in partition scope with the partition path."""
+    return keys if is_global else pc.binary_join_element_wise(paths, keys, "\0")
 
 
 def parts_of(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array]:

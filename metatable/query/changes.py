@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, PATH
+from metatable.data.key_texts import KEY, PATH, identities
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
@@ -175,10 +175,11 @@ def _compared(
     """Task: file groups in; out the rows that differ within each, dealt by their key."""
     view = view.counting(counters)
     for batch in batches:
-        for texts in zip(*(batch[name].to_pylist() for name in _GROUP.names[:2]), strict=True):
-            before, after = (None if one is None else FileSlice.decode(one) for one in texts)
+        for pair in zip(*(batch[name].to_pylist() for name in _GROUP.names[:2]), strict=True):
+            before, after = (None if one is None else FileSlice.decode(one) for one in pair)
             for rows in _differing(view.store, before, after, read):
-                dealt = _hashes(view.options.is_global, rows) % np.uint64(parts)
+                texts = identities(view.options.is_global, rows[KEY], rows[PATH])
+                dealt = xxh64(texts, 0) % np.uint64(parts)
                 yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
 
 
@@ -244,7 +245,7 @@ def _settled(
     """Task: all that differs of some keys; a row that left one group and came to another has been
     updated, or has only moved."""
     rows = pa.Table.from_batches(list(batches))
-    kinds, texts = rows[CHANGE_TYPE], _texts(is_global, rows)
+    kinds, texts = rows[CHANGE_TYPE], identities(is_global, rows[KEY], rows[PATH])
     came = np.flatnonzero(pc.equal(kinds, INSERT).to_numpy())
     left = np.flatnonzero(pc.equal(kinds, DELETE).to_numpy())
     places = pc.index_in(texts.take(pa.array(came)), value_set=texts.take(pa.array(left)))
@@ -261,14 +262,3 @@ def _settled(
         rows = rows.set_column(at, CHANGE_TYPE, pc.if_else(pa.array(updated), kinds, UPDATE))
         rows = rows.filter(pa.array(kept))
     yield from rows.to_batches()
-
-
-def _hashes(is_global: bool, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-    return xxh64(_texts(is_global, rows), 0)
-
-
-def _texts(is_global: bool, rows: Any) -> Any:
-    """What rows are one row by: the key, in partition scope with the partition path."""
-    if is_global:
-        return rows[KEY]
-    return pc.binary_join_element_wise(rows[PATH], rows[KEY], "\0")
