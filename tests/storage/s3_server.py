@@ -33,6 +33,14 @@ class S3:
     port: int = 0
     bucket: str = field(default_factory=lambda: f"{BUCKET}-{uuid.uuid4().hex}")
 
+    def start_anew(self) -> None:
+        """An empty bucket of a new name: what was asked of the old one may still be on its way."""
+        with self.lock:
+            self.bucket = f"{BUCKET}-{uuid.uuid4().hex}"
+            self.always = None
+            for held in (self.objects, self.answers, self.asked):
+                held.clear()
+
     @property
     def uri(self) -> str:
         return f"s3://{self.bucket}"

@@ -23,10 +23,7 @@ def server() -> Iterator[S3]:
 
 @pytest.fixture
 def s3(server: S3) -> S3:
-    server.always = None
-    server.answers.clear()
-    server.objects.clear()
-    server.asked.clear()
+    server.start_anew()
     return server
 
 
