@@ -307,7 +307,9 @@ HISTORY: list[tuple[str, list[Row]]] = [
 ]
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "machine", MACHINES if LONG else MACHINES[::2], ids=lambda one: one.__name__
+)
 def test_tasks_that_run_twice_and_in_any_order_change_no_file_and_no_answer(
     machine: type[History], table_uri: str
 ) -> None:

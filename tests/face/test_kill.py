@@ -3,7 +3,7 @@
 Each operation is run once to count its calls of the store, then once for every call that changes
 something with a store that refuses all calls behind it. What lies on disk then is looked at three
 times: as it is, after recovery, and after a second recovery, when nothing of the dead writer may
-be left.
+be left. Every other call of them in one run; with METATABLE_LONG=1 all.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from tests.model import (
     scanned,
 )
 
+LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 SMALL = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
 """A lease of no time: the next writer takes a silent one for dead at once."""
@@ -152,6 +153,8 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_pat
     _settled(dry, [new])
     limits = _changing(backend.calls)
     assert len(limits) >= 2
+    if not LONG:  # by its name, which half: neighbours among the cases take the same steps
+        limits = limits[len(name) % 2 :: 2]
     seen: set[tuple[str, ...]] = set()
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")

@@ -47,7 +47,7 @@ from tests.face.every_kind import (
 )
 
 SEED = int(os.environ.get("METATABLE_SEED", random.SystemRandom().randrange(1 << 32)))
-CASES = 400
+CASES = 1000 if os.environ.get("METATABLE_LONG") == "1" else 200
 """Predicates for each of the three tables; every `SCANNED`-th is also answered by a scan."""
 SCANNED = 25
 ROWS = 600

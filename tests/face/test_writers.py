@@ -283,7 +283,7 @@ uri, number = sys.argv[1], int(sys.argv[2])
 table = metatable.open(uri, storage_options=FAST)
 print("ready", flush=True)
 sys.stdin.readline()
-for step in range(20):
+for step in range(10):
     city = ("ny", "sf", "la")[(step + number) % 3]
     given = rows(step * 3, step * 3 + 8, 100 * number + step, city)
     print(json.dumps([table.upsert(arrow(given)).version, given]), flush=True)
@@ -291,7 +291,7 @@ for step in range(20):
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_two_processes_of_twenty_upserts_lose_nothing_and_store_nothing_twice(
+def test_two_processes_of_ten_upserts_lose_nothing_and_store_nothing_twice(
     table_uri: str, index: str
 ) -> None:
     beside = Beside(table_uri, index, file_rows=20)
@@ -315,11 +315,11 @@ def test_two_processes_of_twenty_upserts_lose_nothing_and_store_nothing_twice(
         writer.stdin.flush()
     done = [json.loads(line) for writer in writers for line in writer.communicate()[0].splitlines()]
     assert [writer.returncode for writer in writers] == [0, 0]
-    assert len(done) == 40
+    assert len(done) == 20
     for _, given in sorted(done):  # one after the other, in the order of their versions
         beside.model.upsert(given)
     written = [one for one in beside.table.history() if one.operation == "upsert"]
     assert sorted(version for version, _ in done) == sorted(one.version for one in written)
-    assert len(written) == 40
+    assert len(written) == 20
     assert scanned(beside.table) == read_by_hudi(table_uri)
     beside.check()

@@ -84,7 +84,7 @@ def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) 
     assert again["hfile.blocks"] == 0  # decoded once, then kept
 
 
-MANY_GROUPS = 1000 if os.environ.get("METATABLE_LONG") == "1" else 250
+MANY_GROUPS = 1000 if os.environ.get("METATABLE_LONG") == "1" else 100
 
 
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom"])

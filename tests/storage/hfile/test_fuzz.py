@@ -1,6 +1,6 @@
 """Mutated HFiles: whatever is asked of them ends in an answer or in one of our errors.
 
-1 000 here, 20 000 with METATABLE_LONG=1, a million with `make fuzz`. What is asked and what may
+500 here, 20 000 with METATABLE_LONG=1, a million with `make fuzz`. What is asked and what may
 not happen is written in fuzz.py, what is done to the files in mutate.py, what they are in
 sound_files.py.
 """
@@ -20,7 +20,7 @@ from tests.storage.hfile.raw_file import RawFile
 from tests.storage.hfile.sound_files import Form, laid_out, sound_files
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
-FILES = 1000 if LONG else 50
+FILES = 1000 if LONG else 25
 PARTS = 20
 
 
