@@ -61,7 +61,7 @@ from metatable.storage.errors import (
 )
 from metatable.storage.store import Store
 from metatable.write.commit_pass import INSERT, UPSERT, write
-from metatable.write.plan import DELETE
+from metatable.write.plan import DELETE, MERGE
 
 __all__ = ["Table"]
 
@@ -121,6 +121,16 @@ class Table:
     def upsert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows, or replace those of the same keys. Where nothing is new, no version is made."""
         return self._write(rows, UPSERT, note)
+
+    def merge(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+        """Change some columns: rows of the key columns and those to be set, as they are, null too.
+
+        Columns left out keep what is stored, or become null of a key that is new. In global scope
+        the partition may be left out as well. Otherwise an upsert: by the ordering column, where
+        it is given, older rows change nothing. Raises UsageError as upsert, and for new keys that
+        lack their partition or a column that may not be null.
+        """
+        return self._write(rows, MERGE, note)
 
     def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""

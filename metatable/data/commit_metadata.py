@@ -8,11 +8,14 @@ table's Avro schema without the meta columns. Keys stand in the order in which H
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from metatable.data.row_counts import RowCounts
+from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 
@@ -20,6 +23,9 @@ __all__ = ["CommitMetadata", "WriteStat"]
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
+
+_WORDS = {"merge": "UPSERT"}
+"""Hudi's words for our operations, where they are not the same: it reads no others."""
 
 _ZEROS = (
     "totalLogRecords",
@@ -111,6 +117,20 @@ class CommitMetadata:
     stats: tuple[WriteStat, ...]
     extra: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    @classmethod
+    def of_ours(
+        cls,
+        operation: str,
+        stats: Sequence[WriteStat],
+        note: Mapping[str, str],
+        schema: pa.Schema,
+        name: str,
+    ) -> CommitMetadata:
+        """What Hudi is told of a commit of ours to a table of this name and schema."""
+        avro = json.dumps(to_avro(schema, name), separators=(",", ":"))
+        word = _WORDS.get(operation, operation.upper())
+        return cls(word, tuple(stats), {**note, "schema": avro})
 
     def encode(self) -> bytes:
         """As the completed file."""

@@ -7,10 +7,7 @@ before which slices they replaced. What nobody reads is left at zero: how many r
 
 from __future__ import annotations
 
-import json
-
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.schema import to_avro
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -39,6 +36,5 @@ def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
         )
         for one, before, rows in zip(files, replaced, late.row_counts(files), strict=True)
     )
-    avro = to_avro(late.schema, late.options.name)
-    extra = {**manifest.note, "schema": json.dumps(avro, separators=(",", ":"))}
-    return CommitMetadata(manifest.operation.upper(), stats, extra).encode()
+    told = manifest.operation, stats, manifest.note, late.schema, late.options.name
+    return CommitMetadata.of_ours(*told).encode()

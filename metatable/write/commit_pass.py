@@ -3,6 +3,7 @@
     prepare    columns checked and widened, key texts made        engine.map, kept
     deduplicate one row a key                                      only where keys repeat
     tag        where is each key now                               the index
+    complete   columns that a merge leaves out, as they are stored engine.map
     profile    rows by partition and file group                    engine.run
     stale      rows older than stored ones left out                only with an ordering
     plan       groups to write, bins for inserts                   WritePlan
@@ -16,7 +17,6 @@ everything from `tag` on is done again on the new base.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,6 @@ import pyarrow.compute as pc
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
-from metatable.data.schema import to_avro
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
@@ -48,7 +47,8 @@ from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
-from metatable.write.plan import DELETE, ROUTE, TASK_COLUMN, WritePlan, route
+from metatable.write.partial_rows import made_whole
+from metatable.write.plan import DELETE, MERGE, ROUTE, TASK_COLUMN, WritePlan, route
 from metatable.write.prepare import distinct, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
@@ -108,6 +108,8 @@ class _Attempt:
             # an upsert goes where its key would be: whether it is there, its merge will see
             look = index.tag if self.operation == UPSERT else partial(present, index)
             located = look(self.engine, self.rows, snapshot)
+            if self.operation == MERGE:
+                located = made_whole(self.engine, located, snapshot)
             with (
                 self.engine.keep(located) as located,
                 self._profiled(index, located, snapshot) as (located, profile, stale),
@@ -166,7 +168,8 @@ class _Attempt:
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
-        body = _commit_metadata(snapshot, self.operation, stats, self.note).encode()
+        told = self.operation, stats, self.note, snapshot.schema, snapshot.options.name
+        body = CommitMetadata.of_ours(*told).encode()
         change = Change(
             operation=self.operation,
             instant=instant,
@@ -224,17 +227,6 @@ def _split(table: pa.Table) -> tuple[list[FileReceipt], list[Run]]:
     runs = table.filter(table["file"].is_null()).drop_columns(["file"]).to_pylist()
     receipts = [FileReceipt.decode(one) for one in files]
     return sorted(receipts, key=lambda one: one.stat.path), [Run(**one) for one in runs]
-
-
-def _commit_metadata(
-    snapshot: Snapshot, operation: str, stats: tuple[WriteStat, ...], note: Mapping[str, str]
-) -> CommitMetadata:
-    avro = to_avro(snapshot.schema, snapshot.options.name)
-    return CommitMetadata(
-        operation=operation.upper(),
-        stats=stats,
-        extra={**note, "schema": json.dumps(avro, separators=(",", ":"))},
-    )
 
 
 @dataclass(frozen=True, slots=True)

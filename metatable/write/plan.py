@@ -34,6 +34,7 @@ from metatable.write.bins import bins_for, cut_keys, inserts_of
 
 __all__ = [
     "DELETE",
+    "MERGE",
     "ROUTE",
     "SOURCE_COLUMN",
     "TASK_COLUMN",
@@ -51,6 +52,7 @@ ROUTE = pa.schema(
 """The tasks that a row goes to, and the group of the plan that holds its key now, -1: none."""
 
 DELETE = "delete"
+MERGE = "merge"
 
 TASK_BYTES = 128 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""

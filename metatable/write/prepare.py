@@ -1,8 +1,8 @@
 """Rows as a commit needs them: columns checked and widened, key texts in front, each key once.
 
-A delete keeps nothing but the texts. Duplicates are looked for among the texts alone; only
-where there are some, and an ordering decides between them, do whole rows go to their key's
-task.
+A delete keeps nothing but the texts, a merge the columns that it gives. Duplicates are looked for
+among the texts alone; only where there are some, and an ordering decides between them, do whole
+rows go to their key's task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
-from metatable.write.plan import DELETE, TASK_COLUMN
+from metatable.write.plan import DELETE, MERGE, TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["distinct", "prepared"]
@@ -45,7 +45,7 @@ _EQUAL_HASHES = pa.schema([pa.field("rows", pa.int64()), pa.field("again", pa.bo
 def prepared(
     engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
 ) -> Any:
-    """Rows with their key texts first; a delete keeps nothing else.
+    """Rows with their key texts first; a delete keeps nothing else, a merge what is given.
 
     Raises UsageError where a column is missing that says which row this is, or which is newer.
     """
@@ -54,9 +54,21 @@ def prepared(
     if operation == DELETE:
         inputs = identity_columns(options, [name for name in names if name not in (KEY, PATH)])
         return engine.map(rows, inputs, partial(_key_rows, options, schema), pa.schema(texts))
-    _refuse_nameless(options, names)
+    if operation == MERGE:
+        identity_columns(options, [name for name in names if name not in (KEY, PATH)])
+        schema = _given(schema, names)
+    else:
+        _refuse_nameless(options, names)
     prepared = pa.schema([*texts, *schema])
-    return engine.map(rows, names, partial(_whole_rows, options, schema), prepared)
+    return engine.map(rows, names, partial(_texts_and_rows, options, schema), prepared)
+
+
+def _given(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """The columns of the table that are named, in its order."""
+    for name in names:
+        if name not in schema.names:
+            raise UsageError("column is not in the table", column=name, expected=schema.names)
+    return pa.schema([field for field in schema if field.name in names])
 
 
 def _refuse_nameless(options: Options, names: Sequence[str]) -> None:
@@ -81,13 +93,16 @@ def _key_rows(
         yield pa.RecordBatch.from_arrays(list(texts_of(options, schema, batch)), names=[KEY, PATH])
 
 
-def _whole_rows(
+def _texts_and_rows(
     options: Options, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
-    generator = KeyGenerator(options, schema)
+    """Task: a row whose partition is not given has no path yet."""
+    generator = KeyGenerator(options)
+    placed = all(name in schema.names for name in options.partition_by)
     for batch in batches:
         batch = align(batch, schema)
-        texts = [generator.record_keys(batch), generator.partition_paths(batch)]
+        paths = generator.partition_paths(batch) if placed else _nowhere(batch.num_rows)
+        texts = [generator.record_keys(batch), paths]
         _refuse_long(options, *texts)
         yield pa.RecordBatch.from_arrays([*texts, *batch.columns], names=[KEY, PATH, *schema.names])
 
@@ -130,13 +145,13 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
     )
     if not found.num_rows:
         return rows
-    if options.ordering is None and operation != DELETE:
+    ordering = options.ordering if options.ordering in engine.schema(rows).names else None
+    if ordering is None and operation != DELETE:
         raise UsageError(
             "keys repeat in the rows given",
             keys=sorted(found["keys"].to_pylist())[:NAMED_KEYS],
-            expected="each key once, or a table with an ordering column",
+            expected="each key once, or rows with an ordering column",
         )
-    ordering = None if operation == DELETE else options.ordering
     together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, count)
     schema = engine.schema(rows)
     return engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
