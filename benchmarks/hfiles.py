@@ -39,7 +39,9 @@ __all__ = [
     "Question",
     "Ratios",
     "Sample",
+    "both_ways",
     "crc32_of",
+    "data_blocks",
     "equal",
     "often",
     "packing",
@@ -234,6 +236,21 @@ def _each(work: Callable[[Any], int], blocks: Sequence[Any]) -> int:
     """`work` on every block, on as many threads as ours."""
     pieces = [blocks[start : start + PIECES] for start in range(0, len(blocks), PIECES)]
     return sum(in_order(lambda piece: sum(map(work, piece)), pieces))
+
+
+def both_ways(codec: Codec, blocks: Sequence[tuple[bytes, int]]) -> int:
+    """Each block unpacked and its payload packed, on as many threads as ours; bytes packed."""
+    return _each(partial(_repack, codec), blocks)
+
+
+def data_blocks(path: Path) -> list[tuple[bytes, int]]:
+    """(stored bytes, size of the payload) of the data blocks of a file."""
+    return _data_blocks(path.read_bytes())
+
+
+def _repack(codec: Codec, block: tuple[bytes, int]) -> int:
+    raw, size = block
+    return _pack(codec, raw if codec is Codec.NONE else decompress(codec, raw, size))
 
 
 def _pack(codec: Codec, payload: bytes) -> int:

@@ -19,6 +19,12 @@ from metatable.storage.store import Store
 
 __all__ = ["merge_hfiles"]
 
+STEPS_BYTES = 16 << 20
+"""Entries of all inputs that one round of the merge may hold; twice as much is read ahead."""
+
+LEAST_STEP_BYTES = 512 << 10
+"""However many inputs there are: less is not worth a request."""
+
 
 def merge_hfiles(
     store: Store,
@@ -36,8 +42,9 @@ def merge_hfiles(
     file of the range, or a hidden entry would come back.
     """
     readers = [HFileReader.open(store, ref.path, ref.size_bytes) for ref in inputs]
+    step = max(LEAST_STEP_BYTES, STEPS_BYTES // len(readers))
     streams = [
-        _entries(partition, reader, max(lo, ref.lo), min(hi, ref.hi))
+        _entries(partition, reader, max(lo, ref.lo), min(hi, ref.hi), step)
         for reader, ref in zip(readers, inputs, strict=True)
     ]
     batches = merge_newest_first(streams)
@@ -47,7 +54,12 @@ def merge_hfiles(
 
 
 def _entries(
-    partition: MetadataPartition, reader: HFileReader, lo: int, hi: int
+    partition: MetadataPartition, reader: HFileReader, lo: int, hi: int, step_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    for batch in reader.scan():
+    """Where keys are in the order of places, only the blocks of these places are read."""
+    bounds = partition.key_range(lo, hi)
+    if bounds is not None:
+        yield from reader.scan(*bounds, step_bytes=step_bytes)
+        return
+    for batch in reader.scan(step_bytes=step_bytes):
         yield partition.live(batch, lo, hi)

@@ -22,6 +22,7 @@ __all__ = [
     "byte_layout",
     "first_words",
     "from_layout",
+    "of_one_size",
     "offsets_of",
     "spread",
 ]
@@ -95,6 +96,18 @@ def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
     return pa.Array.from_buffers(
         kind, len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(data)]
     )
+
+
+def of_one_size(column: pa.Array) -> pa.Array:
+    """A binary column without nulls as one of fixed size, a view, where all values have one."""
+    if not len(column):
+        return column
+    offsets, data = byte_layout(column)
+    size = int(offsets[1] - offsets[0])
+    if not size or (np.diff(offsets) != size).any():
+        return column
+    bytes_ = pa.py_buffer(data[offsets[0] : offsets[-1]])
+    return pa.Array.from_buffers(pa.binary(size), len(column), [None, bytes_])
 
 
 def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:

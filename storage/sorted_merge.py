@@ -2,8 +2,9 @@
 
 The k-way merge works in columns. Each round takes from every stream the entries up to the
 smallest of the streams' last keys, sorts them together (stably, the newest stream first)
-and keeps the first of each key. No stream is read further than its current batch, so memory
-is bounded by one batch a stream, not by the files.
+and keeps the first of each key. Keys, and values, that are all of one size are sorted, taken
+and compared as such, which is several times as fast. No stream is read further than its current
+batch, so memory is bounded by one batch a stream, not by the files.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.ordering import same_as_previous, sort_order
+from metatable.storage.byte_columns import of_one_size
+from metatable.storage.ordering import as_binary, same_as_previous, sort_order
 
 __all__ = ["merge_newest_first"]
 
@@ -76,8 +78,8 @@ def _upper(keys: pa.Array, bound: bytes) -> int:
 
 
 def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:
-    keys = pa.concat_arrays([part[0] for part in parts])
-    values = pa.concat_arrays([part[1] for part in parts])
+    keys = of_one_size(pa.concat_arrays([part[0] for part in parts]))
+    values = of_one_size(pa.concat_arrays([part[1] for part in parts]))
     sources = np.repeat(
         np.array([part[2] for part in parts], dtype=np.int32), [len(part[0]) for part in parts]
     )
@@ -89,7 +91,7 @@ def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merge
             sources[order],
         )
     first = ~same_as_previous(keys)
-    if first.all():
-        return keys, values, sources
-    kept = pa.array(first)
-    return keys.filter(kept), values.filter(kept), sources[first]
+    if not first.all():
+        kept = pa.array(first)
+        keys, values, sources = keys.filter(kept), values.filter(kept), sources[first]
+    return as_binary(keys), as_binary(values), sources

@@ -101,6 +101,11 @@ class MetadataPartition:
     def _border(self, bucket: int) -> int:
         return border(self.space, self.bucket_count, bucket)
 
+    def key_range(self, lo: int, hi: int) -> tuple[bytes | None, bytes | None] | None:
+        """Where keys are in the order of their places: the least key that places [lo, hi) can
+        have, and the least behind them (None: there is none). Else None."""
+        return None
+
     def live(self, batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
         """The entries of a batch that are in [lo, hi)."""
         if lo == 0 and hi == self.space:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.bucket_functions import bucket_function, place_by_hash
+from metatable.data.bucket_functions import HASH_SPACE, bucket_function, place_by_hash
 from metatable.data.options import Options
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
@@ -63,6 +63,12 @@ class RecordIndexPartition(MetadataPartition):
             return place_by_hash(keys)
         return self._function.places(keys.cast(pa.string()), self.space)
 
+    def key_range(self, lo: int, hi: int) -> tuple[bytes | None, bytes | None] | None:
+        """A hash begins with its place."""
+        if self.options.record_key_form != "hash":
+            return None
+        return (lo.to_bytes(4) if lo else None, hi.to_bytes(4) if hi < HASH_SPACE else None)
+
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
         texts = [part for one in written for part in (one.arrived, one.departed)]
         sizes = [len(part) for part in texts]
@@ -86,7 +92,7 @@ class RecordIndexPartition(MetadataPartition):
         return _numbers_to_values(numbers), {LOCATIONS: _encode_locations(locations)}
 
     def rewriter(self, readers: Sequence[HFileReader]) -> Rewriter:
-        return _Renumber([_locations(reader) for reader in readers])
+        return _Renumber(readers)
 
 
 def index_keys(
@@ -127,30 +133,47 @@ def locate(entries: Entries, texts: pa.Array, partition_paths: pa.Array | pa.Sca
 class _Renumber:
     """Gives the locations of several files the numbers of one, in the order of first use."""
 
-    def __init__(self, locations: Sequence[Sequence[tuple[str, str]]]) -> None:
-        self._locations = locations
-        self._maps = [np.zeros(len(one) + 1, dtype=np.int64) for one in locations]
+    def __init__(self, readers: Sequence[HFileReader]) -> None:
+        self._paths = [reader.path for reader in readers]
+        told = [_locations(reader) for reader in readers]
+        self._counts = np.array([len(one) for one in told], dtype=np.int64)
+        self._starts = np.cumsum(self._counts + 1) - self._counts - 1
+        self._locations = [one for held in told for one in (("", ""), *held)]
+        self._new = np.zeros(len(self._locations), dtype=np.int64)
+        """Of number n of source s, at `starts[s] + n`: its new number, 0 while it has none."""
         self._numbers: dict[tuple[str, str], int] = {}
 
     def values(
         self, values: pa.Array, sources: npt.NDArray[np.int32]
     ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         numbers = _values_to_numbers(values)
-        renumbered = np.zeros_like(numbers)
-        for source in np.unique(sources):
-            ours = sources == source
-            self._learn(int(source), np.unique(numbers[ours]))
-            renumbered[ours] = self._maps[source][numbers[ours]]
-        return _numbers_to_values(renumbered), renumbered == 0
+        self._check(numbers, sources)
+        places = self._starts[sources] + numbers
+        renumbered, dead = self._new[places], numbers == 0
+        unknown = places[(renumbered == 0) & ~dead]
+        if len(unknown):
+            self._learn(unknown)
+            renumbered = self._new[places]
+        return _numbers_to_values(renumbered), dead
 
     def metas(self) -> Mapping[str, bytes]:
         return {LOCATIONS: _encode_locations(list(self._numbers))}
 
-    def _learn(self, source: int, used: npt.NDArray[np.int64]) -> None:
-        for number in used[used > 0].tolist():
-            location = self._locations[source][number - 1]
-            new = self._numbers.setdefault(location, len(self._numbers) + 1)
-            self._maps[source][number] = new
+    def _check(self, numbers: npt.NDArray[np.int64], sources: npt.NDArray[np.int32]) -> None:
+        wrong = np.flatnonzero(numbers > self._counts[sources])
+        if len(wrong):
+            source = int(sources[wrong[0]])
+            raise CorruptError(
+                "record index entry names no location",
+                path=self._paths[source],
+                expected=f"at most {self._counts[source]}",
+                found=int(numbers[wrong[0]]),
+            )
+
+    def _learn(self, places: npt.NDArray[np.int64]) -> None:
+        for place in np.unique(places).tolist():
+            location = self._locations[place]
+            self._new[place] = self._numbers.setdefault(location, len(self._numbers) + 1)
 
 
 def _locations(reader: HFileReader) -> list[tuple[str, str]]:

@@ -185,10 +185,15 @@ class HFileReader:
         return _one_batch(list(one_pass.each(begun)))
 
     def scan(
-        self, first: bytes | None = None, behind: bytes | None = None, *, views: bool = False
+        self,
+        first: bytes | None = None,
+        behind: bytes | None = None,
+        *,
+        views: bool = False,
+        step_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All entries (from key `first` on, below `behind`) in file order, about 4 MiB of payload
-        a batch.
+        a batch, or `step_bytes` if that is less.
 
         Columns `key` and `value`, binary; with `views`, binary views over the decoded blocks,
         which are not copied. Raises CorruptError at the end if there were not as many entries
@@ -206,7 +211,14 @@ class HFileReader:
         chosen = np.arange(start, stop)
         sizes = self._sizes_for(index, chosen)
         one_pass = Pass(
-            self._store, self.opened, index, chosen, keep=False, sizes=sizes, lasting=views
+            self._store,
+            self.opened,
+            index,
+            chosen,
+            keep=False,
+            sizes=sizes,
+            lasting=views,
+            step_bytes=step_bytes,
         )
         for batch in one_pass.each(made):
             count += len(batch)

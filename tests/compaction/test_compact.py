@@ -27,6 +27,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
+from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from tests.faults import watched
 
@@ -409,3 +410,34 @@ def test_a_reinserted_key_lives_on_after_its_tombstone_is_compacted_away(table_u
         number in (8, 9) for number in range(20)
     ]
     assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi"), [(0, 1), (0, 1 << 31), (3 << 29, 5 << 29), (7 << 29, 1 << 32)]
+)
+def test_hashes_of_some_places_are_a_range_of_keys(table_uri: str, lo: int, hi: int) -> None:
+    table = make(table_uri, "record")
+    table.insert(rows(0, 500))
+    snapshot = Snapshot(Store(table_uri), load_newest(Store(table_uri)))  # type: ignore[arg-type]
+    partition = RecordIndexPartition(table.options)
+    bounds = partition.key_range(lo, hi)
+    assert bounds is not None
+    for ref in snapshot.refs("record_index"):
+        reader = HFileReader.open(Store(table_uri), ref.path, ref.size_bytes)
+        chosen = [partition.live(batch, lo, hi) for batch in reader.scan()]
+        expected = [key for batch in chosen for key in batch["key"].to_pylist()]
+        found = [key for batch in reader.scan(*bounds) for key in batch["key"].to_pylist()]
+        assert found == expected
+
+
+def test_of_hashes_only_the_blocks_of_the_buckets_that_are_merged_are_read(table_uri: str) -> None:
+    table = make(table_uri, "record")
+    for first in range(0, 2000, 500):
+        table.insert(rows(first, first + 500))
+    planned = table.compact(major=True, partitions="record_index", dry_run=True).counters
+    assert "hfile.blocks" not in planned
+    cache.clear()
+    one = table.compact(major=True, partitions="record_index", buckets=3).counters["hfile.blocks"]
+    cache.clear()
+    rest = table.compact(major=True, partitions="record_index").counters["hfile.blocks"]
+    assert one * 5 < rest < one * 12

@@ -3,7 +3,8 @@
 Two stages run on the threads of the process, results in order: blocks are fetched in parts of
 READ_BYTES of the file and their headers checked; the blocks of a part are then decoded in
 groups of GROUP_BYTES of payload, and the work is done on the records of each group. So a pass
-holds a few parts and groups, however large the file is.
+holds a few parts and groups, however large the file is; smaller ones where the caller says so,
+who reads many files at once.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Pass:
 
     `keep`: decoded blocks may wait in the cache. `proven`: every record is proven before the
     work sees it; else those that it uses must be given to `check`. `lasting`: what the work
-    makes may point into the records' bytes; else those are gone when it is done.
+    makes may point into the records' bytes; else those are gone when it is done. `step_bytes`:
+    most that is fetched, and decoded, as one.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Pass:
         proven: bool = True,
         sizes: RecordSizes | None = None,
         lasting: bool = False,
+        step_bytes: int | None = None,
     ) -> None:
         self._store = store
         self._opened = opened
@@ -114,6 +117,8 @@ class Pass:
         self._sizes = sizes
         self._proven = proven
         self._lasting = lasting
+        self._read_bytes = min(READ_BYTES, step_bytes or READ_BYTES)
+        self._group_bytes = min(GROUP_BYTES, step_bytes or GROUP_BYTES)
         self._offered_bytes = 0
         alike = opened.record_sizes
         self._stride = alike if alike and min(alike) >= 0 else None
@@ -121,8 +126,8 @@ class Pass:
     def each(self, work: Work[R]) -> Iterator[R]:
         """What `work` makes of each group of blocks, in file order."""
         workers = 1 if self._total <= ALONE_BYTES else None
-        parts = in_order(self._fetch, cut(self._spans(), READ_BYTES), workers)
-        groups = (group for part in parts for group in _groups(part))
+        parts = in_order(self._fetch, cut(self._spans(), self._read_bytes), workers)
+        groups = (group for part in parts for group in _groups(part, self._group_bytes))
 
         def done(group: _Group) -> R:
             start = group.part.start
@@ -277,8 +282,8 @@ def _with_firsts(records: KeyValues, starts: Int64s) -> KeyValues:
     return replace(records, firsts=np.searchsorted(records.row_starts, starts))
 
 
-def _groups(part: _Part) -> Iterator[_Group]:
-    for start, stop in cut(part.payload_sizes, GROUP_BYTES):
+def _groups(part: _Part, size_bytes: int) -> Iterator[_Group]:
+    for start, stop in cut(part.payload_sizes, size_bytes):
         yield _Group(part, start, stop)
 
 

@@ -131,6 +131,17 @@ def test_scans_come_in_batches_of_about_the_group_size(
     assert found.get_sorted(binary(ENTRIES)).to_pylist() == list(ENTRIES.values())
 
 
+@pytest.mark.parametrize("step_bytes", [1, 10_000, 1 << 30])
+def test_a_scan_may_take_smaller_steps(large: Store, step_bytes: int) -> None:
+    found = cold(large, "a.hfile")
+    batches = list(found.scan(step_bytes=step_bytes))
+    assert pa.Table.from_batches(batches)["key"].to_pylist() == list(ENTRIES)
+    most = max(step_bytes, 2500)  # a block is taken whole
+    assert all(one.nbytes <= most for one in batches)
+    requests = found._store.counters["store.requests"]
+    assert requests == pytest.approx({1: 410, 10_000: 104, 1 << 30: 4}[step_bytes], abs=4)
+
+
 def test_scan_from_a_key_skips_the_blocks_before_it(large: Store) -> None:
     found = cold(large, "a.hfile")
     first = b"%016d" % 19_000
