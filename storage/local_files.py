@@ -33,6 +33,9 @@ Made = TypeVar("Made")
 _ATTEMPTS = 100
 """To place a file in a folder that others remove whenever it is empty."""
 
+_WRITTEN_BYTES = 256 << 10
+"""What one call of the system writes: an HFile comes in pieces of a block and of its header."""
+
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
 
@@ -147,7 +150,7 @@ class LocalFiles:
         staged = self._temporary / f"{uuid.uuid4().hex}.tmp"
         with self._asking(path):
             raw = _again(staged.parent, lambda: _StagedFile(staged, lambda: self._asking(path)))
-        with io.BufferedWriter(raw) as file:
+        with io.BufferedWriter(raw, _WRITTEN_BYTES) as file:
             try:
                 yield file, staged
             finally:

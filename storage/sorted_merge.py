@@ -1,10 +1,11 @@
 """Merge sorted streams of entries, newest stream first: one entry a key comes out.
 
 The k-way merge works in columns. Each round takes from every stream the entries up to the
-smallest of the streams' last keys, sorts them together (stably, the newest stream first)
+smallest of the last keys of those that go on, sorts them together (stably, the newest stream first)
 and keeps the first of each key. Keys, and values, that are all of one size are sorted, taken
 and compared as such, which is several times as fast. No stream is read further than its current
-batch, so memory is bounded by one batch a stream, not by the files.
+batch, or the next one where half of it is used up, so that rounds are few: memory is bounded by
+one batch and a half of each stream, not by the files.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def merge_newest_first(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[
     cursors = [_Cursor(number, iter(stream)) for number, stream in enumerate(streams)]
     cursors = [cursor for cursor in cursors if cursor.fill()]
     while cursors:
-        bound = min(cursor.last_key for cursor in cursors)
+        bound = min((cursor.last_key for cursor in cursors if not cursor.at_end), default=None)
         yield _first_of_each_key([cursor.take(bound) for cursor in cursors])
         cursors = [cursor for cursor in cursors if cursor.fill()]
 
@@ -45,24 +46,35 @@ class _Cursor:
         self._stream = stream
         self._keys = pa.array([], pa.binary())
         self._values = pa.array([], pa.binary())
+        self._batch_entries = 1
         self.last_key = b""
+        self.at_end = False
 
     def fill(self) -> bool:
-        """Have at least one entry; False where the stream is at its end."""
-        while not len(self._keys):
+        """Have half a batch or all that is left; False where nothing is."""
+        while not self.at_end and 2 * len(self._keys) < self._batch_entries:
             batch = next(self._stream, None)
             if batch is None:
-                return False
-            self._keys, self._values = batch["key"], batch["value"]
-        self.last_key = self._keys[-1].as_py()
-        return True
+                self.at_end = True
+            elif len(batch):
+                self._batch_entries = len(batch)
+                self._keys = _behind(self._keys, batch["key"])
+                self._values = _behind(self._values, batch["value"])
+        if len(self._keys):
+            self.last_key = self._keys[-1].as_py()
+        return len(self._keys) > 0
 
-    def take(self, bound: bytes) -> tuple[pa.Array, pa.Array, int]:
-        """Entries with key <= bound, removed from the stream."""
-        count = len(self._keys) if self.last_key <= bound else _upper(self._keys, bound)
+    def take(self, bound: bytes | None) -> tuple[pa.Array, pa.Array, int]:
+        """Entries with key <= bound (None: all that are held), removed from the stream."""
+        whole = bound is None or self.last_key <= bound
+        count = len(self._keys) if whole else _upper(self._keys, bound or b"")
         keys, values = self._keys[:count], self._values[:count]
         self._keys, self._values = self._keys[count:], self._values[count:]
         return keys, values, self._number
+
+
+def _behind(held: pa.Array, more: pa.Array) -> pa.Array:
+    return pa.concat_arrays([held, more]) if len(held) else more
 
 
 def _upper(keys: pa.Array, bound: bytes) -> int:
