@@ -65,12 +65,7 @@ class Compact:
         for name in named:
             if name not in kept:
                 raise UsageError("no such metadata partition", found=name, expected=list(kept))
-        tasks = tuple(
-            task
-            for name in named
-            for lo, hi in self._ranges(snapshot, kept[name])
-            if (task := self._task(snapshot, kept[name], lo, hi)) is not None
-        )
+        tasks = tuple(task for name in named for task in self._tasks(snapshot, kept[name]))
         if tasks:
             return CompactionPlan("major" if self.major else "minor", tasks)
         held = _file_count(snapshot)
@@ -99,23 +94,41 @@ class Compact:
         }
         return Outcome(change, facts)
 
-    def _ranges(self, snapshot: Snapshot, partition: MetadataPartition) -> list[tuple[int, int]]:
-        count = partition.bucket_count
+    def _tasks(self, snapshot: Snapshot, partition: MetadataPartition) -> list[CompactionTask]:
+        """One a range that is worth it. A minor compaction that would leave more files than there
+        are takes fewer ranges: with a single one, what it merges is gone whole."""
+        refs = snapshot.placed(partition)
         if self.buckets is not None:
-            for bucket in self.buckets:
-                if not 0 <= bucket < count:
-                    expected = f"0 to {count - 1}"
-                    raise UsageError("no such bucket", found=bucket, expected=expected)
-            return [partition.bucket(number) for number in sorted(set(self.buckets))]
-        refs = snapshot.refs(partition.name)
-        joining = {ref.path: ref.size_bytes for ref in self._chosen(refs)}
-        worth = sum(joining.values()) // snapshot.options.hfile_target_bytes
-        return partition.cut(max(1, worth))
+            return self._in_ranges(partition, refs, self._named(partition))
+        joining = {ref.path: ref.size_bytes for ref in self._chosen(snapshot.refs(partition.name))}
+        pieces = max(1, sum(joining.values()) // snapshot.options.hfile_target_bytes)
+        while True:
+            tasks = self._in_ranges(partition, refs, partition.cut(pieces))
+            if self.major or pieces == 1 or _files_left(refs, tasks) < len(_paths(refs)):
+                return tasks
+            pieces //= 2
+
+    def _named(self, partition: MetadataPartition) -> list[tuple[int, int]]:
+        count, named = partition.bucket_count, sorted(set(self.buckets or ()))
+        for bucket in named:
+            if not 0 <= bucket < count:
+                expected = f"0 to {count - 1}"
+                raise UsageError("no such bucket", found=bucket, expected=expected)
+        return [partition.bucket(number) for number in named]
+
+    def _in_ranges(
+        self,
+        partition: MetadataPartition,
+        refs: Sequence[HFileRef],
+        ranges: Sequence[tuple[int, int]],
+    ) -> list[CompactionTask]:
+        made = (self._task(partition, refs, lo, hi) for lo, hi in ranges)
+        return [task for task in made if task is not None]
 
     def _task(
-        self, snapshot: Snapshot, partition: MetadataPartition, lo: int, hi: int
+        self, partition: MetadataPartition, placed: Sequence[HFileRef], lo: int, hi: int
     ) -> CompactionTask | None:
-        refs = [ref for ref in snapshot.placed(partition) if ref.covers(lo, hi)]
+        refs = [ref for ref in placed if ref.covers(lo, hi)]
         chosen = self._chosen(refs)
         if self.major:
             due = len(chosen) > 1 or any(ref.tombstone_count for ref in chosen)
@@ -129,6 +142,23 @@ class Compact:
 
     def _chosen(self, refs: Sequence[HFileRef]) -> Sequence[HFileRef]:
         return refs if self.major else _newest_run(refs, self.most_bytes)
+
+
+def _paths(refs: Sequence[HFileRef]) -> set[str]:
+    return {ref.path for ref in refs}
+
+
+def _files_left(refs: Sequence[HFileRef], tasks: Sequence[CompactionTask]) -> int:
+    """Files of a partition, outputs included, when these tasks are done."""
+    left = list(refs)
+    for task in tasks:
+        inputs = {one.path for one in task.inputs}
+        left = [
+            rest
+            for ref in left
+            for rest in (ref.without(task.lo, task.hi) if ref.path in inputs else [ref])
+        ]
+    return len(_paths(left)) + len(tasks)
 
 
 def _newest_run(refs: Sequence[HFileRef], most_bytes: int | None) -> list[HFileRef]:

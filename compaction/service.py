@@ -13,7 +13,7 @@ one of its own: checked on the newest version, worked, and dropped by a step aft
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.owner import Owner
-from metatable.metadata.plans import dropping, load_plan, put_plan
+from metatable.metadata.plans import dropping, load_plan, put_plan, waiting_plans
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import ServiceResult
@@ -36,6 +36,7 @@ __all__ = [
     "Schedulable",
     "Scheduled",
     "Service",
+    "due",
     "execute",
     "schedule",
 ]
@@ -156,6 +157,27 @@ def execute(
 def schedule(store: Store, engine: Engine[Any], service: Schedulable[Any]) -> ServiceResult:
     """Store what is due, for `Scheduled` to carry out: `plan` of the result is its name."""
     return _told(store, engine, service, _stored)
+
+
+def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
+    """Stored plans that wait, and what these services have to do on the newest version, as dry
+    runs tell it. Writes nothing."""
+    newest = load_newest(store)
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    found = [
+        ServiceResult(plan.service, newest.version, reason=f"scheduled: {plan.told}", plan=name)
+        for name, plan in waiting_plans(store)
+    ]
+    snapshot = Snapshot(store, newest)
+    for service in services:
+        began, plan = time.perf_counter(), service.plan(snapshot)
+        if not isinstance(plan, NothingDue):
+            facts = getattr(plan, "facts", {})
+            seconds = time.perf_counter() - began
+            told = {"reason": f"due: {plan.told}", "seconds": seconds, **facts}
+            found.append(ServiceResult(service.name, newest.version, **told))
+    return found
 
 
 _Done = tuple[int, str, Mapping[str, Any]]

@@ -25,7 +25,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
-from metatable.compaction.service import Scheduled, execute
+from metatable.compaction.service import Scheduled, due, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
@@ -269,6 +269,14 @@ class Table:
             return self._serve(execute, service, engine, dry_run=dry_run)
         one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
+
+    def due(self) -> list[ServiceResult]:
+        """What services have to do now; nothing of it is done. Empty: nothing.
+
+        Plans that `compact(schedule=True)` has stored and nobody has carried out, a minor
+        compaction, and a `clean` as it is by default. Lists all files once.
+        """
+        return due(self._store, [Compact(), Clean(dry=True)])
 
     def clean(
         self, *, versions: int = 10, hours: float = 24.0, dry_run: bool = False

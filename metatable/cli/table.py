@@ -1,7 +1,7 @@
 """`metatable VERB TABLE`: look at a table, keep it in order, take it back in time.
 
 TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
-`history` prints one object a line, newest first; the others print one object.
+`history` and `due` print one object a line; the others print one object.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--schedule", action="store_true", help="store what is due as a plan, and say its name"
     )
     compact.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
+    _add(verbs, "due", _due, "what services have to do now; nothing of it is done")
     clean = _add(verbs, "clean", _clean, "delete what only older versions need, and leftovers")
     clean.add_argument(
         "--versions", type=_at_least_one, default=10, metavar="N", help="commits to keep (10)"
@@ -167,6 +168,12 @@ def _verify(args: argparse.Namespace) -> int:
     done = _open(args).verify()
     _print_result(done, args)
     return 1 if done.findings else 0
+
+
+def _due(args: argparse.Namespace) -> int:
+    for one in _open(args).due():
+        print(_json(one.to_dict()) if args.json else printable(repr(one)))
+    return 0
 
 
 def _compact(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,15 @@ from metatable.storage import clock
 from metatable.storage.errors import CorruptError, NotFoundError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["PLANS", "StoredPlan", "drop_plan", "dropping", "load_plan", "put_plan"]
+__all__ = [
+    "PLANS",
+    "StoredPlan",
+    "drop_plan",
+    "dropping",
+    "load_plan",
+    "put_plan",
+    "waiting_plans",
+]
 
 PLANS = f"{HOME}/plans"
 
@@ -64,6 +73,19 @@ def load_plan(store: Store, name: str) -> tuple[str, StoredPlan]:
     if raw is None:
         raise NotFoundError("there is no such plan: it is carried out, or never was", path=path)
     return path, decode_fields(StoredPlan, unseal(raw, path, "plan"), path, "plan")
+
+
+def waiting_plans(store: Store) -> list[tuple[str, StoredPlan]]:
+    """(name, plan) of all that nobody has carried out yet, the oldest first.
+
+    Raises CorruptError.
+    """
+    names = [one.name.removesuffix(".json") for one in store.list(PLANS)]
+    found = []
+    for name in filter(_NAME.fullmatch, names):
+        with suppress(NotFoundError):  # carried out since it was listed
+            found.append((name, load_plan(store, name)[1]))
+    return sorted(found, key=lambda one: (one[1].time_ms, one[0]))
 
 
 def dropping(path: str) -> Step:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tempfile
 from dataclasses import replace
 from functools import cache as cache_of
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -441,3 +443,66 @@ def test_of_hashes_only_the_blocks_of_the_buckets_that_are_merged_are_read(table
     cache.clear()
     rest = table.compact(major=True, partitions="record_index").counters["hfile.blocks"]
     assert one * 5 < rest < one * 12
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("target_bytes", [4 << 10, 16 << 10])
+def test_a_minor_compaction_never_leaves_more_files(
+    table_uri: str, index: str, target_bytes: int
+) -> None:
+    """Also where it may cut what two files hold into many ranges, and some buckets were merged."""
+    table = make(table_uri, index, file_rows=40, hfile_target_bytes=target_bytes, upkeep_files=0)
+    merged = 0
+    for step, count in enumerate((30, 600, 3, 200, 600, 3, 30, 200)):
+        table.upsert(rows(step * 150, step * 150 + count, step))
+        if step % 3 == 2:
+            table.compact(major=True, partitions="column_stats", buckets=0)
+        told = table.compact()
+        assert told.files_after <= told.files_before
+        merged += told.files_after < told.files_before
+    assert merged > 3
+    assert table.verify().findings == ()
+
+
+def test_a_lookup_asks_few_files_and_an_entry_is_written_few_times(table_uri: str) -> None:
+    """Merged after each of 64 commits of equal size, both grow with the logarithm of their number:
+    an older file joins while it is no larger than twice what has joined."""
+    table = make(table_uri, "record", buckets={"record_index": 1}, upkeep_files=0)
+    written = 0
+    for commit in range(64):
+        table.insert(rows(commit * 20, commit * 20 + 20))
+        written += table.compact(partitions="record_index").entries
+        assert len(table._snapshot(None).refs("record_index")) <= 7
+    assert written <= 8 * 64 * 20
+
+
+def test_due_tells_what_services_would_do_and_does_nothing(table_uri: str) -> None:
+    table = make(table_uri, "record", upkeep_files=0)
+    assert table.due() == []
+    for first in range(0, 300, 100):
+        table.insert(rows(first, first + 100))
+    before = sorted(Path(table_uri).rglob("*"))
+    [told] = table.due()
+    assert (told.service, told.version, told.plan) == ("compact", 4, "")
+    assert told.reason == f"due: {table.compact(dry_run=True).reason.partition(': ')[2]}"
+    assert sorted(Path(table_uri).rglob("*")) == before
+    name = table.compact(schedule=True).plan
+    assert [one.plan for one in table.due()] == [name, ""]
+    table.compact(plan=name)
+    assert table.due() == []
+
+
+def test_due_tells_of_what_a_clean_would_delete(table_uri: str) -> None:
+    table = make(table_uri, "record", upkeep_files=0)
+    for version in range(12):
+        table.upsert(rows(0, 10, version))
+        table.compact(major=True)
+    assert table.due() == []  # all of it is of today
+    for path in Path(table_uri).rglob("*"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    table.upsert(rows(0, 10, 12))
+    table.compact(major=True)
+    [told] = table.due()
+    done = table.clean()
+    assert done.files_deleted == told.files_deleted > 0
+    assert (told.service, told.reason) == ("clean", f"due: {done.reason}")
