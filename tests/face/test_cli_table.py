@@ -162,6 +162,18 @@ def test_compact_stores_a_plan_and_carries_it_out_by_its_name(
     assert "it is carried out, or never was" in err
 
 
+def test_due_tells_a_line_for_each_service_and_nothing_where_none_is_due(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [line] = run(capsys, "due", table.uri)[0].splitlines()
+    assert line.startswith("compact -> version 4: due: minor, ")
+    name = table.compact(schedule=True).plan
+    told = [json.loads(one) for one in run(capsys, "due", table.uri, "--json")[0].splitlines()]
+    assert [(one["service"], one["plan"]) for one in told] == [("compact", name), ("compact", "")]
+    table.compact(plan=name)
+    assert run(capsys, "due", table.uri)[0] == ""
+
+
 def test_compact_by_a_plan_that_is_out_of_date_says_to_schedule_again(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
