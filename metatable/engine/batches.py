@@ -126,16 +126,20 @@ def _preceded(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator
     yield from rest
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least `rows` rows, except for the last."""
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `rows` rows, or `size_bytes` if that comes first,
+    except for the last."""
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = bytes_held = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= rows:
+        bytes_held += batch.nbytes if size_bytes else 0
+        if count >= rows or (size_bytes and bytes_held >= size_bytes):
             yield from joined(held)
-            held, count = [], 0
+            held, count, bytes_held = [], 0, 0
     yield from joined(held)
 
 

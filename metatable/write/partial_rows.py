@@ -6,7 +6,7 @@ which may move, be older than what is stored, or lose a race, as any others. A k
 stored has null there, where the column allows it.
 
 Rows go to the file that holds them, so a file's columns are read once for as many rows as are
-looked at together, and only those that were left out.
+looked at together, and only those that were left out; what is read goes on piece by piece.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.keygen import KeyGenerator
 from metatable.data.slice_reader import stream_slice
-from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
@@ -38,7 +37,10 @@ from metatable.write.profile import NAMED_KEYS
 __all__ = ["made_whole"]
 
 ROWS_TOGETHER = 1 << 17
-"""Rows that are held while the files are read that hold their keys."""
+"""Rows that are held while the files are read that hold their keys,"""
+
+BYTES_TOGETHER = 64 << 20
+"""or fewer, where they are more than this."""
 
 TASKS_PER_SLOT = 3
 """More tasks than slots even out files of different size."""
@@ -80,68 +82,61 @@ def _filled(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: rows of one file after the other, with the stored values of the absent columns."""
+    """Task: rows with the stored values of the absent columns, as these are read; then new ones."""
     view = view.counting(counters)
     wanted = pa.schema([pa.field(KEY, pa.string()), *map(view.schema.field, absent)])
-    for batch in gathered(batches, ROWS_TOGETHER):
-        rows = joined(pa.Table.from_batches([batch]))
-        stored, place = _stored(view, wanted, rows)
-        _refuse_new(view, absent, rows, place < 0)
-        found = taken(stored, pa.array(place, mask=place < 0))
-        for name in absent:
-            rows = rows.append_column(view.schema.field(name), found[name])
-        rows = _in_its_partition(view, absent, rows)
-        yield from rows.select([KEY, PATH, *view.schema.names, LOCATION_COLUMN]).to_batches()
+    for batch in gathered(batches, ROWS_TOGETHER, BYTES_TOGETHER):
+        rows, new = joined(pa.Table.from_batches([batch])), np.ones(batch.num_rows, np.bool_)
+        for numbers, stored in _stored(view, wanted, rows):
+            new[numbers] = False
+            yield from _with_columns(view, taken(rows, pa.array(numbers)), stored)
+        if new.any():
+            rest = taken(rows, pa.array(np.flatnonzero(new)))
+            _refuse_new(view, absent, rest)
+            yield from _with_columns(view, rest, _nulls(wanted, rest.num_rows))
 
 
 def _stored(
     view: TableView, wanted: pa.Schema, rows: pa.Table
-) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """(stored rows of these columns whose key is given, and for each given row its number among
-    them, -1: it is new)."""
-    place = np.full(rows.num_rows, -1, np.int64)
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    """(numbers of rows, the stored rows of their keys), a piece of a file at a time."""
     known = np.flatnonzero(whole(rows[LOCATION_COLUMN]).is_valid().to_numpy(zero_copy_only=False))
     location, keys = whole(rows[LOCATION_COLUMN]).take(pa.array(known)), whole(rows[KEY])
-    found, count = [wanted.empty_table()], 0
     for group, current, numbers in located_slices(view, location):
         if current is None:
             raise CorruptError("index names a file group that is not there", found=group)
         here = known[numbers]
-        for piece, of in _matches(view, current, wanted, keys.take(pa.array(here))):
-            place[here[of]] = count + np.arange(len(of))
-            found.append(piece)
-            count += len(of)
-    return pa.concat_tables(found), place
+        asked = keys.take(pa.array(here))
+        for piece in stream_slice(view.store, current, wanted):
+            of = pc.index_in(whole(piece[KEY]), value_set=asked)
+            found = np.flatnonzero(of.is_valid().to_numpy(zero_copy_only=False))
+            if len(found):
+                yield here[of.drop_null().to_numpy()], taken(piece, pa.array(found))
 
 
-def _matches(
-    view: TableView, held: FileSlice, wanted: pa.Schema, keys: pa.Array
-) -> Iterator[tuple[pa.Table, npt.NDArray[np.int64]]]:
-    """(rows of a slice, piece by piece, whose key is among these, the number of each one's key)."""
-    for piece in stream_slice(view.store, held, wanted):
-        of = pc.index_in(whole(piece[KEY]), value_set=keys)
-        rows = np.flatnonzero(of.is_valid().to_numpy(zero_copy_only=False))
-        if len(rows):
-            yield taken(piece, pa.array(rows)), of.drop_null().to_numpy().astype(np.int64)
+def _nulls(schema: pa.Schema, count: int) -> pa.Table:
+    columns = [pa.nulls(count, field.type) for field in schema]
+    return pa.table(columns, pa.schema([field.with_nullable(True) for field in schema]))
 
 
-def _refuse_new(
-    view: TableView, absent: Sequence[str], rows: pa.Table, new: npt.NDArray[np.bool_]
-) -> None:
+def _refuse_new(view: TableView, absent: Sequence[str], rows: pa.Table) -> None:
     """A new key needs all that may not be null, and its partition: null is a partition, too."""
     needed = [
         name
         for name in absent
         if name in view.options.partition_by or not view.schema.field(name).nullable
     ]
-    if needed and new.any():
-        keys = rows[KEY].filter(pa.array(new))[:NAMED_KEYS].to_pylist()
+    if needed:
+        keys = rows[KEY][:NAMED_KEYS].to_pylist()
         raise UsageError("new keys need columns that were left out", columns=needed, keys=keys)
 
 
-def _in_its_partition(view: TableView, absent: Sequence[str], rows: pa.Table) -> pa.Table:
-    """With the partition path that the row has, now that it is whole."""
-    if not set(absent) & set(view.options.partition_by):
-        return rows
-    paths = KeyGenerator(view.options).partition_paths(rows)
-    return rows.set_column(rows.schema.get_field_index(PATH), PATH, paths)
+def _with_columns(view: TableView, rows: pa.Table, others: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows, whole, in the partition that they have now."""
+    absent = [name for name in others.column_names if name != KEY]
+    for name in absent:
+        rows = rows.append_column(view.schema.field(name), others[name])
+    if set(absent) & set(view.options.partition_by):
+        paths = KeyGenerator(view.options).partition_paths(rows)
+        rows = rows.set_column(rows.schema.get_field_index(PATH), PATH, paths)
+    yield from rows.select([KEY, PATH, *view.schema.names, LOCATION_COLUMN]).to_batches()

@@ -64,6 +64,15 @@ def test_gathered_batches_are_large_enough_except_for_the_last(sizes: list[int],
     assert all(one.num_rows >= rows for one in out[:-1])
 
 
+@given(st.lists(st.integers(0, 7), max_size=20), st.integers(1, 80))
+def test_gathered_batches_are_no_larger_than_they_must_be(
+    sizes: list[int], size_bytes: int
+) -> None:
+    out = list(gathered([batch(*range(size)) for size in sizes], 1000, size_bytes))
+    assert sum(one.num_rows for one in out) == sum(sizes)
+    assert all(size_bytes <= one.nbytes < size_bytes + 7 * 8 for one in out[:-1])
+
+
 def test_joined_is_one_batch() -> None:
     assert joined([]) == []
     assert [one["n"].to_pylist() for one in joined([batch(1), batch(2, 3)])] == [[1, 2, 3]]

@@ -13,9 +13,13 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.data import base_file
+from metatable.data.key_texts import KEY, PATH
+from metatable.storage.counters import Counters
 from metatable.write import partial_rows
 from tests.face.every_kind import SCHEMA as EVERY_KIND
 from tests.face.every_kind import made_rows
+from tests.memory import watched_memory
 from tests.model import SCHEMA, Model, Row, arrow, check, scanned
 
 FAST = {"durable": "false"}
@@ -64,7 +68,7 @@ def test_after_any_merges_rows_and_index_are_those_of_a_dict(
     table = created(table_uri, index, scope, ordering)
     model = Model(scope == "global", ordering is not None)
     chosen = random.Random(f"{index} {scope} {ordering}")
-    for step in range(6):
+    for step in range(4):
         keys = chosen.sample(range(30), 14)
         rows = [
             {"id": f"k{n:02}", "city": chosen.choice(("ny", "sf")), "v": step, "ts": step + n % 3}
@@ -194,3 +198,28 @@ def test_values_of_every_kind_stay_what_they_are(table_uri: str) -> None:
     for name in EVERY_KIND.names:
         told, expected = (one[name].to_pylist() for one in (found, rows.sort_by("id")))
         assert list(map(repr, told)) == list(map(repr, expected)), name
+
+
+def test_what_is_read_goes_on_piece_by_piece(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of long texts, of which a merge sets something else."""
+    monkeypatch.setattr(base_file, "STEP_BYTES", 1 << 20)
+    schema = pa.schema([("id", pa.string()), ("text", pa.string()), ("v", pa.int64())])
+    options = {"row_group_rows": 50, "key_scope": "global"}
+    table = metatable.create(table_uri, schema, key="id", index="record", options=options)
+    ids = [f"k{n:04}" for n in range(2000)]
+    texts = [random.Random(n).randbytes(5000).hex() for n in range(2000)]
+    table.insert(pa.table({"id": ids, "text": texts, "v": [0] * 2000}, schema=schema))
+    rows = pa.table({KEY: ids, PATH: [""] * 2000, "id": ids, "v": [1] * 2000})
+    location = table.tag_locations(rows.select(["id"]))["_location"]
+    located = rows.append_column("_location", location).combine_chunks().to_batches()
+    found = 0
+    with watched_memory() as pool:
+        for batch in partial_rows._filled(
+            table._snapshot(None), ["text"], iter(located), Counters()
+        ):
+            found += batch.num_rows
+            assert batch["text"][0].as_py() == texts[int(batch[KEY][0].as_py()[1:])]
+    assert found == 2000
+    assert pool.max_memory() < 2000 * 10_000 / 3
