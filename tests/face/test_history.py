@@ -280,7 +280,7 @@ if LONG:  # in short, tests/index/index_contract.py has histories of every index
     MACHINES = (*MACHINES, BloomGlobal, BloomPartition)
 
 LENGTH = settings(
-    max_examples=100 if LONG else 3,
+    max_examples=100 if LONG else 2,
     stateful_step_count=40 if LONG else 13,
     deadline=None,
     database=None,

@@ -30,10 +30,12 @@ from metatable.storage.store import Store
 from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows, told_tags
 
+LONG = os.environ.get("METATABLE_LONG") == "1"
 KINDS = [("record", "global"), ("metadata_bloom", "partition")]
+"""The first in the long run alone: test_merge, test_changes and test_spark_history write it."""
 
 
-@pytest.fixture(params=KINDS, ids="-".join)
+@pytest.fixture(params=KINDS if LONG else KINDS[1:], ids="-".join)
 def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 

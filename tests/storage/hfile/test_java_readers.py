@@ -214,7 +214,7 @@ def test_our_form_of_theirs_has_their_blocks_once_inflated(
 ) -> None:
     """Java says 255 for the system in gzip's header, and its zlib may be another one."""
     entries, store = CASES[case], folder(tmp_path)
-    for shape in SHAPES if writable(peer, entries) else ():
+    for shape in SHAPES[::3] if writable(peer, entries) else ():
         write_as(peer, store, entries, Codec.GZ, shape)
         ours, theirs = (
             RawFile.parse(name, store.fetch(name) or b"") for name in ("ours.hfile", "theirs.hfile")
