@@ -3,13 +3,16 @@
 A task's entries of one partition are a *run*: an Arrow IPC file sorted by place, in scratch,
 or, when it is tiny, inside the task's receipt. Each HFile is built from its range of places
 of all runs. Ranges are contiguous and cut so that a file is worth its overhead: a small
-commit makes one HFile a partition, never one a bucket.
+commit makes one HFile a partition, never one a bucket. Where keys are in the order of their
+places, a file is built from one narrow range after the other, so that what is in memory does
+not grow with the commit; a run tells where its batches begin, and only those of the range are
+read.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +28,14 @@ __all__ = ["RUN_SCHEMA", "Run", "build_hfile", "cut_ranges", "read_run", "write_
 INLINE_BYTES = 64 << 10
 """A run up to this size rides in its receipt: cheaper than a request of its own."""
 
-BATCH_ROWS = 64 << 10
+BATCH_ROWS = 8 << 10
+"""Of each run that a file is built from, a batch is in memory."""
+
+STEP_BYTES = 16 << 20
+"""Entries that pass to a file at once."""
+
+STARTS = b"starts"
+"""In the metadata of a run's schema: the place that each of its batches begins with, int64."""
 
 RUN_SCHEMA = pa.schema(
     [
@@ -51,10 +61,13 @@ class Run:
 
 def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
     """Keep `entries` until the HFiles are built; sorted by place where they have one."""
+    starts = np.empty(0, np.int64)
     if "place" in entries.column_names:
         entries = entries.take(pa.array(np.argsort(entries["place"].to_numpy(), kind="stable")))
+        starts = entries["place"].to_numpy()[::BATCH_ROWS]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, entries.schema) as file:
+    schema = entries.schema.with_metadata({STARTS: starts.tobytes()})
+    with pa.ipc.new_file(sink, schema) as file:
         file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
     body = sink.getvalue().to_pybytes()
     if len(body) <= INLINE_BYTES:
@@ -66,10 +79,15 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
 
 def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
     """The entries of a run, in batches, by place."""
-    source = pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
-    with pa.ipc.open_file(source) as file:
+    with _opened(scratch, run) as file:
         for number in range(file.num_record_batches):
             yield file.get_batch(number)
+
+
+def _opened(scratch: Store, run: Run) -> pa.ipc.RecordBatchFileReader:
+    return pa.ipc.open_file(
+        pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
+    )
 
 
 def cut_ranges(
@@ -89,26 +107,51 @@ def build_hfile(
     store: Store,
     scratch: Store,
     partition: MetadataPartition,
-    runs: Iterable[Run],
+    runs: Sequence[Run],
     lo: int,
     hi: int,
     owner: Owner,
 ) -> HFileRef | None:
     """One HFile from the entries that `runs` have in places [lo, hi); None if there are none."""
-    parts = [
-        _within(batch, lo, hi)
-        for run in runs
-        for batch in read_run(scratch, run)
-        if _overlaps(batch, lo, hi)
-    ]
-    return partition.store(store, lo, hi, pa.Table.from_batches(parts, partition.schema), owner)
+    held = [_InOrder(scratch, run, lo, hi) for run in runs]
+    pieces = (
+        pa.Table.from_batches([part for one in held for part in one.below(end)], partition.schema)
+        for end in _steps(partition, runs, lo, hi)
+    )
+    return partition.store_pieces(store, lo, hi, pieces, owner)
 
 
-def _overlaps(batch: pa.RecordBatch, lo: int, hi: int) -> bool:
-    places = batch["place"]
-    return len(places) > 0 and places[0].as_py() < hi and places[-1].as_py() >= lo
+def _steps(partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int) -> list[int]:
+    """Where each of the narrow ranges ends, into which [lo, hi) is cut."""
+    if partition.key_range(lo, hi) is None:
+        return [hi]
+    size_bytes = sum(run.entry_bytes for run in runs) * (hi - lo) // partition.space
+    count = max(1, min(-(-size_bytes // STEP_BYTES), hi - lo))
+    return [lo + (hi - lo) * (number + 1) // count for number in range(count)]
 
 
-def _within(batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
-    first, last = np.searchsorted(batch["place"].to_numpy(), [lo, hi])
-    return batch.slice(int(first), int(last - first))
+class _InOrder:
+    """The entries of a run in places [lo, hi), given once, range by range."""
+
+    def __init__(self, scratch: Store, run: Run, lo: int, hi: int) -> None:
+        self._batches = _read_range(scratch, run, lo, hi)
+        self._waiting: pa.RecordBatch | None = None
+
+    def below(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Those of places below `end` that were not given yet."""
+        while (batch := self._waiting or next(self._batches, None)) is not None:
+            count = int(np.searchsorted(batch["place"].to_numpy(), end))
+            yield batch.slice(0, count)
+            self._waiting = batch.slice(count) if count < batch.num_rows else None
+            if self._waiting:
+                return
+
+
+def _read_range(scratch: Store, run: Run, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
+    with _opened(scratch, run) as file:
+        starts = np.frombuffer(file.schema.metadata[STARTS], np.int64)
+        first, end = np.searchsorted(starts, [lo, hi])
+        for number in range(max(int(first) - 1, 0), int(end)):
+            batch = file.get_batch(number)
+            inside = slice(*np.searchsorted(batch["place"].to_numpy(), [lo, hi]))
+            yield batch.slice(inside.start, inside.stop - inside.start)

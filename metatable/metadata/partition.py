@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -34,7 +34,7 @@ from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.store import Store
 
-__all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter"]
+__all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter", "Storer"]
 
 ENTRIES = pa.schema(
     [
@@ -59,6 +59,18 @@ class Rewriter(Protocol):
 
     def metas(self) -> Mapping[str, bytes]:
         """Meta blocks of the new file, known when all values have passed."""
+        ...
+
+
+class Storer(Protocol):
+    """Turns entries into the values of one new file, piece by piece."""
+
+    def values(self, entries: pa.Table) -> pa.Array:
+        """Their values as bytes, tombstones too."""
+        ...
+
+    def metas(self) -> Mapping[str, bytes]:
+        """Meta blocks of the new file, known when all entries have passed."""
         ...
 
 
@@ -117,10 +129,9 @@ class MetadataPartition:
         """Entries of our own for the HFile's file info."""
         return {}
 
-    def stored(self, entries: pa.Table) -> tuple[pa.Array, Mapping[str, bytes]]:
-        """(values as bytes, meta blocks) for entries that are about to be stored."""
-        values = entries["value"].combine_chunks()
-        return pc.fill_null(values, pa.scalar(self.tombstone, pa.binary())), {}
+    def storer(self) -> Storer:
+        """How entries become the values of one new file; as they are, unless overridden."""
+        return _AsGiven(self.tombstone)
 
     def rewriter(self, readers: Sequence[HFileReader]) -> Rewriter:
         """How values move from these HFiles into a new one; as they are, unless overridden."""
@@ -137,16 +148,24 @@ class MetadataPartition:
 
         A commit has one entry a key: the writer refuses a second one.
         """
-        if not entries.num_rows:
+        return self.store_pieces(store, lo, hi, iter([entries]), owner)
+
+    def store_pieces(
+        self, store: Store, lo: int, hi: int, pieces: Iterator[pa.Table], owner: Owner
+    ) -> HFileRef | None:
+        """The same of entries that come piece by piece, each with greater keys than the last."""
+        filled = (piece for piece in pieces if piece.num_rows)
+        first = next(filled, None)
+        if first is None:
             return None
-        order = pa.array(sort_order(entries["key"].combine_chunks()))
-        entries = entries.take(order).combine_chunks()
-        keys = as_binary(entries["key"])
-        values, metas = self.stored(entries)
-        tombstones = int(entries["value"].null_count)
+        storer, tombstones = self.storer(), 0
         with self.writer(store, owner) as writer:
-            writer.add(keys, values)
-            for name, body in metas.items():
+            for piece in chain([first], filled):
+                order = pa.array(sort_order(piece["key"].combine_chunks()))
+                entries = piece.take(order).combine_chunks()
+                writer.add(as_binary(entries["key"]), storer.values(entries))
+                tombstones += entries["value"].null_count
+            for name, body in storer.metas().items():
                 writer.add_meta(name, body)
         return self._ref(writer, lo, hi, owner, tombstones)
 
@@ -205,6 +224,18 @@ class MetadataPartition:
             checksum=made.checksum,
             space=self.space,
         )
+
+
+class _AsGiven:
+    def __init__(self, tombstone: bytes) -> None:
+        self._tombstone = tombstone
+
+    def values(self, entries: pa.Table) -> pa.Array:
+        values = entries["value"].combine_chunks()
+        return pc.fill_null(values, pa.scalar(self._tombstone, pa.binary()))
+
+    def metas(self) -> Mapping[str, bytes]:
+        return {}
 
 
 class _AsTheyAre:

@@ -26,7 +26,7 @@ from metatable.data.bucket_functions import HASH_SPACE, bucket_function, place_b
 from metatable.data.options import Options
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
-from metatable.metadata.partition import MetadataPartition, Rewriter
+from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.cache import cached
@@ -83,13 +83,8 @@ class RecordIndexPartition(MetadataPartition):
         places = pa.array(self.places(keys))
         return pa.table([places, keys.cast(pa.binary()), values], schema=self.schema)
 
-    def stored(self, entries: pa.Table) -> tuple[pa.Array, Mapping[str, bytes]]:
-        values = entries["value"].unify_dictionaries().combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = values.chunk(0)
-        numbers = pc.fill_null(values.indices, -1).to_numpy() + 1
-        locations = [json.loads(one) for one in values.dictionary.to_pylist()]
-        return _numbers_to_values(numbers), {LOCATIONS: _encode_locations(locations)}
+    def storer(self) -> Storer:
+        return _Numbering()
 
     def rewriter(self, readers: Sequence[HFileReader]) -> Rewriter:
         return _Renumber(readers)
@@ -128,6 +123,26 @@ def locate(entries: Entries, texts: pa.Array, partition_paths: pa.Array | pa.Sca
         group[ours] = len(groups) + numbers[ours] - 1
         groups.extend(locations)
     return _distinct(groups, group)
+
+
+class _Numbering:
+    """Gives the locations of entries the numbers of one file, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def values(self, entries: pa.Table) -> pa.Array:
+        told = entries["value"].unify_dictionaries().combine_chunks()
+        values = told.chunk(0) if isinstance(told, pa.ChunkedArray) else told
+        numbers = [
+            self._numbers.setdefault(one, len(self._numbers) + 1)
+            for one in values.dictionary.to_pylist()
+        ]
+        of_index = np.array([*numbers, 0])  # null is -1, the last
+        return _numbers_to_values(of_index[pc.fill_null(values.indices, -1).to_numpy()])
+
+    def metas(self) -> Mapping[str, bytes]:
+        return {LOCATIONS: _encode_locations([json.loads(one) for one in self._numbers])}
 
 
 class _Renumber:

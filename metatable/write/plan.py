@@ -54,7 +54,7 @@ ROUTE = pa.schema(
 DELETE = "delete"
 MERGE = "merge"
 
-TASK_BYTES = 128 << 20
+TASK_BYTES = 64 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
 
 LEAST_TASK_BYTES = 4 << 20

@@ -1,0 +1,110 @@
+"""Runs of entries become HFiles: the same ones, whatever is in memory at once."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metatable.data.bucket_functions import HASH_SPACE
+from metatable.data.options import Options
+from metatable.metadata import entry_files
+from metatable.metadata.entry_files import build_hfile, cut_ranges, read_run, write_run
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.store import Store
+
+SALTS = (1, 2)
+OPTIONS = Options(name="rides", key=("id",), buckets={"record_index": 4}, key_salts=SALTS)
+PARTITION = RecordIndexPartition(OPTIONS)
+PLACES = st.integers(0, HASH_SPACE - 1) | st.sampled_from([0, 1, HASH_SPACE // 4, HASH_SPACE - 1])
+
+
+def entries_of(places: list[int], groups: list[int | None]) -> pa.Table:
+    """Keys whose hash begins with their place, each in one of three groups, or deleted."""
+    keys = [place.to_bytes(4) + bytes(12) for place in places]
+    locations = pa.array([f'["p","g{number}"]' for number in range(3)])
+    values = pa.DictionaryArray.from_arrays(pa.array(groups, pa.int32()), locations)
+    return pa.table([places, pa.array(keys, pa.binary()), values], schema=PARTITION.schema)
+
+
+def held(store: Store, refs: list[HFileRef | None]) -> list[tuple[bytes, bytes | None]]:
+    """Keys and groups (None: deleted) of files, in their order."""
+    found: list[tuple[bytes, bytes | None]] = []
+    for ref in filter(None, refs):
+        reader = HFileReader.open(store, ref.path)
+        locations = reader.meta("locations") or b""
+        told = [None, *(one.split(b'"')[-2] for one in locations.split(b"],["))]
+        for batch in reader.scan():
+            numbers = (int.from_bytes(value) for value in batch["value"].to_pylist())
+            found += zip(batch["key"].to_pylist(), (told[n] for n in numbers), strict=True)
+    return found
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of three entries, steps of a few of them, nothing in receipts."""
+    monkeypatch.setattr(entry_files, "BATCH_ROWS", 3)
+    monkeypatch.setattr(entry_files, "STEP_BYTES", 200)
+    monkeypatch.setattr(entry_files, "INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=60, deadline=None)
+@given(
+    wanted=st.dictionaries(PLACES, st.none() | st.integers(0, 2), max_size=60),
+    runs=st.integers(1, 4),
+    target_bytes=st.sampled_from([100, 500, 10_000]),
+)
+def test_what_was_written_in_runs_is_in_the_files_once_and_in_order(
+    wanted: dict[int, int | None], runs: int, target_bytes: int
+) -> None:
+    store = Store("memory://runs")
+    places = list(wanted)
+    shares = [places[start::runs] for start in range(runs)]
+    made = [
+        write_run(store, PARTITION.name, entries_of(share, [wanted[place] for place in share]))
+        for share in shares
+    ]
+    refs = [
+        build_hfile(store, store, PARTITION, made, lo, hi, Owner("compact", "a"))
+        for lo, hi in cut_ranges(PARTITION, made, target_bytes)
+    ]
+    told = {
+        place.to_bytes(4) + bytes(12): None if group is None else f"g{group}".encode()
+        for place, group in wanted.items()
+    }
+    assert held(store, refs) == sorted(told.items())
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_reads_of_runs_what_is_in_its_range(tmp_path: Path) -> None:
+    """A batch or two of each run lie across the borders of the range."""
+    store = Store(str(tmp_path), {"durable": "false"})
+    places = np.random.default_rng(0).permutation(4000) * (HASH_SPACE // 4000)
+    runs = [
+        write_run(store, PARTITION.name, entries_of(share.tolist(), [0] * len(share)))
+        for share in np.split(places, 4)
+    ]
+    whole = sum(batch.num_rows for run in runs for batch in read_run(store, run))
+    assert whole == len(places)
+    asked = [0]
+    read = pa.ipc.RecordBatchFileReader.get_batch
+
+    class Counting(pa.ipc.RecordBatchFileReader):
+        def get_batch(self, number: int) -> pa.RecordBatch:
+            asked[0] += 1
+            return read(self, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pa.ipc, "open_file", Counting)
+        ref = build_hfile(
+            store, store, PARTITION, runs, *PARTITION.bucket(2), Owner("compact", "a")
+        )
+    assert ref is not None
+    assert ref.entry_count == 1000
+    assert 1000 // 3 <= asked[0] <= 1000 // 3 + 2 * len(runs)
