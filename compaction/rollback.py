@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.commit_metadata import action_of
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
 from metatable.metadata.manifest import HOME, Manifest, Step, load_version
@@ -102,7 +103,7 @@ def completion(undone: Manifest) -> Step:
     for step in undone.steps:
         if step.kind == "complete" and step.instant == undone.instant:
             return step
-    return unknown_completion(undone.instant, "commit")
+    return unknown_completion(undone.instant, action_of(undone.operation))
 
 
 def unknown_completion(instant: str, action: str) -> Step:

@@ -30,6 +30,7 @@ from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
+from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
 from metatable.data.timeline import instant_of
@@ -60,10 +61,12 @@ from metatable.storage.errors import (
     UsageError,
 )
 from metatable.storage.store import Store
-from metatable.write.commit_pass import INSERT, UPSERT, write
+from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
 from metatable.write.plan import DELETE, MERGE
 
 __all__ = ["Table"]
+
+OVERWRITES = {"partition": INSERT_OVERWRITE, "table": INSERT_OVERWRITE_TABLE}
 
 AnyEngine = TypeVar("AnyEngine", bound=Engine[Any])
 
@@ -135,6 +138,34 @@ class Table:
     def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""
         return self._write(keys, DELETE, note)
+
+    def insert_overwrite(
+        self, rows: Any, *, by: str = "partition", note: Mapping[str, Any] | None = None
+    ) -> WriteResult:
+        """Replace whole partitions: those that occur among the rows, or, `by="table"`, all of them.
+
+        Afterwards they hold these rows and no others. What was there is gone whatever the ordering
+        column says: counted are keys that are new, that have come back, and that have not. No rows
+        overwrite no partition, but empty the table. Raises UsageError as upsert, and for keys that
+        live in a partition that stays.
+        """
+        operation = OVERWRITES.get(by) if isinstance(by, str) else None
+        if operation is None:
+            raise UsageError("overwritten by what?", found=by, expected=list(OVERWRITES))
+        return self._write(rows, operation, note)
+
+    def delete_partition(
+        self, partitions: Any, *, note: Mapping[str, Any] | None = None
+    ) -> WriteResult:
+        """Delete all rows of partitions: `"city=Ulm"`, `{"city": "Ulm"}`, or several of either.
+
+        Those that are not there are passed over, as absent keys are in `delete`: it may be
+        repeated. Raises UsageError for what names no partition, and without partitions.
+        """
+        texts = noted(note)
+        return self._written(
+            LocalEngine(), lambda on: delete_partitions(self._store, on, partitions, texts)
+        )
 
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds each key, null for none.
@@ -378,8 +409,16 @@ class Table:
 
     def _write(self, rows: Any, operation: str, note: Mapping[str, Any] | None) -> WriteResult:
         texts = noted(note)
-        with self._counted(_engine(rows)) as engine:
-            done = write(self._store, engine, rows, operation, texts)
+        return self._written(
+            _engine(rows), lambda on: write(self._store, on, rows, operation, texts)
+        )
+
+    def _written(
+        self, chosen: Engine[Any], work: Callable[[Engine[Any]], WriteResult]
+    ) -> WriteResult:
+        """A commit, and what falls to its writer behind it."""
+        with self._counted(chosen) as engine:
+            done = work(engine)
         if looks_after(done.version):
             with self._counted(LocalEngine()) as engine:
                 keep_up(self._store, engine)

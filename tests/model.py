@@ -9,6 +9,7 @@ completed instant) with nothing but pyarrow, `read_by_hudi` by the `hudi` wheel.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -95,6 +96,20 @@ class Model:
         self._commit({name: row for name, row in self.rows.items() if name not in gone})
         return Counts(deleted=len(gone), absent=len(asked) - len(gone))
 
+    def overwrite(self, rows: Iterable[Row], cities: Iterable[str] | None = None) -> Counts:
+        """Of these partitions nothing stays but `rows`; None: of those that occur in `rows`."""
+        given = self.distinct(rows)
+        cities = {row["city"] for row in given.values()} if cities is None else set(cities)
+        old = {name for name, row in self.rows.items() if row["city"] in cities}
+        assert not given.keys() & (self.rows.keys() - old), "a row would have to move"
+        stays = {name: row for name, row in self.rows.items() if name not in old}
+        self._commit(stays | given)
+        return Counts(
+            inserted=len(given.keys() - old),
+            updated=len(given.keys() & old),
+            deleted=len(old - given.keys()),
+        )
+
     def rollback(self) -> None:
         self.rows = self.commits.pop()
 
@@ -146,9 +161,20 @@ class Place:
 
 
 def completed(uri: str) -> set[str]:
-    """Instants of the commits on Hudi's timeline."""
-    names = os.listdir(Path(uri) / ".hoodie")
-    return {name.removesuffix(".commit") for name in names if name.endswith(".commit")}
+    """Instants of the commits on Hudi's timeline, those that replace file groups among them."""
+    names = map(os.path.splitext, os.listdir(Path(uri) / ".hoodie"))
+    return {name for name, action in names if action in (".commit", ".replacecommit")}
+
+
+def replaced(uri: str) -> set[tuple[str, str]]:
+    """File groups (partition path, file id) that replacecommits have taken out of the table."""
+    commits = map(json.loads, map(Path.read_text, Path(uri, ".hoodie").glob("*.replacecommit")))
+    return {
+        (path, file_id)
+        for commit in commits
+        for path, ids in commit["partitionToReplaceFileIds"].items()
+        for file_id in ids
+    }
 
 
 def data_files(uri: str) -> list[Path]:
@@ -159,13 +185,15 @@ def data_files(uri: str) -> list[Path]:
 def stored(uri: str) -> list[tuple[Row, Place]]:
     """Every live row and its place, by reading all files."""
     done = completed(uri)
-    first = min(done, default="")
+    first, gone = min(done, default=""), replaced(uri)
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     for path in data_files(uri):
         name = _DATA_FILE.fullmatch(path.name)
         assert name is not None, f"not a data file's name: {path}"
         folder = path.parent.relative_to(uri).as_posix()
         group = ("" if folder == "." else folder, name["group"])
+        if group in gone:
+            continue
         if name["instant"] in done or name["instant"] < first:  # archived
             newest[group] = max(newest.get(group, ("", path)), (name["instant"], path))
     return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,7 +19,22 @@ from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 
-__all__ = ["CommitMetadata", "WriteStat"]
+__all__ = [
+    "DELETE_PARTITION",
+    "INSERT_OVERWRITE",
+    "INSERT_OVERWRITE_TABLE",
+    "REPLACING",
+    "CommitMetadata",
+    "WriteStat",
+    "action_of",
+]
+
+INSERT_OVERWRITE: Final = "insert_overwrite"
+INSERT_OVERWRITE_TABLE: Final = "insert_overwrite_table"
+DELETE_PARTITION: Final = "delete_partition"
+
+REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
+"""Operations that take whole file groups away: on Hudi's timeline a `replacecommit` each."""
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
@@ -36,6 +51,11 @@ _ZEROS = (
     "totalCorruptLogBlock",
     "totalRollbackBlocks",
 )
+
+
+def action_of(operation: str) -> str:
+    """What a data commit of this operation is on Hudi's timeline."""
+    return "replacecommit" if operation in REPLACING else "commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +146,12 @@ class CommitMetadata:
         note: Mapping[str, str],
         schema: pa.Schema,
         name: str,
+        replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> CommitMetadata:
         """What Hudi is told of a commit of ours to a table of this name and schema."""
         avro = json.dumps(to_avro(schema, name), separators=(",", ":"))
         word = _WORDS.get(operation, operation.upper())
-        return cls(word, tuple(stats), {**note, "schema": avro})
+        return cls(word, tuple(stats), {**note, "schema": avro}, replaced)
 
     def encode(self) -> bytes:
         """As the completed file."""

@@ -27,6 +27,7 @@ from metatable.storage.store import Store
 __all__ = [
     "ACTIONS",
     "DATA_ACTIONS",
+    "TRANSACTED",
     "Instant",
     "State",
     "Timeline",
@@ -43,6 +44,8 @@ State = Literal["requested", "inflight", "completed"]
 FOLDER = ".hoodie"
 
 DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
+TRANSACTED = ("commit", "replacecommit")
+"""Those that a writer of ours begins before it writes data files."""
 ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
 UNREQUESTED = ("savepoint",)
 """Hudi begins these in flight."""

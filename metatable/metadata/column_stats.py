@@ -69,6 +69,9 @@ class ColumnStatsPartition(MetadataPartition):
         values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
+    def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
+        return self.tombstones_of(_keys([(name, one) for one in slices for name in columns]))
+
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}
 

@@ -53,6 +53,11 @@ class FilesPartition(MetadataPartition):
         values = encode_files(pa.array([one.path for one in made]), sizes)
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
+    def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
+        paths = pa.array([one.partition_path for one in slices], pa.string())
+        ids = pa.array([one.file_id for one in slices], pa.string())
+        return self.tombstones_of(file_group_keys(paths, ids))
+
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}
 

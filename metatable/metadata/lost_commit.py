@@ -2,7 +2,8 @@
 
 Without it nobody could write to the table again. What Hudi's readers need of it stands in the index
 entries of the version that published it: the files, their sizes and rows, and from the version
-before which slices they replaced. What nobody reads is left at zero: how many rows came new.
+before which slices they replaced, and which file groups are gone. What nobody reads is left at
+zero: how many rows came new.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from metatable.storage.store import Store
 __all__ = ["rebuilt_commit"]
 
 
-def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
+def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> bytes:
     """The Hudi commit of the version `manifest`, which is the newest one. Raises CorruptError."""
     late = Snapshot(store, manifest).since(manifest.parent)
     files = [one for one in late.slices() if one.instant == manifest.instant]
@@ -36,5 +37,16 @@ def rebuilt_commit(store: Store, manifest: Manifest) -> bytes:
         )
         for one, before, rows in zip(files, replaced, late.row_counts(files), strict=True)
     )
+    gone = None if action == "commit" else _groups_gone(base, Snapshot(store, manifest))
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
-    return CommitMetadata.of_ours(*told).encode()
+    return CommitMetadata.of_ours(*told, gone).encode()
+
+
+def _groups_gone(base: Snapshot, now: Snapshot) -> dict[str, tuple[str, ...]]:
+    """By partition path, the file groups of a version that a later one lacks."""
+    live = {(one.partition_path, one.file_id) for one in now.slices()}
+    gone: dict[str, list[str]] = {}
+    for one in base.slices():
+        if (one.partition_path, one.file_id) not in live:
+            gone.setdefault(one.partition_path, []).append(one.file_id)
+    return {path: tuple(ids) for path, ids in gone.items()}

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import HASH_SPACE, place_by_text
 from metatable.data.options import Options
+from metatable.data.slices import FileSlice
 from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
 from metatable.metadata.written import WrittenSlice
@@ -80,6 +81,8 @@ class MetadataPartition:
     name: ClassVar[str]
     tombstone: ClassVar[bytes]
     schema: pa.Schema = ENTRIES
+    has_keys: ClassVar[bool] = False
+    """Whether it has an entry a record key, and so must be told which keys are gone."""
     default_buckets: ClassVar[int] = 1
     """Where the table's options name no number, as before it is created."""
 
@@ -89,6 +92,15 @@ class MetadataPartition:
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
         """What written slices, at least one, add to and take from this partition, in `schema`."""
+        raise NotImplementedError
+
+    def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
+        """What it loses with slices that leave the table together with their file groups, but for
+        entries by key; `columns` are those that have statistics."""
+        raise NotImplementedError
+
+    def departed(self, keys: pa.Array, partition_paths: pa.Array) -> pa.Table:
+        """What it loses with record keys (texts) that are in no file any more."""
         raise NotImplementedError
 
     @property
@@ -124,6 +136,11 @@ class MetadataPartition:
             return batch
         places = self.places(batch["key"])
         return batch.filter(pa.array((places >= lo) & (places < hi)))
+
+    def tombstones_of(self, keys: pa.Array) -> pa.Table:
+        """Entries that take these stored keys, in `schema`."""
+        values = pa.nulls(len(keys), self.schema.field("value").type)
+        return pa.table([pa.array(self.places(keys)), keys, values], schema=self.schema)
 
     def file_info(self) -> Mapping[str, bytes]:
         """Entries of our own for the HFile's file info."""

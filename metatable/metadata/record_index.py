@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import HASH_SPACE, bucket_function, place_by_hash
 from metatable.data.options import Options
+from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
 from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
@@ -42,6 +43,7 @@ SEPARATOR = "\0"
 class RecordIndexPartition(MetadataPartition):
     name: ClassVar[str] = "record_index"
     tombstone: ClassVar[bytes] = bytes(4)
+    has_keys: ClassVar[bool] = True
     schema = pa.schema(
         [
             pa.field("place", pa.int64(), nullable=False),
@@ -82,6 +84,16 @@ class RecordIndexPartition(MetadataPartition):
         values = pa.DictionaryArray.from_arrays(pa.array(here, mask=gone), pa.array(locations))
         places = pa.array(self.places(keys))
         return pa.table([places, keys.cast(pa.binary()), values], schema=self.schema)
+
+    def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
+        return self.schema.empty_table()
+
+    def departed(self, keys: pa.Array, partition_paths: pa.Array) -> pa.Table:
+        stored = index_keys(self.options, keys, partition_paths)
+        nowhere = pa.nulls(len(keys), pa.int32())
+        values = pa.DictionaryArray.from_arrays(nowhere, pa.array([], pa.string()))
+        places = pa.array(self.places(stored))
+        return pa.table([places, stored.cast(pa.binary()), values], schema=self.schema)
 
     def storer(self) -> Storer:
         return _Numbering()

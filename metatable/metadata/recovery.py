@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from metatable.data.slices import DataFile, markers_folder
-from metatable.data.timeline import Timeline
+from metatable.data.timeline import TRANSACTED, Timeline
 from metatable.metadata.change import Change, NewestIsBase, Withdraw
 from metatable.metadata.commit import publish
 from metatable.metadata.leases import (
@@ -122,7 +122,8 @@ def _decoded(raw: bytes, path: str) -> StoredLease:
 
 def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     if instant not in newest.withdrawn:
-        if Timeline(store).is_complete(instant):  # since it was listed
+        timeline = Timeline(store)
+        if any(timeline.is_complete(instant, one) for one in TRANSACTED):  # since it was listed
             _tidy(store, instant)
             return newest
         return _fence(store, newest, instant, lease)
@@ -130,7 +131,8 @@ def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLeas
         _sweep_first(store, newest, instant, lease)
         return newest
     sweep(store, Owner("", lease.dead or "unknown", instant), newest.options.buckets)
-    Timeline(store).withdraw(instant, ("inflight", "requested"))
+    for action in TRANSACTED:  # nobody has told which one it was to be
+        Timeline(store).withdraw(instant, ("inflight", "requested"), action)
     store.delete([lease_path(instant)])
     return newest
 

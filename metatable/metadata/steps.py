@@ -24,8 +24,10 @@ from metatable.data.slices import DataFile, markers_folder
 from metatable.data.timeline import (
     ACTIONS,
     DATA_ACTIONS,
+    TRANSACTED,
     Timeline,
     completed_path,
+    inflight_path,
     requested_path,
 )
 from metatable.metadata.lost_commit import rebuilt_commit
@@ -107,7 +109,9 @@ def _complete(store: Store, manifest: Manifest, step: Step) -> None:
         if _is_past(store, manifest):  # a late hand: others have done it long ago
             return
         body = _rebuilt(store, manifest, step)
-    if step.action != "commit":  # which was begun before its data files were written
+    if not _is_begun(store, step):
+        if step.action in DATA_ACTIONS and _is_past(store, manifest):
+            return  # undone since, or archived
         timeline.begin(step.instant, step.action)
     if not timeline.complete(step.instant, body, step.action):
         raise CorruptError(
@@ -116,9 +120,18 @@ def _complete(store: Store, manifest: Manifest, step: Step) -> None:
         )
 
 
+def _is_begun(store: Store, step: Step) -> bool:
+    """Whether its first states are there. A commit was begun before its data files were written,
+    and so was a replacecommit that wrote some; others are begun as they are completed."""
+    if step.action not in DATA_ACTIONS:
+        return False
+    second = inflight_path(step.instant, step.action)
+    return step.action == "commit" or store.size(second) is not None
+
+
 def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
-    if step.action == "commit":
-        return rebuilt_commit(store, manifest)
+    if step.action in TRANSACTED:
+        return rebuilt_commit(store, manifest, step.action)
     raise CorruptError(
         "what was to be put on Hudi's timeline is gone or damaged: restore the file",
         path=staged_path(step.instant, step.action),

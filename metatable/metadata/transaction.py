@@ -16,7 +16,9 @@ from types import TracebackType
 from metatable.data.properties import TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
+    TRANSACTED,
     Instant,
+    State,
     Timeline,
     completed_of,
     completed_path,
@@ -65,6 +67,7 @@ class Transaction:
         """Paths that this commit may write: given up, they go with or without a marker."""
         self._taken = frozenset(taken) | set(base.withdrawn)
         self._lease: Lease | None = None
+        self._action = "commit"
         self._over = True
         """Nothing was begun, or what was begun is published."""
 
@@ -88,25 +91,36 @@ class Transaction:
         """Of a data commit, once it has started."""
         return self.owner.instant
 
-    def start(self) -> str:
+    def start(self, action: str = "commit") -> str:
         """Take an instant: later than every one that the table has seen, and never given out.
+
+        `action`: what it will be on Hudi's timeline, a `commit` or a `replacecommit`.
 
         Once its lease is there an instant is ours alone: that `requested` is there already is
         then said of our own put, repeated by a client that has lost the first answer, unless
-        the instant has been published since the base.
+        the instant has been published since the base: as this action, or as the other one.
         """
         self._over = False
+        self._action = action
         timeline = Timeline(self.store)
         after = self.base.latest_instant or None
         while True:
             after = instant = next_instant(None, after)
             if instant in self._taken or not self._claim(instant):
                 continue
-            if timeline.request(instant) or not timeline.is_complete(instant):
+            if not self._is_used(timeline, instant):
                 break
             self._give_back()
-        timeline.inflight(instant)
+        timeline.inflight(instant, action)
         return instant
+
+    def _is_used(self, timeline: Timeline, instant: str) -> bool:
+        """Whether it has been published since the base; where not, it is requested."""
+        others = (one for one in TRANSACTED if one != self._action)
+        if any(timeline.is_complete(instant, one) for one in others):
+            return True
+        fresh = timeline.request(instant, self._action)
+        return not fresh and timeline.is_complete(instant, self._action)
 
     def serve(self, operation: str) -> Owner:
         """A name for the index files of a service, which takes no instant; and its lease."""
@@ -119,7 +133,7 @@ class Transaction:
 
     def stage(self, body: bytes) -> Step:
         """Keep the finished Hudi commit ready to be completed."""
-        return stage(self.store, self.instant, body)
+        return stage(self.store, self.instant, body, self._action)
 
     def publish(self, change: Change) -> Manifest:
         """The put. Raises ConflictError (retry the operation) or StaleError."""
@@ -182,7 +196,7 @@ class Transaction:
         self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
         sweep(self.store, self.owner, self.base.options.buckets)
         if self._lease is not None and self._lease.is_ours():
-            Timeline(self.store).withdraw(self.instant, ("inflight", "requested"))
+            Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)
             self._lease.release()
 
 
@@ -241,7 +255,7 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
     done = {one.time: one.action for one in timeline if one.changes_data}
     late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
     for instant in late:
-        Timeline(store).withdraw(instant, ("completed",), done[instant])
+        Timeline(store).withdraw(instant, _late_states(done[instant]), done[instant])
     foreign = foreign_commits(store, base, done.keys() - late)
     if not foreign:
         return
@@ -259,6 +273,11 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
         instant=foreign[0],
         newest_of_ours=base.latest_instant,
     )
+
+
+def _late_states(action: str) -> tuple[State, ...]:
+    """What a late hand can have put of an action: of a commit what completes it alone."""
+    return ("completed",) if action == "commit" else ("completed", "inflight", "requested")
 
 
 def _drop_late_savepoint(store: Store, instant: str) -> None:

@@ -68,17 +68,18 @@ def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
 _Bin = tuple[FileSlice | None, int]
 
 
-def bins_for(view: TableView, path: str, inserts: Inserts) -> list[_Bin]:
+def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -> list[_Bin]:
     """(small file to fill or None for a new one, rows for it): all inserts of a partition.
 
-    A small file is left alone where its room is less than what samples may be wrong by.
+    A small file is left alone where its room is less than what samples may be wrong by; all are
+    unless the commit `fills` files.
     """
     options = view.options
     left = inserts.rows
     bins: list[_Bin] = []
     width = inserts.width
     memory = max(1, int(GROUP_BYTES / width))
-    for small, held in _small_files(view, path):
+    for small, held in _small_files(view, path) if fills else ():
         width = small.size_bytes / max(held, 1)
         room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
         rows = min(left, room - inserts.slack, memory)

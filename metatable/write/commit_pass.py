@@ -6,6 +6,7 @@
     complete   columns that a merge leaves out, as they are stored engine.map
     profile    rows by partition and file group                    engine.run
     stale      rows older than stored ones left out                only with an ordering
+    gone       what is overwritten, by whole partitions            only where some are
     plan       groups to write, bins for inserts                   WritePlan
     write      rows to their groups, new slices, runs of entries   engine.run
     build      runs to few HFiles                                  engine.run
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,7 +29,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.commit_metadata import (
+    DELETE_PARTITION,
+    REPLACING,
+    CommitMetadata,
+    WriteStat,
+    action_of,
+)
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.engine.protocol import Engine
@@ -38,6 +45,7 @@ from metatable.index.protocol import LOCATION_COLUMN, Index
 from metatable.metadata.change import AddFiles, Change, GroupsAbsent, Race, SlicesCurrent
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.manifest import load_newest
+from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
@@ -46,14 +54,36 @@ from metatable.storage import clock
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
-from metatable.write.groups import ARRIVALS, RECEIPT, FileReceipt, write_groups
+from metatable.write.groups import (
+    ARRIVALS,
+    EMPTIED,
+    RECEIPT,
+    FileReceipt,
+    empty_groups,
+    write_groups,
+)
+from metatable.write.overwrite import (
+    Overwritten,
+    PartitionsUnchanged,
+    entries_gone,
+    named_paths,
+    overwritten,
+)
 from metatable.write.partial_rows import made_whole
-from metatable.write.plan import DELETE, MERGE, ROUTE, TASK_COLUMN, WritePlan, route
+from metatable.write.plan import (
+    DELETE,
+    MERGE,
+    NO_TASK,
+    ROUTE,
+    TASK_COLUMN,
+    WritePlan,
+    route,
+)
 from metatable.write.prepare import distinct, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
 
-__all__ = ["INSERT", "UPSERT", "write"]
+__all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
 
 INSERT, UPSERT = "insert", "upsert"
 
@@ -66,10 +96,12 @@ def write(
     data: Any,
     operation: str,
     note: Mapping[str, str] | None = None,
+    named: tuple[str, ...] = (),
 ) -> WriteResult:
     """One data commit; again from `tag` when another writer was first.
 
-    `note` is remembered with the version, and with the commit on Hudi's timeline.
+    `note` is remembered with the version, and with the commit on Hudi's timeline. `named`: of a
+    delete of partitions, which ones.
     """
     began = time.perf_counter()
     newest = load_newest(store.counting(engine.counters))
@@ -82,13 +114,25 @@ def write(
         for attempt in range(options.commit_retries + 1):
             try:
                 counting = store.counting(engine.counters)
-                attempted = _Attempt(counting, engine, rows, operation, dict(note or {}))
+                attempted = _Attempt(counting, engine, rows, operation, dict(note or {}), named)
                 return attempted.run(attempt + 1, began)
             except ConflictError:
                 if attempt == options.commit_retries:
                     raise
                 clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
     raise AssertionError("unreachable")
+
+
+def delete_partitions(
+    store: Store, engine: Engine[Any], partitions: Any, note: Mapping[str, str] | None = None
+) -> WriteResult:
+    """A commit that deletes whole table partitions, named as `named_paths` takes them."""
+    newest = load_newest(store.counting(engine.counters))
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    schema = Snapshot(store, newest).schema
+    named = named_paths(newest.options, schema, partitions)
+    return write(store, engine, schema.empty_table(), DELETE_PARTITION, note, named)
 
 
 @dataclass(slots=True)
@@ -100,6 +144,7 @@ class _Attempt:
     rows: Any
     operation: str
     note: Mapping[str, str]
+    named: tuple[str, ...]
 
     def run(self, attempt: int, began: float) -> WriteResult:
         with Transaction.begin(self.store) as transaction:
@@ -114,7 +159,8 @@ class _Attempt:
                 self.engine.keep(located) as located,
                 self._profiled(index, located, snapshot) as (located, profile, stale),
             ):
-                done = self._write(transaction, index, located, profile)
+                gone = self._gone(located, snapshot)
+                done = self._write(transaction, index, located, profile, gone)
         return WriteResult(
             **asdict(replace(done.counts, stale=done.counts.stale + stale)),
             operation=self.operation,
@@ -127,35 +173,49 @@ class _Attempt:
             counters=dict(self.engine.counters),
         )
 
+    def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
+        """What leaves the table, if partitions are overwritten."""
+        if self.operation not in REPLACING:
+            return None
+        return overwritten(self.engine, located, snapshot, self.operation, self.named)
+
     @contextmanager
     def _profiled(
         self, index: Index, located: Any, snapshot: Snapshot
     ) -> Iterator[tuple[Any, pa.Table, int]]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
-        count = partial(count_groups, snapshot.options, index.placement(snapshot))
+        replaces = self.operation in REPLACING
+        placement = index.placement(snapshot)
+        count = partial(count_groups, snapshot.options, placement, replaces=replaces)
         profile = self.engine.run(located, count, PROFILE)
         if self.operation == INSERT:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
         known = profile["file_id"].null_count < profile.num_rows
-        if ordering is None or self.operation == DELETE or not known:
+        if ordering is None or self.operation == DELETE or replaces or not known:
             yield located, profile, 0
             return
         with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):
             yield fresh, self.engine.run(fresh, count, PROFILE) if stale else profile, stale
 
     def _write(
-        self, transaction: Transaction, index: Index, located: Any, profile: pa.Table
+        self,
+        transaction: Transaction,
+        index: Index,
+        located: Any,
+        profile: pa.Table,
+        gone: Overwritten | None,
     ) -> _Done:
         absent = RowCounts()
         if self.operation == DELETE:
             absent = RowCounts(absent=_rows(profile.filter(profile["file_id"].is_null())))
             profile = profile.filter(profile["file_id"].is_valid())
-        if not profile.num_rows:
+        if not profile.num_rows and not (gone and gone.row_count):
             return _Done(transaction.base.version, (), absent)
         snapshot, engine = transaction.snapshot, self.engine
-        instant = transaction.start()
-        plan = WritePlan.make(snapshot, index, profile, self.operation, instant, engine.slots)
+        instant = transaction.start(action_of(self.operation))
+        told = snapshot, index, profile, self.operation, instant, engine.slots
+        plan = WritePlan.make(*told, gone.filled if gone else ())
         transaction.planned = tuple(group.target.path for group in plan.groups)
         inputs = [KEY, PATH, LOCATION_COLUMN]
         routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
@@ -165,11 +225,16 @@ class _Attempt:
         scratch = engine.scratch(self.store)
         work = partial(write_groups, snapshot, plan, partitions, scratch)
         receipts, runs = _split(engine.run(spread, work, RECEIPT))
+        if gone:
+            emptied, others = _split(_emptied(engine, snapshot, plan, partitions, scratch))
+            receipts, runs = receipts + emptied, runs + others
+            runs += entries_gone(engine, located, snapshot, gone, plan, partitions, scratch)
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
-        told = self.operation, stats, self.note, snapshot.schema, snapshot.options.name
-        body = CommitMetadata.of_ours(*told).encode()
+        if gone:
+            counts = replace(counts, deleted=max(gone.row_count - counts.updated, 0))
+        body = self._body(stats, snapshot, gone.told(plan) if gone else None)
         change = Change(
             operation=self.operation,
             instant=instant,
@@ -177,6 +242,7 @@ class _Attempt:
                 SlicesCurrent(tuple(group.base for group in plan.groups if group.base)),
                 GroupsAbsent(plan.opened),
                 KeysAbsent(index, scratch, tuple(run for run in runs if run.partition == ARRIVALS)),
+                *([PartitionsUnchanged(gone.paths)] if gone else []),
             ),
             updates=(AddFiles(adds),),
             steps=(transaction.stage(body),),
@@ -187,6 +253,16 @@ class _Attempt:
         scratch.delete(run.path for run in runs if run.path is not None)
         return _Done(published.version, stats, counts)
 
+    def _body(
+        self,
+        stats: tuple[WriteStat, ...],
+        snapshot: Snapshot,
+        replaced: Mapping[str, tuple[str, ...]] | None,
+    ) -> bytes:
+        """What Hudi is told."""
+        table = snapshot.schema, snapshot.options.name
+        return CommitMetadata.of_ours(self.operation, stats, self.note, *table, replaced).encode()
+
 
 @dataclass(frozen=True, slots=True)
 class _Done:
@@ -195,6 +271,22 @@ class _Done:
     version: int
     stats: tuple[WriteStat, ...]
     counts: RowCounts
+
+
+def _emptied(
+    engine: Engine[Any],
+    snapshot: Snapshot,
+    plan: WritePlan,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+) -> pa.Table:
+    """Write the groups that get no rows; what `write_groups` tells."""
+    places = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
+    tasks = max(1, min(engine.slots, len(places)))
+    dealt = [place % tasks for place in range(len(places))]
+    jobs = engine.rows(pa.table([places, dealt], schema=EMPTIED))
+    work = partial(empty_groups, snapshot, plan, partitions, scratch)
+    return engine.run(engine.exchange(jobs, TASK_COLUMN, tasks), work, RECEIPT)
 
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:

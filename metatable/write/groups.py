@@ -50,7 +50,7 @@ from metatable.write.plan import (
     WritePlan,
 )
 
-__all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "write_groups"]
+__all__ = ["ARRIVALS", "EMPTIED", "RECEIPT", "FileReceipt", "empty_groups", "write_groups"]
 
 ARRIVALS = "arrivals"
 """A run of its own: keys new to the table, for the check against concurrent inserts. A key that
@@ -63,6 +63,9 @@ KEY_BYTES = 8 << 20
 
 RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 """Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
+
+EMPTIED = pa.schema([pa.field("place", pa.int32()), pa.field(TASK_COLUMN, pa.int32())])
+"""Groups that are to be written without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +113,19 @@ class _Rows:
             _Grouped.of(to.rows, to.groups),
         )
 
+    @classmethod
+    def none(cls, table: pa.Table) -> _Rows:
+        """No rows, of these columns."""
+        no = np.zeros(0, np.int64)
+        return cls(table, Destinations(no, no, no), whole(table[KEY]), *[_Grouped.of(no, no)] * 2)
+
     def keys(self, rows: npt.NDArray[np.int64]) -> pa.Array:
         return self.all_keys.take(pa.array(rows))
 
     def new(self, place: int) -> npt.NDArray[np.int64]:
         """Rows put into this group whose key no group held."""
         rows = self.entering.of_group(place)
-        return np.asarray(rows[self.to.source[rows] < 0])
+        return np.asarray(rows[self.to.source[rows] == -1])
 
     def arriving(self, place: int) -> npt.NDArray[np.int64]:
         """Rows put into this group that it did not hold: new ones and those that move."""
@@ -174,6 +183,27 @@ def write_groups(
     yield from runs.receipts(scratch.counting(counters))
 
 
+def empty_groups(
+    view: TableView,
+    plan: WritePlan,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: write groups (numbers in the plan, in `EMPTIED`) without rows; `RECEIPT` out."""
+    view = view.counting(counters)
+    nothing = pa.schema([pa.field(KEY, pa.string()), *view.schema]).empty_table()
+    rows, runs, receipts = _Rows.none(nothing), _Runs(partitions), []
+    for batch in batches:
+        for place in batch["place"].to_pylist():
+            receipt, written = _write_group(view, plan, place, plan.groups[place], rows)
+            receipts.append(receipt)
+            runs.add(written, written.arrived)
+    yield _file_receipts(receipts)
+    yield from runs.receipts(scratch.counting(counters))
+
+
 def _write_group(
     view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
 ) -> tuple[FileReceipt, WrittenSlice]:
@@ -207,6 +237,8 @@ def _write_group(
 
 def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:
     """A group's part of the commit's counts, from what its merge has seen."""
+    if plan.replaces:  # keys that come back have been updated, wherever they were
+        return replace(here, inserted=here.inserted - moved, updated=moved)
     misses = here.inserted - arriving if plan.proven else 0
     return replace(
         here,
@@ -226,7 +258,7 @@ def _new_slice(
         columns = rows.table.select(view.schema.names)
     here = rows.entering.of_group(place)
     entering = Entering(columns, rows.all_keys, here, group.target, place)
-    if group.base is None:
+    if group.base is None or plan.replaces:
         return opened_slice(view, entering)
     return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))
 

@@ -155,8 +155,8 @@ def opened_slice(view: TableView, entering: Entering) -> NewSlice:
     entering = entering.by_key()
     count, take = len(entering.here), entering.taker(with_meta_columns(view.schema))
     small = entering.size_bytes <= LARGE_ROWS_BYTES
-    step = count if small else entering.step
-    rows = (take(np.arange(at, min(at + step, count))) for at in range(0, count, step))
+    step = max(count, 1) if small else entering.step
+    rows = (take(np.arange(at, min(at + step, count))) for at in range(0, max(count, 1), step))
     with_nan = None if small else entering.with_nan()
     return NewSlice(rows, with_nan, RowCounts(inserted=count), pa.array([], pa.string()))
 

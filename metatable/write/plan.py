@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.slices import DataFile, FileSlice, new_file_id
 from metatable.data.taking import whole
@@ -34,7 +35,9 @@ from metatable.write.bins import bins_for, cut_keys, inserts_of
 
 __all__ = [
     "DELETE",
+    "LEAVES",
     "MERGE",
+    "NO_TASK",
     "ROUTE",
     "SOURCE_COLUMN",
     "TASK_COLUMN",
@@ -49,7 +52,13 @@ SOURCE_COLUMN = "_metatable_source"
 ROUTE = pa.schema(
     [pa.field(TASK_COLUMN, pa.list_(pa.int32())), pa.field(SOURCE_COLUMN, pa.int32())]
 )
-"""The tasks that a row goes to, and the group of the plan that holds its key now, -1: none."""
+"""The tasks that a row goes to, and the group of the plan that holds its key now; -1: none does,
+`LEAVES`: one that leaves the table."""
+
+LEAVES = -2
+
+NO_TASK = -1
+"""Of groups that get no rows: whoever is given rows does not write them."""
 
 DELETE = "delete"
 MERGE = "merge"
@@ -93,8 +102,13 @@ class WritePlan:
         operation: str,
         instant: str,
         slots: int,
+        emptied: Sequence[FileSlice] = (),
     ) -> WritePlan:
-        """The plan for what `count_groups` found."""
+        """The plan for what `count_groups` found.
+
+        `emptied`: slices that go; if the index tells the ids of groups, theirs are written without
+        rows where none come.
+        """
         chosen = _Groups()
         for held, weight in _touched(view, profile):
             chosen.add(held.partition_path, held.file_id, held, weight)
@@ -102,8 +116,9 @@ class WritePlan:
             for path, file_id, base, weight in _placed(view, profile):
                 chosen.add(path, file_id, base, weight)
         bins = {}
+        fills = operation not in REPLACING
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
-            cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts))
+            cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts, fills))
             bins[path] = (
                 cuts,
                 tuple(
@@ -117,6 +132,10 @@ class WritePlan:
                 ),
             )
         tasks, spread = _spread(chosen.weights, slots)
+        for one in emptied if index.placement(view) is not None else ():
+            if (one.partition_path, one.file_id) not in chosen.places:
+                chosen.add(one.partition_path, one.file_id, one, 0)
+                spread.append(NO_TASK)
         return cls(
             instant=instant,
             operation=operation,
@@ -128,6 +147,11 @@ class WritePlan:
         )
 
     @property
+    def replaces(self) -> bool:
+        """Whether what its groups hold now leaves the table."""
+        return self.operation in REPLACING
+
+    @property
     def opened(self) -> tuple[tuple[str, str], ...]:
         """(partition path, id) of groups that another writer could open, too: it would be told
         the same id by the index's placement."""
@@ -137,7 +161,11 @@ class WritePlan:
         return tuple((one.partition_path, one.file_id) for one in new)
 
     def located(self, location: pa.Array) -> npt.NDArray[np.int64]:
-        """The group of each location that an index has told, -1 where it is null."""
+        """The group of each location that an index has told, -1 where it is null; `LEAVES`, where
+        what is stored leaves the table."""
+        if self.replaces:
+            known = location.is_valid().to_numpy(zero_copy_only=False)
+            return np.where(known, LEAVES, -1)
         path, file_id = (pc.struct_field(location, name) for name in ("partition_path", "file_id"))
         return self.ordinals(path, file_id)
 
@@ -181,7 +209,8 @@ class _Groups:
 class Destinations:
     """Where the rows of a batch come from and go to.
 
-    `source` (one a row) is the group that holds the row's key now, -1 where none does. `rows` and
+    `source` (one a row) is the group that holds the row's key now, below 0 where none of the plan's
+    does. `rows` and
     `groups` are pairs, rows ascending: that row is put into that group. A row that stays has its
     source for a group, one that moves another, one that is deleted no pair.
     """

@@ -52,14 +52,20 @@ def count_groups(
     placement: Placement | None,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
+    *,
+    replaces: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
+    `replaces`: where rows are now leaves the table, and so is no location.
     Of rows that a plan must find a place for, the keys in order: all of them, or every n-th,
     beginning with the least. Of others a few, to be named.
     """
     table = pa.Table.from_batches(list(batches))
     places, row_of = _places(table, placement)
+    if replaces:
+        nowhere = pa.nulls(len(row_of), pa.string())
+        places |= {"located_path": nowhere, "file_id": nowhere}
     groups, rows = grouped(places)
     width = table.nbytes / max(table.num_rows, 1)
     keys = table[KEY].combine_chunks()

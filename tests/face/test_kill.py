@@ -34,7 +34,7 @@ from metatable.metadata.plans import PLANS
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
-from metatable.write.commit_pass import write
+from metatable.write.commit_pass import delete_partitions, write
 from tests.faults import READS, Refused, dying, watched
 from tests.model import (
     SCHEMA,
@@ -52,6 +52,7 @@ LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 SMALL = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
 """A lease of no time: the next writer takes a silent one for dead at once."""
+BUCKETED = {name: value for name, value in SMALL.items() if name != "file_rows"}
 
 Operation = Callable[[Store], Any]
 
@@ -78,6 +79,10 @@ def scheduling(store: Store) -> None:
 def by_plan(store: Store) -> None:
     [plan] = Path(store.uri, PLANS).iterdir()
     execute(store, LocalEngine(1), Scheduled(Compact(), plan.stem))
+
+
+def dropping(store: Store) -> None:
+    delete_partitions(store, LocalEngine(1), "city=ny")
 
 
 def recovering(store: Store) -> None:
@@ -108,6 +113,9 @@ class Case:
 FIRST = writing("insert", rows(0, 12, 1))
 SECOND = writing("upsert", rows(8, 16, 2))
 MOVE = writing("upsert", rows(10, 14, 3, shift=1))
+NY = [one for one in rows(4, 20, 5) if one["city"] == "ny"]
+OVERWRITE = writing("insert_overwrite", NY)
+TABLE = writing("insert_overwrite_table", rows(6, 9, 5))
 MAJOR, MINOR = serving(Compact(major=True)), serving(Compact())
 ROLLBACK = serving(Rollback())
 
@@ -118,6 +126,11 @@ CASES = {
     "upsert that moves": Case("record", "global", (FIRST, SECOND), MOVE),
     "delete": Case("record", "partition", (FIRST,), writing("delete", rows(2, 9, 0))),
     "delete of all": Case("metadata_bloom", "global", (FIRST,), writing("delete", rows(0, 12, 0))),
+    "overwrite": Case("record", "global", (FIRST, SECOND), OVERWRITE),
+    "overwrite of buckets": Case("bucket", "partition", (FIRST,), OVERWRITE),
+    "overwrite of the table": Case("metadata_bloom", "partition", (FIRST,), TABLE),
+    "delete of a partition": Case("record", "partition", (FIRST, SECOND), dropping),
+    "rollback of an overwrite": Case("record", "global", (FIRST, OVERWRITE), ROLLBACK),
     "major compaction": Case("record", "global", (FIRST, SECOND, MOVE), MAJOR),
     "minor compaction": Case("metadata_bloom", "partition", (FIRST, SECOND), MINOR),
     "compaction by a stored plan": Case("record", "global", (FIRST, SECOND, scheduling), by_plan),
@@ -138,7 +151,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+SELDOM = ("overwrite of the table", "delete of a partition", "rollback of an overwrite")
+"""Their steps are those of others: with METATABLE_LONG=1."""
+
+
+@pytest.mark.parametrize("name", [one for one in CASES if LONG or one not in SELDOM])
 def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     origin = str(tmp_path / "origin")
@@ -354,6 +371,7 @@ def age_leases(uri: str, seconds: float) -> None:
 
 
 def _created(uri: str, case: Case, **options: Any) -> Table:
+    small = SMALL if case.index != "bucket" else {**BUCKETED, "bucket_count": 2}
     return metatable.create(
         uri,
         SCHEMA,
@@ -361,7 +379,7 @@ def _created(uri: str, case: Case, **options: Any) -> Table:
         partition_by="city",
         ordering="ts",
         index=case.index,
-        options={**SMALL, "key_scope": case.scope, **options},
+        options={**small, "key_scope": case.scope, **options},
         storage_options=FAST,
     )
 

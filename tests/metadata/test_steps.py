@@ -134,7 +134,7 @@ def test_a_rollback_takes_back_a_commit_of_another_action(table: Table) -> None:
 
 
 @pytest.mark.parametrize("damage", [None, b"other"])
-@pytest.mark.parametrize("action", ["replacecommit", "savepoint"])
+@pytest.mark.parametrize("action", ["clean", "savepoint"])
 def test_what_was_staged_and_is_lost_is_named_and_nothing_is_made_up(
     table: Table, action: str, damage: bytes | None
 ) -> None:

@@ -52,17 +52,18 @@ def withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def requested(patch: pytest.MonkeyPatch) -> None:
-    def start(self: Transaction) -> str:
+    def start(self: Transaction, action: str = "commit") -> str:
         self._over = False
+        self._action = action
         timeline, after = Timeline(self.store), self.base.latest_instant or None
         while True:
             after = instant = next_instant(None, after)
             if instant in self._taken or not self._claim(instant):
                 continue
-            if timeline.request(instant):
+            if timeline.request(instant, action):
                 break
             self._give_back()
-        timeline.inflight(instant)
+        timeline.inflight(instant, action)
         return instant
 
     patch.setattr(Transaction, "start", start)

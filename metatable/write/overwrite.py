@@ -1,0 +1,331 @@
+"""Overwriting: whole table partitions are replaced, or go.
+
+What is in the partitions when the commit is made leaves the table, file group by file group, and
+only what the commit brings is in them afterwards:
+
+    insert_overwrite         the partitions that occur among the rows
+    insert_overwrite_table   all
+    delete_partition         those that are named; there are no rows
+
+File groups go for good: Hudi's readers pass over a replaced one whatever its instant is, so its id
+is never used again. Where an index tells the ids, the groups of a partition are therefore all
+written anew instead, those that get no rows without any.
+
+Of what goes the index is told by tombstones. Of a file these follow from its name; of the keys that
+do not come back, where they have entries of their own, from the files' key columns, which are read
+a file at a time and held against the keys that come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.commit_metadata import (
+    DELETE_PARTITION,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+)
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.key_texts import KEY, PATH, identity_columns
+from metatable.data.keygen import KeyGenerator
+from metatable.data.options import Options
+from metatable.data.slice_reader import stream_slice
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.taking import grouped, whole
+from metatable.engine.protocol import Engine
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.change import Race
+from metatable.metadata.entry_files import RUN_SCHEMA, Run, write_run
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
+from metatable.metadata.written import stats_columns
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.store import Store
+from metatable.write.plan import TASK_COLUMN, WritePlan
+from metatable.write.profile import NAMED_KEYS
+
+__all__ = ["Overwritten", "PartitionsUnchanged", "entries_gone", "named_paths", "overwritten"]
+
+FEW_PARTITIONS = 16
+"""Up to so many partitions are listed one by one; beyond, the whole table is."""
+
+FILES_TOGETHER = 1024
+"""Slices of which one task makes the tombstones."""
+
+KEYS_BYTES = 8 << 20
+"""Keys that wait to become tombstones together."""
+
+TASK_BYTES = 128 << 20
+"""Data files whose keys one task reads."""
+
+_FILE = pa.schema([("path", pa.string()), ("size", pa.int64()), (TASK_COLUMN, pa.int32())])
+_OLD_KEYS = pa.schema([(KEY, pa.string()), (PATH, pa.string())])
+_COMES = pa.schema([("_metatable_comes", pa.bool_())])
+_WHERE = pa.schema(
+    [("path", pa.string()), ("located", pa.string()), ("keys", pa.list_(pa.string()))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """The table partitions that a commit overwrites (None: all), and the slices in them."""
+
+    paths: tuple[str, ...] | None
+    files: FileSystemView
+    rows: npt.NDArray[np.int64]
+    """Of each slice; -1 where nobody knows."""
+
+    @property
+    def row_count(self) -> int:
+        return int(self.rows[self.rows > 0].sum())
+
+    @property
+    def filled(self) -> FileSystemView:
+        """Slices that have rows, or may have."""
+        return self.files.take(np.flatnonzero(self.rows))
+
+    def leaving(self, plan: WritePlan) -> FileSystemView:
+        """Those whose file groups leave with them: all, or, where the index tells ids, none."""
+        return self.files if plan.placement is None else self.files.take(np.zeros(0, np.int64))
+
+    def told(self, plan: WritePlan) -> dict[str, tuple[str, ...]]:
+        """File ids that leave the table, by partition path: as Hudi is told of them."""
+        files = self.leaving(plan)
+        paths = files.folders.to_pylist() if self.paths is None else self.paths
+        ids: dict[str, list[str]] = {path: [] for path in paths}
+        names = pc.list_element(pc.split_pattern(files.names(), "_", max_splits=1), 0)
+        folders = files.folders.take(pa.array(files.folder_of))
+        for path, file_id in zip(folders.to_pylist(), names.to_pylist(), strict=True):
+            ids[path].append(file_id)
+        return {path: tuple(found) for path, found in ids.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsUnchanged:
+    """Nobody else has written to these table partitions (None: to any)."""
+
+    paths: tuple[str, ...] | None
+
+    def check(self, race: Race) -> None:
+        before = _files_in(Snapshot(race.store, race.base), self.paths).paths
+        now = _files_in(race.snapshot, self.paths).paths
+        if before.equals(now):
+            return
+        strange = pc.is_in(now, value_set=before)
+        raise race.lost(
+            "another commit wrote to a partition that is overwritten: retry",
+            found=now.filter(pc.invert(strange))[:NAMED_KEYS].to_pylist(),
+        )
+
+
+def named_paths(options: Options, schema: pa.Schema, named: Any) -> tuple[str, ...]:
+    """The partition paths that a user has named, one or several: as paths (`city=Ulm`), or by the
+    values of all partition columns (`{"city": "Ulm"}`). Raises UsageError."""
+    expected = "paths, or values such as " + str(dict.fromkeys(options.partition_by, "…"))
+    if not options.partition_by:
+        raise UsageError("the table has no partitions", expected="insert_overwrite(…, by='table')")
+    several = [named] if isinstance(named, str | Mapping) else named
+    if not isinstance(several, Sequence) or isinstance(several, bytes):
+        raise UsageError("not what names partitions", found=named, expected=expected)
+    return tuple(dict.fromkeys(_path(options, schema, one, expected) for one in several))
+
+
+def _path(options: Options, schema: pa.Schema, named: Any, expected: str) -> str:
+    if isinstance(named, str) and named.strip("/"):
+        return named.strip("/")
+    if not isinstance(named, Mapping) or set(named) != set(options.partition_by):
+        raise UsageError("not what names a partition", found=named, expected=expected)
+    columns = pa.schema([schema.field(name) for name in options.partition_by])
+    try:
+        row = pa.Table.from_pylist([dict(named)], columns)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        kinds = {field.name: str(field.type) for field in columns}
+        raise UsageError("not a partition's values", found=dict(named), expected=kinds) from error
+    path: str = KeyGenerator(options).partition_paths(row)[0].as_py()
+    return path
+
+
+def overwritten(
+    engine: Engine[Any],
+    located: Any,
+    view: TableView,
+    operation: str,
+    named: tuple[str, ...],
+) -> Overwritten:
+    """What a commit of these rows overwrites; `named`: what it deletes.
+
+    Raises UsageError for rows whose key lives in a partition that stays: they would have to move.
+    """
+    if operation == DELETE_PARTITION:
+        there = set(view.slices().folders.to_pylist())
+        return _overwritten(view, tuple(path for path in named if path in there))
+    if operation == INSERT_OVERWRITE_TABLE:
+        return _overwritten(view, None)
+    assert operation == INSERT_OVERWRITE
+    where = engine.run(engine.select(located, [KEY, PATH, LOCATION_COLUMN]), _where, _WHERE)
+    paths = pc.unique(where["path"])
+    stays = pc.invert(pc.is_in(where["located"], value_set=paths))
+    elsewhere = where.filter(pc.and_(stays, where["located"].is_valid()))
+    if elsewhere.num_rows:
+        keys = sorted(key for few in elsewhere["keys"].to_pylist() for key in few)
+        raise UsageError(
+            "insert_overwrite of keys that live in other partitions: they would have to move",
+            keys=keys[:NAMED_KEYS],
+            found=sorted(set(elsewhere["located"].to_pylist()))[:NAMED_KEYS],
+            expected="keys that are new, or live in the partitions that are overwritten",
+        )
+    return _overwritten(view, tuple(sorted(paths.to_pylist())))
+
+
+def _overwritten(view: TableView, paths: tuple[str, ...] | None) -> Overwritten:
+    files = _files_in(view, paths)
+    return Overwritten(paths, files, view.row_counts(files))
+
+
+def _files_in(view: TableView, paths: Sequence[str] | None) -> FileSystemView:
+    if paths is None:
+        return view.slices()
+    if len(paths) > FEW_PARTITIONS:
+        files = view.slices()
+        wanted = pc.is_in(files.folders, value_set=pa.array(list(paths), pa.string()))
+        inside = wanted.to_numpy(zero_copy_only=False)[files.folder_of]
+        return files.take(np.flatnonzero(inside))
+    parts = [view.slices(path) for path in paths]
+    found = pa.concat_arrays([pa.array([], pa.string()), *(one.paths for one in parts)])
+    sizes = np.concatenate([np.zeros(0, np.int64), *(one.sizes for one in parts)])
+    return FileSystemView.of(found, sizes)
+
+
+def _where(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Task: where rows go, and where their keys are now, with a few of them."""
+    for batch in batches:
+        located = pc.struct_field(batch[LOCATION_COLUMN], "partition_path")
+        groups, rows = grouped({"path": whole(batch[PATH]), "located": located})
+        keys = [batch[KEY].take(pa.array(here[:NAMED_KEYS])).to_pylist() for here in rows]
+        columns = [whole(groups["path"]), whole(groups["located"])]
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(keys, _WHERE.types[2])], schema=_WHERE)
+
+
+def entries_gone(
+    engine: Engine[Any],
+    located: Any,
+    view: TableView,
+    gone: Overwritten,
+    plan: WritePlan,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+) -> list[Run]:
+    """Runs of tombstones: of the files that leave, and of the keys that do not come back."""
+    columns = stats_columns(view.schema, view.options)
+    leaving = gone.leaving(plan)
+    files = _dealt(engine, leaving, -(-len(leaving) // FILES_TOGETHER))
+    work = partial(_retired, tuple(partitions), columns, scratch)
+    runs = engine.run(files, work, RUN_SCHEMA).to_pylist()
+    keyed = tuple(one for one in partitions if one.has_keys)
+    if keyed:
+        old = _without(engine, _old_keys(engine, view, gone.files), located, view.options)
+        work = partial(_departed, keyed, scratch)
+        runs += engine.run(old, work, RUN_SCHEMA).to_pylist()
+    return [Run(**one) for one in runs]
+
+
+def _dealt(engine: Engine[Any], files: FileSystemView, tasks: int) -> Any:
+    """Paths and sizes of slices, dealt to so many tasks."""
+    tasks = max(1, min(tasks, len(files)))
+    places = pa.array(np.arange(len(files)) % tasks, pa.int32())
+    table = pa.table([files.paths, pa.array(files.sizes), places], schema=_FILE)
+    return engine.exchange(engine.rows(table), TASK_COLUMN, tasks)
+
+
+def _slices(batch: pa.RecordBatch) -> list[FileSlice]:
+    pairs = zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True)
+    return [FileSlice(DataFile.decode(path, size)) for path, size in pairs]
+
+
+def _retired(
+    partitions: Sequence[MetadataPartition],
+    columns: Sequence[str],
+    scratch: Store,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: slices that leave with their groups in, runs of tombstones out."""
+    scratch = scratch.counting(counters)
+    for batch in batches:
+        slices = _slices(batch)
+        for one in partitions:
+            yield from _run(scratch, one, one.retired(slices, columns))
+
+
+def _old_keys(engine: Engine[Any], view: TableView, files: FileSystemView) -> Any:
+    size_bytes = int(files.sizes.sum())
+    spread = _dealt(engine, files, max(engine.slots, -(-size_bytes // TASK_BYTES)))
+    return engine.map(spread, _FILE.names[:2], partial(_keys_of, view), _OLD_KEYS)
+
+
+def _keys_of(
+    view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: the key texts of all rows of some slices."""
+    view = view.counting(counters)
+    for batch in batches:
+        for one in _slices(batch):
+            for piece in stream_slice(view.store, one, pa.schema([(KEY, pa.string())])):
+                for keys in piece[KEY].chunks:
+                    paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
+                    yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)
+
+
+def _without(engine: Engine[Any], old: Any, located: Any, options: Options) -> Any:
+    """Old keys that do not come back."""
+    on = identity_columns(options, [KEY, PATH])
+    comes = engine.extend(engine.select(located, on), on[:1], _mark, _COMES)
+    return engine.attach(old, comes, on)
+
+
+def _mark(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.repeat(True, batch.num_rows)], schema=_COMES)
+
+
+def _departed(
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: old keys in, runs of tombstones of those that do not come back out."""
+    scratch = scratch.counting(counters)
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch.filter(batch[_COMES.names[0]].is_null()).select([KEY, PATH]))
+        if sum(one.nbytes for one in held) > KEYS_BYTES:
+            yield from _told(scratch, partitions, held)
+            held = []
+    yield from _told(scratch, partitions, held)
+
+
+def _told(
+    scratch: Store, partitions: Sequence[MetadataPartition], held: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    gone = pa.Table.from_batches(held, _OLD_KEYS)
+    for one in partitions:
+        yield from _run(scratch, one, one.departed(whole(gone[KEY]), whole(gone[PATH])))
+
+
+def _run(
+    scratch: Store, partition: MetadataPartition, entries: pa.Table
+) -> Iterator[pa.RecordBatch]:
+    if entries.num_rows:
+        run = asdict(write_run(scratch, partition.name, entries))
+        yield pa.RecordBatch.from_pylist([run], schema=RUN_SCHEMA)
