@@ -62,7 +62,7 @@ from metatable.storage.errors import (
 )
 from metatable.storage.store import Store
 from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
-from metatable.write.plan import DELETE, MERGE
+from metatable.write.plan import BULK_INSERT, DELETE, MERGE
 
 __all__ = ["Table"]
 
@@ -120,6 +120,27 @@ class Table:
         stand beside the commit on Hudi's timeline, too.
         """
         return self._write(rows, INSERT, note)
+
+    def bulk_insert(
+        self,
+        rows: Any,
+        *,
+        sort_by: str | Sequence[str] | None = None,
+        note: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
+        """Add many rows, in new files of which each holds a range of the columns `sort_by`.
+
+        Files, and rows in them, are in the order of these columns over the whole batch, then of
+        the key (and without any, of the key): so `files(where=…)` on the first of them leaves few.
+        Nulls come first. Small files are not filled up. Otherwise an insert: it refuses keys that
+        exist. Raises UsageError for columns without an order, and where the index tells which file
+        a row goes to.
+        """
+        texts, columns = noted(note), some("sort_by", sort_by, str) or ()
+        return self._written(
+            _engine(rows),
+            lambda on: write(self._store, on, rows, BULK_INSERT, texts, sort_by=columns),
+        )
 
     def upsert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows, or replace those of the same keys. Where nothing is new, no version is made."""

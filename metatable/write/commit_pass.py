@@ -38,6 +38,7 @@ from metatable.data.commit_metadata import (
 )
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
+from metatable.data.sort_texts import check_sortable
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
@@ -71,6 +72,7 @@ from metatable.write.overwrite import (
 )
 from metatable.write.partial_rows import made_whole
 from metatable.write.plan import (
+    BULK_INSERT,
     DELETE,
     MERGE,
     NO_TASK,
@@ -86,6 +88,7 @@ from metatable.write.stale_rows import without_stale_rows
 __all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
 
 INSERT, UPSERT = "insert", "upsert"
+INSERTS = (INSERT, BULK_INSERT)
 
 FIRST_WAIT_SECONDS = 0.02
 
@@ -97,24 +100,28 @@ def write(
     operation: str,
     note: Mapping[str, str] | None = None,
     named: tuple[str, ...] = (),
+    sort_by: tuple[str, ...] = (),
 ) -> WriteResult:
     """One data commit; again from `tag` when another writer was first.
 
     `note` is remembered with the version, and with the commit on Hudi's timeline. `named`: of a
-    delete of partitions, which ones.
+    delete of partitions, which ones; `sort_by`: of a bulk insert, by which columns.
     """
     began = time.perf_counter()
     newest = load_newest(store.counting(engine.counters))
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
     options, schema = newest.options, Snapshot(store, newest).schema
+    if sort_by:
+        _check_sorting(Snapshot(store, newest), sort_by)
     rows = prepared(engine, engine.rows(data), options, schema, operation)
     with engine.keep(rows) as rows:
         rows = distinct(engine, rows, options, operation)
         for attempt in range(options.commit_retries + 1):
             try:
                 counting = store.counting(engine.counters)
-                attempted = _Attempt(counting, engine, rows, operation, dict(note or {}), named)
+                asked = operation, dict(note or {}), named, sort_by
+                attempted = _Attempt(counting, engine, rows, *asked)
                 return attempted.run(attempt + 1, began)
             except ConflictError:
                 if attempt == options.commit_retries:
@@ -145,6 +152,7 @@ class _Attempt:
     operation: str
     note: Mapping[str, str]
     named: tuple[str, ...]
+    sort_by: tuple[str, ...]
 
     def run(self, attempt: int, began: float) -> WriteResult:
         with Transaction.begin(self.store) as transaction:
@@ -185,10 +193,15 @@ class _Attempt:
     ) -> Iterator[tuple[Any, pa.Table, int]]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
         replaces = self.operation in REPLACING
-        placement = index.placement(snapshot)
-        count = partial(count_groups, snapshot.options, placement, replaces=replaces)
+        count = partial(
+            count_groups,
+            snapshot.options,
+            index.placement(snapshot),
+            replaces=replaces,
+            sort_by=self.sort_by,
+        )
         profile = self.engine.run(located, count, PROFILE)
-        if self.operation == INSERT:
+        if self.operation in INSERTS:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
         known = profile["file_id"].null_count < profile.num_rows
@@ -215,9 +228,9 @@ class _Attempt:
         snapshot, engine = transaction.snapshot, self.engine
         instant = transaction.start(action_of(self.operation))
         told = snapshot, index, profile, self.operation, instant, engine.slots
-        plan = WritePlan.make(*told, gone.filled if gone else ())
+        plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
         transaction.planned = tuple(group.target.path for group in plan.groups)
-        inputs = [KEY, PATH, LOCATION_COLUMN]
+        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *self.sort_by]))
         routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
         kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
         spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
@@ -287,6 +300,18 @@ def _emptied(
     jobs = engine.rows(pa.table([places, dealt], schema=EMPTIED))
     work = partial(empty_groups, snapshot, plan, partitions, scratch)
     return engine.run(engine.exchange(jobs, TASK_COLUMN, tasks), work, RECEIPT)
+
+
+def _check_sorting(snapshot: Snapshot, sort_by: Sequence[str]) -> None:
+    """Raises UsageError where rows cannot be sorted by these columns."""
+    check_sortable(snapshot.schema, sort_by)
+    index = create_index(snapshot.options)
+    if index.placement(snapshot) is not None:
+        raise UsageError(
+            "the index tells which file a row goes to: no order of other columns does",
+            sort_by=list(sort_by),
+            found=f"index {index.name!r}",
+        )
 
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:

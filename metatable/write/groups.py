@@ -100,6 +100,8 @@ class _Rows:
     all_keys: pa.Array
     leaving: _Grouped
     entering: _Grouped
+    texts: pa.Array | None = None
+    """What they are in order by, if that is not their keys."""
 
     @classmethod
     def of(cls, plan: WritePlan, table: pa.Table) -> _Rows:
@@ -111,6 +113,7 @@ class _Rows:
             whole(table[KEY]),
             _Grouped.of(np.arange(len(to.source)), to.source),
             _Grouped.of(to.rows, to.groups),
+            plan.texts(table) if plan.sort_by else None,
         )
 
     @classmethod
@@ -257,7 +260,7 @@ def _new_slice(
     else:
         columns = rows.table.select(view.schema.names)
     here = rows.entering.of_group(place)
-    entering = Entering(columns, rows.all_keys, here, group.target, place)
+    entering = Entering(columns, rows.all_keys, here, group.target, place, rows.texts)
     if group.base is None or plan.replaces:
         return opened_slice(view, entering)
     return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))

@@ -57,6 +57,8 @@ class Entering:
     here: npt.NDArray[np.int64]
     target: DataFile
     place: int
+    texts: pa.Array | None = None
+    """What all rows of the task are in order by, if that is not their keys."""
 
     @property
     def size_bytes(self) -> int:
@@ -67,9 +69,10 @@ class Entering:
         """How many of them make a piece."""
         return rows_of(self.columns, PIECE_BYTES)
 
-    def by_key(self) -> Entering:
-        """In the order of their keys."""
-        return replace(self, here=self.here[sort_order(self.keys.take(pa.array(self.here)))])
+    def in_order(self) -> Entering:
+        """In the order of their keys, or of what they are in order by."""
+        texts = self.keys if self.texts is None else self.texts
+        return replace(self, here=self.here[sort_order(texts.take(pa.array(self.here)))])
 
     def deciding(self, ordering: str | None) -> pa.Table:
         """What decides a merge, of them all: keys, and the ordering column."""
@@ -151,8 +154,8 @@ def _looked_through(
 
 
 def opened_slice(view: TableView, entering: Entering) -> NewSlice:
-    """A new group of some rows, by key: its row groups hold narrow ranges of keys."""
-    entering = entering.by_key()
+    """A new group of some rows, in order: its row groups hold narrow ranges."""
+    entering = entering.in_order()
     count, take = len(entering.here), entering.taker(with_meta_columns(view.schema))
     small = entering.size_bytes <= LARGE_ROWS_BYTES
     step = max(count, 1) if small else entering.step

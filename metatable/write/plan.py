@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.slices import DataFile, FileSlice, new_file_id
+from metatable.data.sort_texts import sort_texts
 from metatable.data.taking import whole
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN, Index
@@ -34,6 +35,7 @@ from metatable.storage.ordering import PrefixIndex
 from metatable.write.bins import bins_for, cut_keys, inserts_of
 
 __all__ = [
+    "BULK_INSERT",
     "DELETE",
     "LEAVES",
     "MERGE",
@@ -62,6 +64,7 @@ NO_TASK = -1
 
 DELETE = "delete"
 MERGE = "merge"
+BULK_INSERT = "bulk_insert"
 
 TASK_BYTES = 64 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
@@ -82,7 +85,8 @@ class GroupPlan:
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """All file groups to write. Where the index has no placement, `bins` are, for each partition
-    path, the groups that inserts go to (ordinals) and the keys between them (one fewer)."""
+    path, the groups that inserts go to (ordinals) and the keys between them (one fewer), or, with
+    `sort_by`, the sort texts of these columns."""
 
     instant: str
     operation: str
@@ -92,6 +96,7 @@ class WritePlan:
     proven: bool
     """Whether a located key is one that its file holds: one that is not is a miss of the index."""
     tasks: int
+    sort_by: tuple[str, ...] = ()
 
     @classmethod
     def make(
@@ -103,6 +108,7 @@ class WritePlan:
         instant: str,
         slots: int,
         emptied: Sequence[FileSlice] = (),
+        sort_by: tuple[str, ...] = (),
     ) -> WritePlan:
         """The plan for what `count_groups` found.
 
@@ -116,7 +122,7 @@ class WritePlan:
             for path, file_id, base, weight in _placed(view, profile):
                 chosen.add(path, file_id, base, weight)
         bins = {}
-        fills = operation not in REPLACING
+        fills = operation not in (*REPLACING, BULK_INSERT)
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
             cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts, fills))
             bins[path] = (
@@ -144,7 +150,12 @@ class WritePlan:
             placement=index.placement(view),
             proven=index.proves_presence,
             tasks=tasks,
+            sort_by=sort_by,
         )
+
+    def texts(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
+        """What inserts are in order by: their keys, or sort texts."""
+        return sort_texts(rows, self.sort_by) if self.sort_by else whole(rows[KEY])
 
     @property
     def replaces(self) -> bool:
@@ -237,7 +248,7 @@ class Destinations:
         held_in = held_in.take(pa.array(source, mask=source < 0))
         stays = pc.fill_null(pc.equal(paths, held_in), False).to_numpy(zero_copy_only=False)
         target = np.where(stays, source, -1)
-        _place_inserts(plan, paths, keys, ~stays, target)
+        _place_inserts(plan, paths, plan.texts(batch), ~stays, target)
         return cls(source, np.arange(len(target)), target)
 
 

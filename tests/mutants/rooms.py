@@ -107,7 +107,7 @@ ROOMS = (
             "metatable/arguments.py",
         ),
         (
-            _files(FACE, "rules", "notes", "file_sizes"),
+            _files(FACE, "rules", "notes", "file_sizes", "overwrite", "bulk_insert"),
             _files(FACE, "bad_input", "writers", "mistakes")
             + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),

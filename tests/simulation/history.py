@@ -31,6 +31,7 @@ from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
+from metatable.data.commit_metadata import REPLACING, action_of
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Timeline
 from metatable.engine.local import LocalEngine
@@ -42,7 +43,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store
-from metatable.write.commit_pass import write
+from metatable.write.commit_pass import delete_partitions, write
 from tests.cleaned import strange_files
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
 from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
@@ -66,6 +67,9 @@ BUCKETED: dict[str, Any] = {
     **{name: value for name, value in OPTIONS.items() if name != "file_rows"},
     "bucket_count": 2,
 }
+OVERWRITES_EVERY, OVERWRITES_AT = 7, 2
+"""In one world in so many whole partitions are overwritten, too."""
+
 BUCKETS_EVERY = 5
 """One world in so many is of a table in buckets, of which all but one are still to be opened."""
 
@@ -153,9 +157,15 @@ class Game:
 
     def draw_write(self) -> Operation:
         draw = self.world.random
-        kind = draw.choice(["upsert", "upsert", "upsert", "delete", "insert"])
+        kinds = ["upsert", "upsert", "upsert", "delete", "insert"]
+        if self.world.seed % OVERWRITES_EVERY == OVERWRITES_AT:
+            kinds += ["insert_overwrite", "insert_overwrite", *REPLACING]
+        kind = draw.choice(kinds)
         keys = draw.sample(KEYS, draw.randint(1, 2))
-        return Operation(kind, [self.row(key) for key in keys])
+        rows = [self.row(key) for key in keys]
+        if kind in ("insert_overwrite", "delete_partition"):
+            rows = [row | {"city": rows[0]["city"]} for row in rows]
+        return Operation(kind, rows)
 
     def row(self, key: str) -> Row:
         draw = self.world.random
@@ -165,8 +175,11 @@ class Game:
     def write(self, operation: Operation) -> None:
         self.operations.append(operation)
         self.here.operation = operation
-        given = arrow(operation.rows)
-        operation.result = write(self.world.store(), LocalEngine(1), given, operation.kind)
+        store, engine = self.world.store(), LocalEngine(1)
+        if operation.kind == "delete_partition":
+            operation.result = delete_partitions(store, engine, {"city": operation.rows[0]["city"]})
+        else:
+            operation.result = write(store, engine, arrow(operation.rows), operation.kind)
 
     def note_files(self, patch: pytest.MonkeyPatch) -> None:
         """Let every operation be known by what it puts, also where it dies over the put."""
@@ -318,6 +331,8 @@ class Game:
         """The rows after it. What it decided not to write was decided on its base: keys to
         delete that were not there, rows older than the stored ones."""
         then = Model(self.scope == "global", self.ordering, dict(base))
+        if operation.kind in REPLACING:
+            return self.overwritten(operation, before, then)
         told = (then.delete if operation.kind == "delete" else then.upsert)(operation.rows)
         if operation.result is not None:
             names = Counts.__slots__
@@ -332,6 +347,26 @@ class Game:
         if operation.kind == "insert":
             assert not given.keys() & before.keys()
         return before | {name: row for name, row in given.items() if then.rows[name] is row}
+
+    def overwritten(
+        self, operation: Operation, before: dict[Identity, Row], then: Model
+    ) -> dict[Identity, Row]:
+        """The rows after partitions were overwritten, to which nobody has written meanwhile."""
+        rows = [] if operation.kind == "delete_partition" else operation.rows
+        cities = {row["city"] for row in operation.rows}
+        if operation.kind == "insert_overwrite_table":
+            cities = set(CITIES)
+        stays = {name: row for name, row in before.items() if row["city"] not in cities}
+        assert {name: before[name] for name in before.keys() - stays.keys()} == {
+            name: row for name, row in then.rows.items() if row["city"] in cities
+        }
+        told = then.overwrite(rows, cities)
+        if operation.result is not None:
+            names = Counts.__slots__
+            assert Counts(**{name: getattr(operation.result, name) for name in names}) == told
+        given = then.distinct(rows)
+        assert not given.keys() & stays.keys()
+        return stays | given
 
     def check_acknowledged(self, history: list[Manifest]) -> None:
         """Every commit that somebody was told of is there, under the version that was told."""
@@ -369,12 +404,15 @@ class Game:
         """Every version that is kept is readable, and index equals data in the newest."""
         store = self.world.store()
         undone = self.undone(history)
+        without_files = {one.instant for one in history if one.operation == "delete_partition"}
         kept = []
         for manifest in history:
             if not history[-1].keeps(manifest.version):
                 continue
-            if self.content(history, manifest.version) & undone:
+            lost = self.content(history, manifest.version) & undone
+            if lost - without_files:
                 self.check_told(store, manifest.version)
+            if lost:
                 continue
             kept.append(manifest.version)
             for partition in manifest.pages:
@@ -427,11 +465,18 @@ class Game:
         files = sorted(self.world.files)
         live = self.content(history, history[-1].version)
         assert [path for path in files if path.startswith((f"{LEASES}/", ".hoodie/.temp/"))] == []
+        actions = {one.instant: action_of(one.operation) for one in history if one.instant}
+        states = {
+            "commit": (".commit.requested", ".inflight", ".commit"),
+            "replacecommit": tuple(
+                f".replacecommit{state}" for state in (".requested", ".inflight", "")
+            ),
+        }
         expected = {
             f".hoodie/{instant}{state}"
             for instant in live
             if instant >= history[-1].archived
-            for state in (".commit.requested", ".inflight", ".commit")
+            for state in states[actions[instant]]
         }
         for pin in history[-1].pins.values():
             assert pin.instant in live, "a savepoint's commit was undone"
