@@ -18,7 +18,6 @@ from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
     TRANSACTED,
     Instant,
-    State,
     Timeline,
     completed_of,
     completed_path,
@@ -255,7 +254,7 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
     done = {one.time: one.action for one in timeline if one.changes_data}
     late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
     for instant in late:
-        Timeline(store).withdraw(instant, _late_states(done[instant]), done[instant])
+        Timeline(store).withdraw(instant, ("completed",), done[instant])
     foreign = foreign_commits(store, base, done.keys() - late)
     if not foreign:
         return
@@ -273,11 +272,6 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
         instant=foreign[0],
         newest_of_ours=base.latest_instant,
     )
-
-
-def _late_states(action: str) -> tuple[State, ...]:
-    """What a late hand can have put of an action: of a commit what completes it alone."""
-    return ("completed",) if action == "commit" else ("completed", "inflight", "requested")
 
 
 def _drop_late_savepoint(store: Store, instant: str) -> None:

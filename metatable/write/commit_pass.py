@@ -295,7 +295,9 @@ def _emptied(
 ) -> pa.Table:
     """Write the groups that get no rows; what `write_groups` tells."""
     places = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
-    tasks = max(1, min(engine.slots, len(places)))
+    if not places:
+        return RECEIPT.empty_table()
+    tasks = min(engine.slots, len(places))
     dealt = [place % tasks for place in range(len(places))]
     jobs = engine.rows(pa.table([places, dealt], schema=EMPTIED))
     work = partial(empty_groups, snapshot, plan, partitions, scratch)

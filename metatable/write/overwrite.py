@@ -226,13 +226,14 @@ def entries_gone(
     scratch: Store,
 ) -> list[Run]:
     """Runs of tombstones: of the files that leave, and of the keys that do not come back."""
-    columns = stats_columns(view.schema, view.options)
-    leaving = gone.leaving(plan)
-    files = _dealt(engine, leaving, -(-len(leaving) // FILES_TOGETHER))
-    work = partial(_retired, tuple(partitions), columns, scratch)
-    runs = engine.run(files, work, RUN_SCHEMA).to_pylist()
+    leaving, runs = gone.leaving(plan), []
+    if len(leaving):
+        columns = stats_columns(view.schema, view.options)
+        files = _dealt(engine, leaving, -(-len(leaving) // FILES_TOGETHER))
+        work = partial(_retired, tuple(partitions), columns, scratch)
+        runs += engine.run(files, work, RUN_SCHEMA).to_pylist()
     keyed = tuple(one for one in partitions if one.has_keys)
-    if keyed:
+    if keyed and len(gone.files):
         old = _without(engine, _old_keys(engine, view, gone.files), located, view.options)
         work = partial(_departed, keyed, scratch)
         runs += engine.run(old, work, RUN_SCHEMA).to_pylist()
