@@ -192,12 +192,11 @@ class _Attempt:
         self, index: Index, located: Any, snapshot: Snapshot
     ) -> Iterator[tuple[Any, pa.Table, int]]:
         """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
-        replaces = self.operation in REPLACING
         count = partial(
             count_groups,
             snapshot.options,
             index.placement(snapshot),
-            replaces=replaces,
+            replaces=self.operation in REPLACING,
             sort_by=self.sort_by,
         )
         profile = self.engine.run(located, count, PROFILE)
@@ -205,7 +204,7 @@ class _Attempt:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
         known = profile["file_id"].null_count < profile.num_rows
-        if ordering is None or self.operation == DELETE or replaces or not known:
+        if ordering is None or self.operation == DELETE or not known:
             yield located, profile, 0
             return
         with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):

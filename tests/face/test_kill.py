@@ -294,7 +294,6 @@ def test_a_put_whose_answer_was_lost_is_found_to_have_been_carried_out(
     [
         ("upsert", r"create .*/\d+\.commit"),
         ("overwrite", r"create .*/\d+\.replacecommit"),
-        ("overwrite", r"size .*/\d+\.replacecommit\.inflight"),
     ],
 )
 def test_a_commit_rolled_back_before_its_writer_completes_it_stays_undone(
@@ -312,6 +311,24 @@ def test_a_commit_rolled_back_before_its_writer_completes_it_stays_undone(
     {"upsert": SECOND, "overwrite": TABLE}[name](store)
     assert rolled_back
     _settled(table.uri, [old])
+
+
+def test_an_overwrite_that_was_undone_is_not_begun_again_by_its_writer(table: Table) -> None:
+    """Who slept behind its put, and wakes when others have gone on."""
+    undone: list[str] = []
+
+    def undo(verb: str, path: str) -> None:
+        if not undone and re.fullmatch(r"size .*/\d+\.replacecommit\.inflight", f"{verb} {path}"):
+            undone.append(path)
+            ROLLBACK(Store(table.uri, FAST))
+            SECOND(Store(table.uri, FAST))
+
+    store, _ = watched(table.uri, before=undo)
+    TABLE(store)
+    assert undone
+    assert not list(Path(table.uri, ".hoodie").glob("*.replacecommit*"))
+    _settled(table.uri, [scanned(table)])
+    assert len(scanned(table)) == 16
 
 
 def test_a_late_completion_of_a_withdrawn_commit_is_removed_by_the_next_writer(

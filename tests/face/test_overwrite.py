@@ -14,6 +14,7 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.data.timeline import Timeline
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.steps import staged_path
 from metatable.metadata.transaction import Transaction
@@ -362,6 +363,7 @@ def test_of_two_writers_at_once_nothing_is_lost(
     model.overwrite(rows, CITIES if by == "table" else None)
     assert done.attempts == (1 if by == "partition" and late in ("other", "new") else 2)
     check(table, model, few(0, *range(12)) + few(0, 20, 40))
+    assert {one.state for one in Timeline(Store(table.uri)).load()} == {"completed"}
 
 
 def _sf(table: Table, number: int) -> None:
