@@ -189,6 +189,7 @@ def test_what_says_nothing_makes_no_version(table: Table) -> None:
 )
 def test_partitions_are_named_by_path_or_by_values(table: Table, named: Any) -> None:
     assert table.delete_partition(named).deleted == 4
+    assert list(commit_of(table)["partitionToReplaceFileIds"]) == ["city=sf"]
     assert {one[1] for one in scanned(table)} == {"ny"}
 
 
