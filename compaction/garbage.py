@@ -11,7 +11,8 @@ An orphan, a file of an instant that was never published, is deleted only once t
 withdrawn: then nobody can take it again and write a file of that very name.
 
 What could be rows is deleted for a reason, never for the lack of one: its commit was undone or
-never published, its group has a later slice, or a replacecommit has replaced it. Any other data
+never published, its group has a later slice, or a replacecommit has replaced it; and none goes that
+a savepoint of Hudi's own tools keeps. Any other data
 file that nobody names (an entry that was lost, say) stays, and is counted.
 """
 
@@ -29,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
@@ -152,6 +154,8 @@ class Signs:
     timeline: tuple[Instant, ...]
     replaced: Mapping[str, frozenset[tuple[str, str]]] = field(repr=False)
     """(partition path, file id) of the groups that each completed replacecommit has replaced."""
+    saved: frozenset[str] = field(default=frozenset(), repr=False)
+    """Data files that savepoints keep which Hudi's own tools have made."""
 
     @classmethod
     def of(cls, store: Store, lease_seconds: float, now: float) -> Signs:
@@ -165,6 +169,7 @@ class Signs:
             frozenset(one.name for one in services if is_dead(one.modified, now, lease_seconds)),
             timeline,
             dict(_replaced(store, timeline)),
+            frozenset(_saved(store, timeline)),
         )
 
     @cached_property
@@ -200,6 +205,15 @@ def _replaced(
             yield one.time, frozenset(groups)
 
 
+def _saved(store: Store, timeline: Iterable[Instant]) -> Iterator[str]:
+    for one in timeline:
+        if one.action == "savepoint" and one.state == "completed":
+            path = completed_path(one.time, one.action)
+            body = store.get(path)
+            if body is not None and not is_of_metatable(body):  # ours have pins
+                yield from saved_files(body, path)
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """What the looks have left: what can be deleted, and what nobody knows."""
@@ -233,7 +247,8 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     loaded after the signs; its steps are done."""
     fenced = kept.newest.fenced.keys() | signs.dead
     dead = [one for one in found if not signs.lives(one.owner, fenced) and not _is_named(one, kept)]
-    data = _still_unnamed([one for one in dead if one.kind == DATA], kept)
+    unsaved = [one for one in dead if one.kind == DATA and one.path not in signs.saved]
+    data = _still_unnamed(unsaved, kept)
     garbage = [one for one in dead if one.kind != DATA and not is_needed(one, kept, signs)]
     named = [one for one in garbage if one.kind in NAMED_BY_INSTANT]
     orphans = {one.owner for one in named if _is_orphan(one.owner, kept.newest, signs)}

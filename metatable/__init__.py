@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metatable.adopting import adopt as adopt
     from metatable.data.bucket_functions import BucketFunction as BucketFunction
     from metatable.data.bucket_functions import (
         register_bucket_function as register_bucket_function,
@@ -56,6 +57,7 @@ _WHERE = {
     "Table": ("metatable.table", "Table"),
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
+    "adopt": ("metatable.adopting", "adopt"),
     "col": ("metatable.query.expressions", "col"),
     "create": ("metatable.opening", "create"),
     "open": ("metatable.opening", "open_table"),
@@ -76,6 +78,7 @@ __all__ = [
     "Table",
     "UpgradeError",
     "UsageError",
+    "adopt",
     "col",
     "create",
     "open",

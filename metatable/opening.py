@@ -84,7 +84,8 @@ def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Ta
     newest = load_newest(store)
     if newest is None:
         raise UpgradeError(
-            "a Hudi table that metatable did not create: create one from its rows", path=store.uri
+            "a Hudi table that metatable did not create: metatable.adopt makes an index for it",
+            path=store.uri,
         )
     properties.check(newest.options)
     return Table(store)

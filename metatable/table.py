@@ -64,7 +64,7 @@ from metatable.storage.store import Store
 from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
 from metatable.write.plan import BULK_INSERT, DELETE, MERGE
 
-__all__ = ["Table"]
+__all__ = ["Table", "engine_for"]
 
 OVERWRITES = {"partition": INSERT_OVERWRITE, "table": INSERT_OVERWRITE_TABLE}
 
@@ -448,10 +448,7 @@ class Table:
     def _serve(
         self, run: Callable[..., ServiceResult], service: Any, session: Any = None, **how: Any
     ) -> ServiceResult:
-        chosen = LocalEngine() if session is None else _engine(session)
-        if session is not None and isinstance(chosen, LocalEngine):
-            raise UsageError("no such engine", found=session, expected="a Spark session, or none")
-        with self._counted(chosen) as engine:
+        with self._counted(engine_for(session)) as engine:
             return run(self._store, engine, service, **how)
 
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
@@ -526,6 +523,14 @@ class Table:
     def __repr__(self) -> str:
         newest = self._newest()
         return f"Table({self.uri!r}, version={newest.version}, index={newest.options.index!r})"
+
+
+def engine_for(session: Any) -> Engine[Any]:
+    """That of a Spark session, or of None this process. Raises UsageError for anything else."""
+    chosen = LocalEngine() if session is None else _engine(session)
+    if session is not None and isinstance(chosen, LocalEngine):
+        raise UsageError("no such engine", found=session, expected="a Spark session, or none")
+    return chosen
 
 
 def _engine(data: Any, counting: bool = False) -> Engine[Any]:

@@ -37,7 +37,7 @@ def _undone(store: Store, newest: Manifest) -> set[int]:
     for version in range(max(newest.oldest, 1), newest.version + 1):
         root = load_version(store, version)
         if root.restored_at == version:
-            undone |= set(range(root.summary["undone_version"], version))
+            undone |= set(range(root.summary.get("undone_version", version), version))
     return undone
 
 
@@ -69,7 +69,9 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         assert one.state == "completed", one
         staged = "json" if one.changes_data else one.action
         action = "" if one.action == "commit" else f".{one.action}"
-        named |= {f"{COMMITS}/{one.time}.{staged}", f".hoodie/{one.time}.{one.action}"}
+        named |= {f".hoodie/{one.time}.{one.action}"}
+        if one.time not in newest.adopted:
+            named |= {f"{COMMITS}/{one.time}.{staged}"}
         named |= {f".hoodie/{one.time}{action}.inflight"}
         named |= set() if one.action == "savepoint" else {_requested(one.time, one.action)}
     return named

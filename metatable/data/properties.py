@@ -120,7 +120,7 @@ class TableProperties:
         }
         for key, expected in ours.items():
             found = self.values.get(key, "")
-            if found != expected:
+            if ",".join(word.strip() for word in found.split(",")) != expected:
                 what = f"{key} is not what the table was created with: restore the file"
                 raise CorruptError(what, path=path, expected=expected, found=found)
 

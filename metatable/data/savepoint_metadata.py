@@ -7,14 +7,15 @@ are named here; readers do not look.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import fastavro
 
 from metatable.data.slices import FileSlice
+from metatable.storage.errors import CorruptError
 
-__all__ = ["is_of_metatable", "savepoint_metadata"]
+__all__ = ["is_of_metatable", "saved_files", "savepoint_metadata"]
 
 MAKER = "metatable"
 
@@ -70,3 +71,18 @@ def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> 
     with io.BytesIO() as file:
         fastavro.writer(file, _SCHEMA, [record])
         return file.getvalue()
+
+
+def saved_files(body: bytes, path: str) -> Iterator[str]:
+    """Paths of the data files that a savepoint, whoever made it, keeps. `path`: its own.
+
+    Raises CorruptError.
+    """
+    try:
+        records: Any = fastavro.reader(io.BytesIO(body))
+        for record in records:
+            for folder, held in record["partitionMetadata"].items():
+                for name in held["savepointDataFile"]:
+                    yield f"{folder}/{name}" if folder else name
+    except Exception as error:  # fastavro raises whatever comes
+        raise CorruptError("savepoint is not readable", path=path, found=repr(error)) from error

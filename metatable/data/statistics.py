@@ -26,7 +26,15 @@ from metatable.data.parquet import open_parquet
 from metatable.data.slices import DataFile
 from metatable.storage.store import Store
 
-__all__ = ["BOUND_LENGTH", "ColumnStats", "of_all", "of_file", "of_table"]
+__all__ = [
+    "BOUND_LENGTH",
+    "ColumnStats",
+    "cut_bounds",
+    "of_all",
+    "of_file",
+    "of_table",
+    "stored_sizes",
+]
 
 BOUND_LENGTH = 64
 """Characters of a string bound, bytes of a binary one."""
@@ -92,7 +100,7 @@ def of_file(store: Store, data_file: DataFile, columns: Sequence[str]) -> list[C
     with open_parquet(store, data_file) as parquet:
         held = set(parquet.schema_arrow.names)
         table = parquet.read([name for name in columns if name in held])
-        sizes = _stored_sizes(parquet.metadata)
+        sizes = stored_sizes(parquet.metadata)
     return [
         replace(one, size_bytes=sizes[one.column][0], uncompressed_bytes=sizes[one.column][1])
         for one in of_table(table, table.column_names)
@@ -123,9 +131,14 @@ def _bounds(column: pa.ChunkedArray, cut: bool) -> tuple[Any | None, Any | None]
     minimum, maximum = _value(ends["min"]), _value(ends["max"])
     if pa.types.is_floating(kind):
         return _float_bounds(column, minimum, maximum)
-    if cut and isinstance(minimum, str) and isinstance(maximum, str):
+    return cut_bounds(minimum, maximum) if cut else (minimum, maximum)
+
+
+def cut_bounds(minimum: Any, maximum: Any) -> tuple[Any | None, Any | None]:
+    """Long texts and binaries as they are kept; other bounds as they are."""
+    if isinstance(minimum, str) and isinstance(maximum, str):
         return minimum[:BOUND_LENGTH], _raised_text(maximum)
-    if cut and isinstance(minimum, bytes) and isinstance(maximum, bytes):
+    if isinstance(minimum, bytes) and isinstance(maximum, bytes):
         return minimum[:BOUND_LENGTH], _raised_bytes(maximum)
     return minimum, maximum
 
@@ -174,7 +187,7 @@ def _raised_bytes(longest: bytes) -> bytes | None:
     return head[:-1] + bytes([head[-1] + 1]) if head else None
 
 
-def _stored_sizes(footer: Any) -> dict[str, tuple[int, int]]:
+def stored_sizes(footer: Any) -> dict[str, tuple[int, int]]:
     """Bytes in the file of each top-level column: as stored, and before compression."""
     sizes: dict[str, tuple[int, int]] = {}
     for group in range(footer.num_row_groups):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import sum_of
@@ -43,6 +44,7 @@ from metatable.storage.store import Store
 __all__ = [
     "AddFiles",
     "Change",
+    "ChangeOptions",
     "Draft",
     "FoldPages",
     "GoBack",
@@ -50,6 +52,7 @@ __all__ = [
     "NewestIsBase",
     "Race",
     "Requirement",
+    "RowsUnchanged",
     "SlicesCurrent",
     "Swap",
     "SwapFiles",
@@ -146,6 +149,16 @@ class NewestIsBase:
         raise race.lost("another commit was first: retry")
 
 
+@dataclass(frozen=True, slots=True)
+class RowsUnchanged:
+    """Nobody has committed rows, or changed the index; HFiles may have been merged."""
+
+    def check(self, race: Race) -> None:
+        base, newest = race.base, race.newest
+        if newest.last_commit != base.last_commit or newest.options != base.options:
+            raise race.lost("rows were committed meanwhile: retry")
+
+
 # Updates
 
 
@@ -166,6 +179,7 @@ class Draft:
     archived: str
     fenced: Mapping[str, int]
     pins: Mapping[str, Pin]
+    options: Options
     dropped: frozenset[str] = frozenset()
     """Data commits of the newest version that leave the content, or Hudi's timeline."""
 
@@ -183,6 +197,7 @@ class Draft:
             newest.archived,
             newest.fenced,
             newest.pins,
+            newest.options,
         )
 
     @property
@@ -196,7 +211,7 @@ class Draft:
         return Manifest(
             version=self.version,
             operation=change.operation,
-            options=newest.options,
+            options=self.options,
             schema=TableSchema.decode(newest.schema, newest.path).encode(),  # with ids
             instant=instant,
             time_ms=clock.now_ms(),
@@ -219,6 +234,7 @@ class Draft:
             archived=self.archived,
             fenced=self.fenced,
             pins=self.pins,
+            adopted=tuple(one for one in newest.adopted if one >= self.archived),
             unknown=newest.unknown,
         )
 
@@ -238,8 +254,8 @@ class AddFiles:
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """To the content of an older version, which lacks these data commits. Index files of later
-    compactions fall away, too."""
+    """To the content of an older version, which lacks these data commits, and to its index. Index
+    files of later compactions fall away, too."""
 
     version: int
     undone: tuple[str, ...]
@@ -247,8 +263,23 @@ class GoBack:
     def apply(self, draft: Draft) -> None:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
+        draft.options = draft.content.options
         draft.restored_at = draft.version
         draft.dropped |= set(self.undone)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Other options, and metadata partitions that go with them. Whoever began before starts again:
+    he would write entries by the options that were."""
+
+    options: Options
+    gone: tuple[str, ...] = ()
+
+    def apply(self, draft: Draft) -> None:
+        draft.options = self.options
+        draft.pages = {name: kept for name, kept in draft.pages.items() if name not in self.gone}
+        draft.restored_at = draft.version
 
 
 @dataclass(frozen=True, slots=True)

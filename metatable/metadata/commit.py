@@ -83,7 +83,7 @@ def _newest(store: Store) -> Manifest:
 def _check(race: Race, change: Change, owner: Owner) -> None:
     _check_fence(race, change, owner)
     if race.newest.restored_at > race.base.version:
-        raise race.lost("table was rolled back meanwhile: retry")
+        raise race.lost("table was rolled back, or given another index, meanwhile: retry")
     if not race.newest.keeps(race.base.version):
         raise race.lost("the version that this was made on is not kept any more: retry")
     for requirement in change.requires:

@@ -23,7 +23,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.store import Store
 
-__all__ = ["RUN_SCHEMA", "Run", "build_hfile", "cut_ranges", "read_run", "write_run"]
+__all__ = ["RUN_SCHEMA", "Run", "build_hfile", "cut_ranges", "read_places", "read_run", "write_run"]
 
 INLINE_BYTES = 64 << 10
 """A run up to this size rides in its receipt: cheaper than a request of its own."""
@@ -84,6 +84,17 @@ def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
             yield file.get_batch(number)
 
 
+def read_places(scratch: Store, run: Run, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
+    """The entries that a run has in places [lo, hi), by place; other batches are not read."""
+    with _opened(scratch, run) as file:
+        starts = np.frombuffer(file.schema.metadata[STARTS], np.int64)
+        first, end = np.searchsorted(starts, [lo, hi])
+        for number in range(max(int(first) - 1, 0), int(end)):
+            batch = file.get_batch(number)
+            inside = slice(*np.searchsorted(batch["place"].to_numpy(), [lo, hi]))
+            yield batch.slice(inside.start, inside.stop - inside.start)
+
+
 def _opened(scratch: Store, run: Run) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(
         pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
@@ -134,7 +145,7 @@ class _InOrder:
     """The entries of a run in places [lo, hi), given once, range by range."""
 
     def __init__(self, scratch: Store, run: Run, lo: int, hi: int) -> None:
-        self._batches = _read_range(scratch, run, lo, hi)
+        self._batches = read_places(scratch, run, lo, hi)
         self._waiting: pa.RecordBatch | None = None
 
     def below(self, end: int) -> Iterator[pa.RecordBatch]:
@@ -145,13 +156,3 @@ class _InOrder:
             self._waiting = batch.slice(count) if count < batch.num_rows else None
             if self._waiting:
                 return
-
-
-def _read_range(scratch: Store, run: Run, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
-    with _opened(scratch, run) as file:
-        starts = np.frombuffer(file.schema.metadata[STARTS], np.int64)
-        first, end = np.searchsorted(starts, [lo, hi])
-        for number in range(max(int(first) - 1, 0), int(end)):
-            batch = file.get_batch(number)
-            inside = slice(*np.searchsorted(batch["place"].to_numpy(), [lo, hi]))
-            yield batch.slice(inside.start, inside.stop - inside.start)

@@ -79,7 +79,8 @@ def sum_of(store: Store, newest: Manifest, instant: str, dropped: Collection[str
 
 
 def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
-    """Instants of all data commits that this version or a kept one before it has published.
+    """Instants of all data commits that this version or a kept one before it has published, and of
+    those that were there when the table was adopted.
 
     Those that were rolled back are among them, and those that were archived. Walks the versions
     that the process has not seen.
@@ -91,7 +92,8 @@ def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
         if known is not None:
             break
         walked.append(one)
-    known = (known or frozenset()) | {one.instant for one in walked if one.instant}
+    published = {one.instant for one in walked if one.instant}
+    known = (known or frozenset()).union(published, manifest.adopted)
     return shared.offer(_key(store, manifest), known, 80 * len(known) + 200)
 
 

@@ -63,7 +63,7 @@ __all__ = [
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
 READER_FORMAT = 2
-WRITER_FORMAT = 5
+WRITER_FORMAT = 6
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
@@ -208,7 +208,8 @@ class Manifest:
     withdrawn: tuple[str, ...] = ()
     """Instants of dead or rolled-back writers: they can never be published (again)."""
     restored_at: int = 0
-    """The newest version made by a rollback: writers begun before it must start again."""
+    """The newest version made by a rollback, or by a change of the index: writers begun before it
+    must start again."""
     last_commit: tuple[int, str] | None = None
     """(version, instant) of the newest data commit in this content: what a rollback undoes."""
     steps: tuple[Step, ...] = stored(many(Step, "step"), default=())
@@ -231,6 +232,8 @@ class Manifest:
     """Services that were taken for dead, by the version that did: they publish nothing more."""
     pins: Mapping[str, Pin] = stored(mapping_of(one_of(Pin, "savepoint")), default_factory=dict)
     """Savepoints, by name."""
+    adopted: tuple[str, ...] = ()
+    """Of another writer's table: data commits on Hudi's timeline that were there before us."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

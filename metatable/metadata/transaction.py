@@ -214,6 +214,14 @@ def check_properties(store: Store) -> TableProperties:
     if raw is None:
         raise _no_table(store)
     properties = TableProperties.decode(raw, PROPERTIES)
+    if 0 < properties.version < 6:
+        raise UpgradeError(
+            "an older Hudi keeps this table: metatable writes table version 6. Upgrade it with Hudi"
+            " 0.14 or 0.15",
+            path=PROPERTIES,
+            expected="version 6, timeline layout 1",
+            found=f"version {properties.version}, timeline layout {properties.layout}",
+        )
     if properties.version != 6 or properties.layout != 1:
         raise UpgradeError(
             "Hudi has upgraded this table: metatable writes table version 6. Downgrade it with"
@@ -267,7 +275,8 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
         )
     raise UpgradeError(
         "another writer has committed to this table, and the index does not hold its rows."
-        " Create the table again from its rows",
+        " Delete the folder .hoodie/metatable and adopt the table again, or create one from its"
+        " rows",
         path=completed_path(foreign[0], done[foreign[0]]),
         instant=foreign[0],
         newest_of_ours=base.latest_instant,

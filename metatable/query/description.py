@@ -77,8 +77,8 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
             return pin.version
     commits = commits_back(store, newest)
     found = next((one for one in commits if one[1] <= instant), None)
-    if found is None and newest.keeps(1):  # before the first commit
-        return 1
+    if found is None and newest.keeps(1) and load_version(store, 1).last_commit is None:
+        return 1  # before the first commit
     if found is None or not newest.keeps(found[0]):
         raise StaleError(
             "what was there then is not kept any more",

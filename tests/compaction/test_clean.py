@@ -19,6 +19,7 @@ from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
@@ -42,7 +43,7 @@ from tests.face.protocol.making import (
 )
 from tests.face.test_kill import _changing, _copy, _kill, _shape
 from tests.faults import Refused, watched
-from tests.metadata.test_steps import AVRO, put
+from tests.metadata.test_steps import put
 from tests.model import SCHEMA, Model, Row, arrow, check, completed, read_by_hudi, scanned
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
@@ -569,10 +570,11 @@ def test_no_commit_is_undone_without_which_hudi_would_find_no_rows(table: Table)
 
 def test_the_timeline_is_not_archived_past_a_savepoint(table: Table) -> None:
     saved = sorted(completed(table.uri))[2]
-    put(table, "savepoint", AVRO, at=saved)
+    theirs = savepoint_metadata((), 0, "").replace(b"metatable", b"hudi-cli\0")
+    put(table, "savepoint", theirs, at=saved)
     clean(table)
     assert min(completed(table.uri)) == newest(table).archived == saved
-    assert Path(table.uri, f".hoodie/{saved}.savepoint").read_bytes() == AVRO
+    assert Path(table.uri, f".hoodie/{saved}.savepoint").read_bytes() == theirs
     is_sound(table, every_row(table))
 
 

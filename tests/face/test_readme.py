@@ -28,7 +28,9 @@ def test_the_first_example_is_ten_lines() -> None:
     assert len(EXAMPLES[0].splitlines()) <= 12
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["a table", "an index", "buckets", "an hfile"])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=["a table", "an index", "buckets", "adopted", "an hfile"]
+)
 def test_examples_run_and_print_what_they_say(tmp_path: Path, example: str) -> None:
     lines = example.splitlines()
     ran = subprocess.run(

@@ -5,7 +5,7 @@
                                    from format 2 on whole rows of the newest and column ids
 
 `python -m tests.golden.make` writes those of the code at hand under the name of its writer's
-format (`format5`); once a format has been released its files are never written again.
+format (`format6`); once a format has been released its files are never written again.
 `test_golden_tables.py` reads, writes, compacts and verifies all of them with the newest code.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -25,7 +26,7 @@ import pyarrow as pa
 import metatable
 from metatable import Table
 from metatable.engine.local import LocalEngine
-from metatable.metadata.manifest import WRITER_FORMAT, load_newest
+from metatable.metadata.manifest import HOME, WRITER_FORMAT, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
@@ -183,6 +184,26 @@ def _dying_clean(table: Table, where: str) -> None:
         twin.clean(versions=1, hours=0)
 
 
+def index_changed(table: Table) -> None:
+    """Two changes of the index; a rollback that goes back behind neither, and rows after it."""
+    grown(table)
+    metatable.adopt(table.uri, index="bloom", storage_options=FAST)
+    table.upsert(arrow(rows(2, 5, 5, cities=3)))
+    metatable.adopt(table.uri, index="record", storage_options=FAST)
+    table.upsert(arrow(rows(4, 8, 6, cities=3)))
+    table.rollback()
+    table.upsert(arrow(rows(4, 9, 7, shift=1, cities=3)))
+
+
+def adopted(table: Table) -> None:
+    """Made by another writer, and written after it."""
+    grown(table)
+    shutil.rmtree(Path(table.uri, HOME))
+    given = {**SHRUNK, "key_scope": "partition"}
+    metatable.adopt(table.uri, index="record", options=given, storage_options=FAST)
+    table.upsert(arrow(rows(2, 5, 5, cities=3)))
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -206,6 +227,8 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "bloom-nested": ("metadata_bloom", "partition", nested, {}),
     "footers": ("bloom", "partition", grown, {}),
     "buckets": ("bucket", "partition", grown, {"bucket_count": 3}),
+    "index-changed": ("metadata_bloom", "global", index_changed, {}),
+    "adopted": ("bloom", "partition", adopted, {}),
 }
 FORMATS = {
     "format1": (
@@ -224,6 +247,7 @@ FORMATS = {
     ),
     "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
     "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
+    "format6": ("index-changed", "adopted"),
 }
 """Which kinds there are of each."""
 

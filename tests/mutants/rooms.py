@@ -104,6 +104,7 @@ ROOMS = (
             "metatable/write/*.py",
             "metatable/table.py",
             "metatable/opening.py",
+            "metatable/adopting.py",
             "metatable/arguments.py",
         ),
         (

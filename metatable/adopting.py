@@ -1,0 +1,56 @@
+"""How a table of others becomes ours, and how one of ours gets another index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.transaction import check_properties
+from metatable.opening import Uri
+from metatable.storage.errors import UsageError
+from metatable.storage.store import Store
+from metatable.table import Table, engine_for
+from metatable.write.adopt import adopt_table
+from metatable.write.change_index import change_index
+
+__all__ = ["adopt"]
+
+
+def adopt(
+    uri: Uri,
+    *,
+    index: str = "metadata_bloom",
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    engine: Any = None,
+) -> Table:
+    """Make an index for a Hudi table that is there. No data file is read twice, and none written.
+
+    Of another writer's table (version 6, copy-on-write, without a metadata table of Hudi's) key,
+    partitions, ordering column and schema are taken as it has them; `options` are those of
+    `create`. A table of ours gets this index in the place of the one it has, in a new version:
+    then `options` may be those of the index alone; where nothing differs nothing is done.
+
+    `engine`: a Spark session to work on, else this process. Raises UpgradeError for a table that
+    our writers could not go on with, with the way out; UsageError for options, and for keys that
+    are there twice; ConflictError where another writer is at work.
+    """
+    given = {} if options is None else options
+    if not isinstance(given, Mapping):
+        found, expected = type(options).__name__, "names and values"
+        raise UsageError("options are no mapping", found=found, expected=expected)
+    store = Store(uri, storage_options)
+    properties = check_properties(store)
+    chosen = engine_for(engine)
+    try:
+        counting = store.counting(chosen.counters)
+        newest = load_newest(store)
+        if newest is None:
+            adopt_table(counting, chosen, properties, index, given)
+        else:
+            properties.check(newest.options)
+            change_index(counting, chosen, index, given)
+    finally:
+        store.counters.merge(chosen.counters)
+    return Table(store)

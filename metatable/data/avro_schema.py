@@ -1,0 +1,118 @@
+"""The schema that another Hudi writer has left in a commit: Avro, as JSON, read as Arrow.
+
+The other way round is `schema.to_avro`. What Avro has beyond a table's schema (enumerations,
+unions of several types, a name that stands for a type told before) is refused: no column of such a
+type could be written again as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.schema import META_COLUMNS
+from metatable.storage.errors import CorruptError, UpgradeError
+
+__all__ = ["from_avro"]
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+
+_LOGICAL: dict[tuple[str, str | None], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+
+
+def from_avro(text: str, path: str) -> pa.Schema:
+    """The Arrow schema of a record's Avro schema (JSON), without Hudi's meta columns.
+
+    `path` is the file that holds it. Raises CorruptError, and UpgradeError for types that a
+    table of ours cannot have, naming the column.
+    """
+    try:
+        record = json.loads(text)
+        fields = [_field(one, "", path) for one in record["fields"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptError("schema is not readable", path=path, found=repr(error)) from error
+    return pa.schema([one for one in fields if one.name not in META_COLUMNS])
+
+
+def _field(stored: Mapping[str, Any], parent: str, path: str) -> pa.Field:
+    name = stored["name"]
+    kind, nullable = _type(stored["type"], f"{parent}.{name}" if parent else name, path)
+    return pa.field(name, kind, nullable)
+
+
+def _type(stored: Any, column: str, path: str) -> tuple[pa.DataType, bool]:
+    """(type, whether it may be null)."""
+    if not isinstance(stored, list):
+        return _of_one(stored, column, path), False
+    others = [one for one in stored if one != "null"]
+    if len(others) != 1:
+        raise _unknown(stored, column, path)
+    return _of_one(others[0], column, path), len(others) < len(stored)
+
+
+def _of_one(stored: Any, column: str, path: str) -> pa.DataType:
+    body = stored if isinstance(stored, Mapping) else {"type": stored}
+    word = body["type"]
+    if isinstance(word, Mapping | list):  # {"type": {"type": …}}, as some writers have it
+        return _type(word, column, path)[0]
+    if body.get("logicalType") == "decimal":
+        return pa.decimal128(body["precision"], body.get("scale", 0))
+    if word in _NESTED:
+        return _NESTED[word](body, column, path)
+    kind = _LOGICAL.get((word, body.get("logicalType")), _PLAIN.get(word))
+    if kind is None:
+        raise _unknown(stored, column, path)
+    return kind
+
+
+def _array(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
+    kind, nullable = _type(body["items"], f"{column}.element", path)
+    return pa.list_(pa.field("element", kind, nullable))
+
+
+def _map(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
+    kind, nullable = _type(body["values"], f"{column}.value", path)
+    return pa.map_(pa.string(), pa.field("value", kind, nullable))
+
+
+def _record(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
+    return pa.struct([_field(one, column, path) for one in body["fields"]])
+
+
+def _fixed(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
+    return pa.binary(int(body["size"]))
+
+
+_NESTED: dict[str, Callable[[Mapping[str, Any], str, str], pa.DataType]] = {
+    "array": _array,
+    "map": _map,
+    "record": _record,
+    "fixed": _fixed,
+}
+
+
+def _unknown(stored: Any, column: str, path: str) -> UpgradeError:
+    return UpgradeError(
+        "the table has a column of a type that metatable does not write: create one from its rows",
+        path=path,
+        column=column,
+        found=json.dumps(stored)[:200],
+    )

@@ -1,0 +1,94 @@
+"""Column statistics as the Parquet footer has them: what need not be read to be known.
+
+Of columns whose bounds every Parquet writer orders alike, and as we do: booleans, integers, dates,
+times, timestamps, strings, binaries (pyarrow passes over those of writers known to have them
+wrong). Not of floats, because a footer's bounds leave NaN out; not of decimals and fixed binaries,
+because old writers ordered them by unsigned bytes; not of nested columns, which have no bounds. And
+nothing where a row group with values tells no bounds, or no number of nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metatable.data.statistics import ColumnStats, cut_bounds, stored_sizes
+
+__all__ = ["of_footer"]
+
+Ends = tuple[Any, Any]
+
+
+def of_footer(footer: pq.FileMetaData, held: pa.Schema, wanted: pa.Schema) -> list[ColumnStats]:
+    """Statistics of those columns of `wanted` that the footer tells enough of.
+
+    `held`: the file's schema as Arrow reads it; a column of another type there is left out.
+    """
+    leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    sizes = stored_sizes(footer)
+    found = []
+    for field in wanted:
+        if not _is_ordered(field.type) or field.name not in leaves:
+            continue
+        if held.field(field.name).type != field.type:
+            continue
+        chunks = [group.column(leaves[field.name]) for group in groups if group.num_rows]
+        told = _told(field, [chunk.statistics for chunk in chunks], [c.num_values for c in chunks])
+        if told is not None:
+            minimum, maximum, nulls = told
+            stored, plain = sizes.get(field.name, (0, 0))
+            rows = footer.num_rows
+            found.append(
+                ColumnStats(field.name, field.type, minimum, maximum, nulls, rows, stored, plain)
+            )
+    return found
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    t = pa.types
+    is_kind = (
+        *(t.is_boolean, t.is_int32, t.is_int64, t.is_date32, t.is_time64, t.is_timestamp),
+        *(t.is_string, t.is_binary),
+    )
+    return any(one(kind) for one in is_kind)
+
+
+def _told(
+    field: pa.Field, statistics: Sequence[Any], counts: Sequence[int]
+) -> tuple[Any, Any, int] | None:
+    """(minimum, maximum, nulls) over all row groups; None where one of them tells too little."""
+    nulls, ends = 0, list[Ends]()
+    for one, count in zip(statistics, counts, strict=True):
+        if one is None or not one.has_null_count:
+            return None
+        nulls += one.null_count
+        if one.null_count == count:
+            continue
+        if not one.has_min_max:
+            return None
+        try:
+            ends.append((_value(one.min_raw, field.type), _value(one.max_raw, field.type)))
+        except (ValueError, TypeError, OverflowError, pa.ArrowException):  # cut in a character
+            return None
+    if not ends:
+        return None, None, nulls
+    minimum, maximum = min(least for least, _ in ends), max(most for _, most in ends)
+    if minimum > maximum:
+        return None
+    return *cut_bounds(minimum, maximum), nulls
+
+
+def _value(raw: Any, kind: pa.DataType) -> Any:
+    """A bound of the column's physical type as a Python value of its natural kind."""
+    if pa.types.is_string(kind):
+        return raw if isinstance(raw, str) else raw.decode()
+    if pa.types.is_binary(kind):
+        return raw.encode() if isinstance(raw, str) else bytes(raw)
+    if pa.types.is_boolean(kind):
+        return bool(raw)
+    stored = pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pa.array([raw], stored).view(kind)[0].as_py()

@@ -1,0 +1,237 @@
+"""Adopt: an index for a table that another Hudi writer has made. No data file is touched.
+
+    timeline    nothing may be under way on it; which files are live (`data/other_writers.py`)
+    entries     a task a few files, which are held against what our writers go by
+    duplicates  no key may be twice in its scope
+    HFiles      as of a commit
+    timeline    once more: what came meanwhile would be lost to the index
+    version 1   one put; with it the table is ours, and before it nothing was
+
+Killed anywhere before the put the table is as it was, but for index files that nobody names
+and `clean` finds. Of two who adopt it at once one is first. A commit of another writer that comes
+between the last look and the put is noticed by a look after it, and by every writer of ours: the
+root has the sum of the commits that it knows.
+
+Version 1 holds the content of all commits before it. What was before cannot be had by us, so nobody
+goes back behind it; old slices are garbage once `clean` comes, savepoints of Hudi's excepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.bucket_functions import HASH_SPACE
+from metatable.data.keygen import KeyGenerator
+from metatable.data.merge import check_ordering
+from metatable.data.options import MOST_BUCKETS, Options
+from metatable.data.other_writers import (
+    LiveSlices,
+    OtherTimeline,
+    Written,
+    live_slices,
+    schema_of,
+    written_as,
+)
+from metatable.data.properties import TableProperties
+from metatable.data.schema import encode_schema, normal
+from metatable.data.timeline import Timeline
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.entry_files import Run
+from metatable.metadata.known_commits import CommitSum
+from metatable.metadata.manifest import HFileRef, Manifest, PageRef, put_hint, write_pages
+from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.recovery import sweep_index_files
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.written import stats_columns
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError, MetatableError, UpgradeError, UsageError
+from metatable.storage.store import Store
+from metatable.write.build import build_hfiles
+from metatable.write.stored_entries import StoredFiles, refuse_duplicates, runs_of
+
+__all__ = ["OPERATION", "adopt_table", "enough_buckets"]
+
+OPERATION = "adopt"
+
+METADATA_TABLE = ".hoodie/metadata/.hoodie/hoodie.properties"
+
+BUCKET_BYTES = 64 << 20
+"""Entries of a bucket, in memory: an HFile is made of no less than one."""
+
+
+def adopt_table(
+    store: Store,
+    engine: Engine[Any],
+    properties: TableProperties,
+    index: str,
+    options: Mapping[str, Any],
+) -> Manifest:
+    """Version 1 of another writer's table.
+
+    Raises UpgradeError for a table that our writers could not go on with, UsageError for options
+    and for keys that are there twice, ConflictError where somebody else is at work.
+    """
+    if store.size(METADATA_TABLE) is not None:
+        raise UpgradeError(
+            "Hudi keeps a metadata table of its own here, which our commits would leave behind."
+            " One Spark write with hoodie.metadata.enable=false removes it, or hudi-cli's"
+            " `metadata delete`",
+            path=METADATA_TABLE,
+        )
+    written = written_as(properties)
+    timeline = OtherTimeline.load(store)
+    first = _first_version(written, _columns(store, timeline, properties), index, options)
+    owner = Owner.new(OPERATION)
+    try:
+        live = live_slices(store, timeline)
+        first = _with_entries(store, engine, first, live, owner, options.get("buckets", {}))
+        first = _knowing(first, timeline, live)
+        _check_unchanged(store, timeline)
+        if not store.create(first.path, first.encode()):
+            raise ConflictError(
+                "somebody else has just adopted this table: open it", path=store.uri
+            )
+    except MetatableError:  # whose calls to the store are all answered
+        sweep_index_files(store, owner, first.options.buckets)
+        raise
+    put_hint(store, first)
+    _check_still_unchanged(store, timeline)
+    return first
+
+
+def _columns(store: Store, timeline: OtherTimeline, properties: TableProperties) -> pa.Schema:
+    """The columns, in the form of a table of ours. Raises UpgradeError where they have none."""
+    told = schema_of(store, timeline, properties)
+    try:
+        return normal(told)
+    except UsageError as error:
+        raise UpgradeError(
+            "this table cannot be adopted, our writers do not take a column of it: create one from"
+            " its rows",
+            path=store.uri,
+            found=str(error),
+        ) from error
+
+
+def _first_version(
+    written: Written, schema: pa.Schema, index: str, options: Mapping[str, Any]
+) -> Manifest:
+    """Version 1, without entries. Raises UsageError for what cannot be one."""
+    given = {"hive_style": written.hive_style, **options}
+    if written.buckets is not None:
+        given.setdefault("bucket_count", written.buckets)
+    if given["hive_style"] != written.hive_style:
+        raise UsageError(
+            "the style of the partition paths is what it is",
+            option="hive_style",
+            expected=written.hive_style,
+            found=given["hive_style"],
+        )
+    made = Options.create(
+        written.name,
+        schema.names,
+        key=written.key,
+        partition_by=written.partition_by,
+        ordering=written.ordering,
+        index=index,
+        options=given,
+    )
+    kept = partitions_of(made, create_index(made))
+    made = made.keeping({one.name: one.bucket_count for one in kept})
+    KeyGenerator(made, schema)
+    check_ordering(schema, written.ordering)
+    return Manifest(1, OPERATION, encode_schema(schema), made, time_ms=clock.now_ms(), oldest=1)
+
+
+def _with_entries(
+    store: Store,
+    engine: Engine[Any],
+    first: Manifest,
+    live: LiveSlices,
+    owner: Owner,
+    buckets: Collection[str],
+) -> Manifest:
+    """With entries of all live slices. `buckets`: partitions whose number of them was given."""
+    view = Snapshot(store, first)
+    index = create_index(first.options)
+    partitions = partitions_of(first.options, index)
+    columns = stats_columns(view.schema, first.options)
+    files = StoredFiles.of(view, index, partitions, columns, foreign=True)
+    scratch = engine.scratch(store)
+    runs = runs_of(engine, files, scratch, live.slices)
+    try:
+        refuse_duplicates(engine, files, scratch, live.slices, runs)
+        made = enough_buckets(first.options, partitions, runs, buckets)
+        partitions = partitions_of(made, create_index(made))
+        refs = build_hfiles(engine, store, scratch, partitions, runs, owner)
+    finally:
+        scratch.delete(run.path for run in runs if run.path is not None)
+    rows = sum(run.entry_count for run in runs if run.partition not in made.buckets)
+    return replace(
+        first,
+        options=made,
+        pages={name: _pages(store, name, one, owner) for name, one in refs.items()},
+        summary={"files": len(live.slices), "rows": rows},
+    )
+
+
+def enough_buckets(
+    options: Options,
+    partitions: Sequence[MetadataPartition],
+    runs: Sequence[Run],
+    given: Collection[str],
+) -> Options:
+    """With so many buckets of each partition that one of them fits into memory, where their number
+    was not given and does not decide where keys are."""
+    wanted = dict(options.buckets)
+    for one in partitions:
+        held = sum(run.entry_bytes for run in runs if run.partition == one.name)
+        if one.name not in given and one.space == HASH_SPACE:
+            needed = min(-(-held // BUCKET_BYTES), MOST_BUCKETS)
+            wanted[one.name] = max(one.bucket_count, needed)
+    return replace(options, buckets=wanted)
+
+
+def _pages(
+    store: Store, partition: str, refs: Sequence[HFileRef], owner: Owner
+) -> tuple[PageRef, ...]:
+    ours = [replace(ref, sequence=1) for ref in refs]
+    return write_pages(store, partition, ours, owner.prefix)
+
+
+def _knowing(first: Manifest, timeline: OtherTimeline, live: LiveSlices) -> Manifest:
+    """With what is told of the commits that it holds."""
+    return replace(
+        first,
+        time_ms=clock.now_ms(),
+        latest_instant=max(timeline.latest, *live.left, ""),
+        withdrawn=live.left,
+        last_commit=(1, max(timeline.instants)) if timeline.instants else None,
+        commits=CommitSum.of(timeline.instants).encode(),
+        archived=timeline.first,
+        adopted=timeline.instants,
+    )
+
+
+def _check_unchanged(store: Store, timeline: OtherTimeline) -> None:
+    if OtherTimeline.load(store) != timeline:
+        raise ConflictError("another writer has been at work meanwhile: retry", path=store.uri)
+
+
+def _check_still_unchanged(store: Store, timeline: OtherTimeline) -> None:
+    """After the put: whoever came between the last look and that."""
+    came = [one for one in Timeline(store).load() if one not in timeline.actions]
+    if came:
+        raise UpgradeError(
+            "another writer has begun while the table was adopted, and the index will not hold its"
+            " rows. Let it finish, delete the folder .hoodie/metatable, and adopt the table again",
+            path=store.uri,
+            found=[f"{one.time}.{one.action}" for one in came[:5]],
+        )

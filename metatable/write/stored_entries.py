@@ -1,0 +1,377 @@
+"""Entries of files that are there already: what a commit would have told of them.
+
+A task reads slices one by one, piece by piece: the key column, and those columns of which
+statistics are kept that the footer does not tell. What it has to tell goes to scratch in runs, as
+in a commit, before it is much. In memory are the keys of a file and what has not been told yet.
+
+Where another software wrote the files, all that our writers would go by is held against them
+while they pass: columns of types that can be read as the table's; keys and partition paths that
+are the texts that we make of those rows (or an upsert would not find them); the footers, if the
+index believes them; the placement, if it has one; and no key twice in its scope.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.align import align
+from metatable.data.bucket_functions import HASH_SPACE
+from metatable.data.footer_statistics import of_footer
+from metatable.data.key_texts import KEY, PATH, identities
+from metatable.data.keygen import KeyGenerator
+from metatable.data.options import Options
+from metatable.data.parquet import open_parquet
+from metatable.data.slice_reader import read_slice, stream_slice
+from metatable.data.slices import FileSlice
+from metatable.data.statistics import ColumnStats
+from metatable.engine.jobs import run_jobs
+from metatable.engine.protocol import Engine
+from metatable.index.footer_bloom import denied_by_footer
+from metatable.index.placement import Placement
+from metatable.index.protocol import Index
+from metatable.metadata.entry_files import Run, read_places, write_run
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.view import TableView
+from metatable.metadata.written import PassingRows, WrittenSlice, entries_of
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UpgradeError, UsageError
+from metatable.storage.hashing import xxh64
+from metatable.storage.store import Store
+
+__all__ = ["StoredFiles", "refuse_duplicates", "runs_of"]
+
+TASK_BYTES = 64 << 20
+"""Fewer bytes of data files are not worth a task of their own."""
+
+TOLD_BYTES = 32 << 20
+"""Entries that a task holds before they go to scratch."""
+
+CHECKED_BYTES = 64 << 20
+"""Hashes of keys that are looked through together."""
+
+FEW_HASHES = 1000
+"""Of keys that are there twice so many are looked up by their texts; five are named."""
+
+IDENTITIES = "identities"
+"""The run with a hash of every key: no metadata partition, and gone with the scratch."""
+
+_IDENTITIES = pa.schema([pa.field("place", pa.int64()), pa.field("hash", pa.uint64())])
+_META = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """What is made of files, and what they are held against. Pickles.
+
+    `schema`: the table's. `columns`: those whose statistics are told. `foreign`: another software
+    wrote the files.
+    """
+
+    store: Store
+    options: Options
+    schema: pa.Schema
+    partitions: tuple[MetadataPartition, ...]
+    columns: tuple[str, ...]
+    placement: Placement | None
+    asks_footers: bool
+    foreign: bool
+
+    @classmethod
+    def of(
+        cls,
+        view: TableView,
+        index: Index,
+        partitions: Sequence[MetadataPartition],
+        columns: Sequence[str],
+        *,
+        foreign: bool,
+    ) -> StoredFiles:
+        return cls(
+            view.store,
+            view.options,
+            view.schema,
+            tuple(partitions),
+            tuple(columns),
+            index.placement(view),
+            index.asks_footers,
+            foreign,
+        )
+
+    def counting(self, counters: Counters) -> StoredFiles:
+        return replace(self, store=self.store.counting(counters))
+
+    def asked(self, passing: Sequence[str]) -> pa.Schema:
+        """The columns to read: key text, partition path, those of which statistics are made as
+        they pass, and those that keys are made of."""
+        generator = KeyGenerator(self.options).columns if self.foreign else ()
+        named = {*passing, *generator}
+        return pa.schema([*_META, *(field for field in self.schema if field.name in named)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Job: a slice, as text."""
+
+    slice: str
+
+
+def runs_of(
+    engine: Engine[Any], files: StoredFiles, scratch: Store, slices: Sequence[FileSlice]
+) -> list[Run]:
+    """The entries of these slices, and hashes of their keys where others have written them.
+
+    Raises UpgradeError for files that are not as our writers would have written them.
+    """
+    work = partial(_told, files, scratch)
+    return run_jobs(engine, _jobs(slices), work, Run, _tasks(engine, slices))
+
+
+def refuse_duplicates(
+    engine: Engine[Any],
+    files: StoredFiles,
+    scratch: Store,
+    slices: Sequence[FileSlice],
+    runs: Sequence[Run],
+) -> None:
+    """Raises UsageError, naming five, where keys are there twice: an upsert would change one."""
+    ours = tuple(run for run in runs if run.partition == IDENTITIES)
+    pieces = 1 + sum(run.entry_bytes for run in ours) // CHECKED_BYTES
+    borders = [HASH_SPACE * one // pieces for one in range(pieces + 1)]
+    jobs = [_Range(lo, hi) for lo, hi in pairwise(borders)]
+    twice = run_jobs(engine, jobs, partial(_twice, scratch, ours), _Hashes)
+    hashes = np.frombuffer(b"".join(one.hashes for one in twice), np.uint64)[:FEW_HASHES]
+    if not len(hashes):
+        return
+    work = partial(_held, files, hashes.tobytes())
+    found = run_jobs(engine, _jobs(slices), work, _Held, _tasks(engine, slices))
+    counts = Counter(one.identity for one in found)
+    named = sorted(one.replace("\0", ": ") for one, count in counts.items() if count > 1)
+    if named:  # else two keys have one hash
+        scope = "the table" if files.options.is_global else "its partition"
+        raise UsageError(
+            f"keys are more than once in {scope}: an upsert would not know which row to replace",
+            path=files.store.uri,
+            keys=named[:5],
+            found=f"{len(named)} keys" if len(hashes) < FEW_HASHES else "a thousand keys or more",
+        )
+
+
+def _jobs(slices: Sequence[FileSlice]) -> list[_Slice]:
+    return [_Slice(one.encode()) for one in slices]
+
+
+def _tasks(engine: Engine[Any], slices: Sequence[FileSlice]) -> int:
+    size_bytes = sum(one.size_bytes for one in slices)
+    return max(1, min(len(slices), max(engine.slots, size_bytes // TASK_BYTES)))
+
+
+def _told(
+    files: StoredFiles, scratch: Store, jobs: Iterator[_Slice], counters: Counters
+) -> Iterator[Run]:
+    """Task: runs of the entries of some slices."""
+    files, scratch = files.counting(counters), scratch.counting(counters)
+    entries: dict[str, list[pa.Table]] = {}
+    for job in jobs:
+        written = _read(files, FileSlice.decode(job.slice))
+        for name, told in entries_of([written], files.partitions):
+            entries.setdefault(name, []).append(told)
+        if files.foreign:
+            entries.setdefault(IDENTITIES, []).append(_hashed(files, written))
+        if sum(one.nbytes for parts in entries.values() for one in parts) > TOLD_BYTES:
+            yield from _runs(scratch, entries)
+            entries = {}
+    yield from _runs(scratch, entries)
+
+
+def _runs(scratch: Store, entries: dict[str, list[pa.Table]]) -> Iterator[Run]:
+    for name, parts in entries.items():
+        told = pa.concat_tables(parts)
+        if told.num_rows:
+            yield write_run(scratch, name, told)
+
+
+def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
+    told = _footer_stats(files, made)
+    known = {one.column for one in told}
+    passing = [name for name in files.columns if name not in known]
+    asked = files.asked(passing)
+    facts = PassingRows(passing)
+    nothing = asked.empty_table()  # of a file without rows there are facts too
+    for piece in facts.passing(chain([nothing], stream_slice(files.store, made, asked))):
+        _check_rows(files, made, piece)
+    keys, stats = facts.facts()
+    if files.foreign and files.asks_footers:
+        _check_footer(files, made, keys)
+    return WrittenSlice(made, None, keys, keys, keys.slice(0, 0), (*stats, *told))
+
+
+def _footer_stats(files: StoredFiles, made: FileSlice) -> list[ColumnStats]:
+    """What need not be read, of a file whose columns can be."""
+    if not files.columns:
+        return []
+    with open_parquet(files.store, made.base) as parquet:
+        footer, held = parquet.metadata, parquet.schema_arrow
+        if files.foreign:
+            _check_columns(files, made, held)
+        wanted = pa.schema([one for one in files.schema if one.name in files.columns])
+        return of_footer(footer, held, wanted)
+
+
+def _hashed(files: StoredFiles, written: WrittenSlice) -> pa.Table:
+    paths = pa.repeat(pa.scalar(written.made.partition_path), len(written.keys))
+    hashes = xxh64(identities(files.options.is_global, written.keys, paths), 0)
+    places = (hashes >> np.uint64(32)).astype(np.int64)
+    return pa.table([pa.array(places), pa.array(hashes)], schema=_IDENTITIES)
+
+
+# What files are held against
+
+
+def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None:
+    """Whether each column can be read as the table's."""
+    for field in files.schema:
+        if field.name not in held.names and field.nullable:
+            continue
+        if field.name not in held.names:
+            raise UpgradeError(
+                "a data file lacks a column that may not be null: rewrite it first",
+                path=made.path,
+                column=field.name,
+            )
+        found = held.field(field.name).type
+        try:
+            nothing = pa.RecordBatch.from_arrays([pa.nulls(0, found)], names=[field.name])
+            align(nothing, pa.schema([field]))
+        except UsageError:
+            raise UpgradeError(
+                "a data file has a column of another type than the table: rewrite it first",
+                path=made.path,
+                column=field.name,
+                expected=str(field.type),
+                found=str(found),
+            ) from None
+
+
+def _check_rows(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:
+    if files.foreign:
+        _check_texts(files, made, piece)
+    placement = files.placement
+    if placement is None or not piece.num_rows:
+        return
+    keys, paths = (piece[name].combine_chunks() for name in (KEY, PATH))
+    rows, ids = placement.place(keys, paths)
+    elsewhere = pc.invert(pc.equal(ids, made.file_id)).to_numpy(zero_copy_only=False)
+    if elsewhere.any():
+        place = int(np.flatnonzero(elsewhere)[0])
+        raise UsageError(
+            "the index would look for a key in another file group than the one that it is in:"
+            " take another index",
+            index=files.options.index,
+            path=made.path,
+            key=keys[int(rows[place])].as_py(),
+            expected=ids[place].as_py(),
+        )
+
+
+def _check_texts(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:
+    """Whether keys and partition paths are the texts that our writers would make of these rows."""
+    generator = KeyGenerator(files.options, files.schema)
+    try:
+        made_texts = {KEY: generator.record_keys(piece), PATH: generator.partition_paths(piece)}
+    except UsageError as error:
+        raise UpgradeError(
+            "this table cannot be adopted, our writers do not take keys of rows that it has",
+            path=made.path,
+            found=str(error),
+        ) from error
+    for name, expected in made_texts.items():
+        _check_equal(made, name, piece[name], expected)
+    _check_equal(made, PATH, piece[PATH], pa.scalar(made.partition_path))
+
+
+def _check_equal(made: FileSlice, name: str, found: pa.ChunkedArray, expected: Any) -> None:
+    same = pc.fill_null(pc.equal(found, expected), False).to_numpy()
+    if same.all():
+        return
+    place = int(np.flatnonzero(~same)[0])
+    expected = expected[place] if isinstance(expected, pa.Array) else expected
+    raise UpgradeError(
+        "this table cannot be adopted, its keys or partition paths are not those that our writers"
+        " make of the same rows: create one from its rows",
+        path=made.path,
+        column=name,
+        expected=expected.as_py(),
+        found=found[place].as_py(),
+    )
+
+
+def _check_footer(files: StoredFiles, made: FileSlice, keys: pa.Array) -> None:
+    if denied := denied_by_footer(files.store, made.base, keys):
+        raise UpgradeError(
+            "the footer of a data file leaves out keys that are in it: take another index, which"
+            " does not believe footers",
+            index=files.options.index,
+            path=made.path,
+            found=f"{denied} keys",
+        )
+
+
+# Keys that are there twice
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Job: hashes whose place is in [lo, hi)."""
+
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashes:
+    """Receipt: hashes that more than one row has, eight bytes each."""
+
+    hashes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Receipt: the identity of a row with such a hash."""
+
+    identity: str
+
+
+def _twice(
+    scratch: Store, runs: Sequence[Run], jobs: Iterator[_Range], counters: Counters
+) -> Iterator[_Hashes]:
+    """Task: hashes that are there twice, the first thousand of each range."""
+    scratch = scratch.counting(counters)
+    for job in jobs:
+        held = (read_places(scratch, run, job.lo, job.hi) for run in runs)
+        parts = [batch["hash"].to_numpy() for batches in held for batch in batches]
+        hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *parts]))
+        again = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+        yield _Hashes(again[:FEW_HASHES].tobytes())
+
+
+def _held(
+    files: StoredFiles, hashes: bytes, jobs: Iterator[_Slice], counters: Counters
+) -> Iterator[_Held]:
+    """Task: the rows of some slices with one of these hashes."""
+    files = files.counting(counters)
+    wanted = np.frombuffer(hashes, np.uint64)
+    for job in jobs:
+        rows = read_slice(files.store, FileSlice.decode(job.slice), _META)
+        texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
+        here = np.flatnonzero(np.isin(xxh64(texts, 0), wanted))
+        for text in texts.take(pa.array(here)).to_pylist():
+            yield _Held(text)

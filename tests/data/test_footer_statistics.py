@@ -1,0 +1,72 @@
+"""What a footer tells of columns is what reading them tells, or nothing."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metatable.data.footer_statistics import of_footer
+from metatable.data.statistics import of_table
+
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.booleans(),
+    pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1),
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
+    pa.date32(): st.dates(),
+    pa.time64("us"): st.times(),
+    pa.timestamp("ms"): st.datetimes().map(lambda one: one.replace(microsecond=0)),
+    pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(datetime.UTC)),
+    pa.string(): st.text(st.characters(codec="utf-8"), max_size=70),
+    pa.binary(): st.binary(max_size=70),
+}
+READ = {
+    pa.float64(): st.floats(),
+    pa.decimal128(5, 2): st.decimals(-100, 100, places=2),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.list_(pa.int32()): st.lists(st.integers(0, 3), max_size=2),
+}
+
+
+def footer(table: pa.Table, **how: Any) -> tuple[pq.FileMetaData, pa.Schema]:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=4, store_schema=False, **how)
+    file = pq.ParquetFile(io.BytesIO(sink.getvalue()))
+    return file.metadata, file.schema_arrow
+
+
+@given(st.data(), st.sampled_from([*VALUES]))
+def test_bounds_and_nulls_are_those_of_the_rows(data: st.DataObject, kind: pa.DataType) -> None:
+    values = data.draw(st.lists(st.none() | VALUES[kind], max_size=12))
+    table = pa.table({"a": pa.array(values, kind)})
+    [expected] = of_table(table, ["a"])
+    [found] = of_footer(*footer(table), table.schema)
+    assert (found.minimum, found.maximum) == (expected.minimum, expected.maximum)
+    assert (found.null_count, found.value_count) == (expected.null_count, len(values))
+    assert found.type == kind
+
+
+@pytest.mark.parametrize("kind", READ, ids=str)
+@given(st.data())
+def test_columns_that_have_to_be_read(kind: pa.DataType, data: st.DataObject) -> None:
+    table = pa.table({"a": pa.array(data.draw(st.lists(READ[kind], max_size=5)), kind)})
+    assert of_footer(*footer(table), table.schema) == []
+
+
+def test_a_footer_that_tells_too_little_is_not_believed() -> None:
+    table = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"]})
+    assert of_footer(*footer(table, write_statistics=["b"]), table.schema)[0].column == "b"
+    assert of_footer(*footer(table, write_statistics=False), table.schema) == []
+
+
+def test_a_column_of_another_type_or_none_is_left_out() -> None:
+    table = pa.table({"a": pa.array([1, 2], pa.int32()), "c": [Decimal(1), Decimal(2)]})
+    wanted = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.decimal128(1, 0))])
+    assert of_footer(*footer(table), wanted) == []

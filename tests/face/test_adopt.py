@@ -1,0 +1,953 @@
+"""An index for a table that is there: another writer's, or one of ours that gets another one.
+
+Tables of Hudi's own come from the corpus. Others are made by us and stripped of all that is ours:
+what is left is what another writer would have left. Whatever is adopted is held against its rows as
+they were before, as `hudi` reads them, by brute force; whatever is refused, against its bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hudi import HudiTableBuilder
+
+import metatable
+from metatable import ConflictError, CorruptError, Table, UpgradeError, UsageError
+from metatable.engine.local import LocalEngine
+from metatable.metadata.known_commits import CommitSum
+from metatable.metadata.manifest import HOME, load_newest, load_version
+from metatable.metadata.transaction import Transaction, check_properties
+from metatable.storage.store import Store
+from metatable.write import adopt as adopting
+from metatable.write import change_index as changing
+from metatable.write import stored_entries
+from metatable.write.adopt import adopt_table
+from metatable.write.change_index import change_index
+from metatable.write.commit_pass import write
+from tests.cleaned import strange_files
+from tests.faults import READS, Refused, watched
+from tests.model import SCHEMA, Model, Row, arrow, check, listed, read_by_hudi, scanned
+
+LONG = os.environ.get("METATABLE_LONG") == "1"
+FAST = {"durable": "false"}
+SMALL: dict[str, Any] = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
+BUCKETS = {"bucket_count": 4}
+OURS = re.compile(r"\.hoodie/metatable/.*|\.hoodie/\.temp/.*")
+
+
+def rows(first: int, last: int, v: int, shift: int = 0) -> list[Row]:
+    return [
+        {"id": f"k{number:02}", "city": ("ny", "sf")[(number + shift) % 2], "v": v, "ts": v}
+        for number in range(first, last)
+    ]
+
+
+def created(uri: Path, index: str, scope: str, **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index=index,
+        options={**(SMALL if index != "bucket" else BUCKETS), "key_scope": scope, **options},
+        storage_options=FAST,
+    )
+
+
+_GROWN: dict[tuple[str, str], tuple[str, Model]] = {}
+
+
+def grown(uri: Path, index: str = "metadata_bloom", scope: str = "partition") -> Model:
+    """A table with some history, and its rows: a copy of one that is made once."""
+    if (index, scope) not in _GROWN:
+        folder = tempfile.mkdtemp(prefix="metatable-tests-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _GROWN[index, scope] = folder, _grown(Path(folder, "table"), index, scope)
+    folder, model = _GROWN[index, scope]
+    shutil.copytree(Path(folder, "table"), uri)
+    return deepcopy(model)
+
+
+def _grown(uri: Path, index: str, scope: str) -> Model:
+    table, model = created(uri, index, scope), Model(scope == "global", ordering=True)
+    for given in (rows(0, 14, 1), rows(10, 18, 2), rows(8, 11, 3, shift=1)):
+        table.upsert(arrow(given))
+        model.upsert(given)
+    table.delete(arrow(rows(2, 5, 0)))
+    model.delete(rows(2, 5, 0))
+    table.upsert(arrow(rows(0, 3, 9)))
+    table.rollback()
+    return model
+
+
+def stripped(uri: Path) -> str:
+    """As another writer would have left it."""
+    shutil.rmtree(uri / HOME)
+    return str(uri)
+
+
+def adopt(uri: str | Path, **how: Any) -> Table:
+    options = {"lease_seconds": 0, "hfile_codec": "none", **how.pop("options", {})}
+    return metatable.adopt(uri, options=options, storage_options=FAST, **how)
+
+
+def bytes_of(uri: str | Path) -> dict[str, bytes]:
+    """All that is not ours, and cannot have changed."""
+    return {name: body for name, body in everything(uri).items() if not OURS.fullmatch(name)}
+
+
+def everything(uri: str | Path) -> dict[str, bytes]:
+    root = Path(uri)
+    found = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+def by_hudi(uri: str | Path) -> list[str]:
+    """Rows of whatever columns, as texts."""
+    batches = HudiTableBuilder.from_base_uri(str(uri)).build().read()
+    return texts(row for batch in batches for row in batch.to_pylist())
+
+
+def texts(found: Any) -> list[str]:
+    kept = ({name: row[name] for name in sorted(row) if name[0] != "_"} for row in found)
+    return sorted(map(repr, kept))
+
+
+# Tables that Hudi made
+
+
+def unpacked(interop: Path, name: str, to: Path) -> Path:
+    with zipfile.ZipFile(interop / f"{name}.zip") as file:
+        file.extractall(to)
+    folder, *more = (path for path in to.iterdir() if not path.name.startswith("__"))
+    assert not more
+    return folder
+
+
+HUDIS = {
+    "hudi/sample_table__cow__v6_complexkeygen_hivestyle": ("record", 4),
+    "hudi/sample_table__cow__v6_nonpartitioned": ("bloom", 4),
+    "hudi/sample_table__cow__v6_simplekeygen_nonhivestyle": ("metadata_bloom", 4),
+    "hudi-spark/cow_bloom_footer": ("metadata_bloom", 1610),
+}
+
+
+@pytest.mark.parametrize("name", HUDIS)
+def test_a_table_that_hudi_made_is_ours_from_there(
+    interop: Path, name: str, tmp_path: Path
+) -> None:
+    index, count = HUDIS[name]
+    uri = unpacked(interop, name, tmp_path)
+    before, bytes_before = by_hudi(uri), bytes_of(uri)
+    table = adopt(uri, index=index)
+    assert bytes_of(uri) == bytes_before
+    held = table.scan().to_arrow()
+    assert texts(held.to_pylist()) == before
+    assert (len(before), table.version, table.verify().findings) == (count, 1, ())
+    assert [one.operation for one in table.history()] == ["adopt"]
+    told = table.describe()
+    assert (told.rows, told.index, told.instant) == (count, index, table.instant)
+
+    assert all(one is not None for one in table.tag_locations(held)["_location"].to_pylist())
+    table.savepoint("adopted")
+    assert table.upsert(held.slice(0, 2)).updated == 2
+    assert table.delete(held.slice(1, 2)).deleted == 2
+    expected = texts(held.slice(0, 1).to_pylist() + held.slice(3).to_pylist())
+    assert texts(table.scan().to_arrow().to_pylist()) == by_hudi(uri) == expected
+    gone = table.changes(since=1).to_arrow()
+    assert sorted(gone["_change_type"].to_pylist()) == ["delete", "delete", "update"]
+    assert table.verify().findings == ()
+    table.compact(major=True)
+    table.rollback()
+    table.restore(savepoint="adopted")
+    assert texts(table.scan().to_arrow().to_pylist()) == by_hudi(uri) == before
+    with pytest.raises(UsageError, match="cannot be undone"):
+        table.rollback()
+    table.drop_savepoint("adopted")
+    table.insert(table.scan().to_arrow().slice(0, 0))
+    assert table.delete(held.slice(0, 1)).deleted == 1
+    assert table.insert(held.slice(0, 1)).inserted == 1
+    assert texts(table.scan().to_arrow().to_pylist()) == by_hudi(uri) == before
+    assert table.verify().findings == ()
+
+
+def test_what_hudis_savepoints_keep_is_not_cleaned(interop: Path, tmp_path: Path) -> None:
+    name = "hudi-spark/cow_bloom_footer"
+    uri = unpacked(interop, name, tmp_path)
+    expected = pq.read_table(interop / f"{name}.expected.parquet").to_pylist()
+    table = adopt(uri, index="record")
+    assert texts(table.scan().to_arrow().to_pylist()) == texts(expected)
+    before = {name for name in everything(uri) if name.endswith(".parquet")}
+    assert table.clean(versions=1, hours=0).files_deleted == 3
+    left = {name for name in everything(uri) if name.endswith(".parquet")}
+    assert {path[-25:-8] for path in before - left} == {"20261121091133585"}
+    assert {path[-25:-8] for path in left} == {"20261121091129140", "20261121091135534"}
+    assert texts(table.scan().to_arrow().to_pylist()) == by_hudi(uri)
+
+
+REFUSED = {
+    "hudi-spark/cow_v6_mdt_all": "hoodie.metadata.enable=false",
+    "hudi-spark/cow_v9_mdt_all": "table version 6",
+    "hudi/sample_table__cow__v8_nonpartitioned": "table version 6",
+    "hudi-spark/mor_avro_logs_v6": "copy-on-write",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_table_of_hudis_that_is_not_for_us_is_refused(
+    interop: Path, name: str, tmp_path: Path
+) -> None:
+    uri = unpacked(interop, name, tmp_path)
+    check_refused(uri, UpgradeError, REFUSED[name])
+
+
+def test_a_table_without_rows_is_adopted(interop: Path, tmp_path: Path) -> None:
+    uri = unpacked(interop, "hudi/sample_table__cow__v6_empty", tmp_path)
+    table = adopt(uri, index="record")
+    assert table.scan().to_arrow().num_rows == 0
+    row = dict.fromkeys(table.schema.names) | {"id": 1}
+    table.insert(pa.Table.from_pylist([row], schema=table.schema))
+    assert table.verify().findings == ()
+    assert len(by_hudi(uri)) == 1
+    table.rollback()
+    with pytest.raises(UsageError, match="no commit to roll back"):
+        table.rollback()
+
+
+# Tables of ours, stripped
+
+
+CASES = [
+    ("metadata_bloom", "partition", "record"),
+    ("record", "global", "metadata_bloom"),
+    ("bloom", "global", "bloom"),
+    ("bucket", "partition", "bucket"),
+]
+
+
+@pytest.mark.parametrize(("made_with", "scope", "index"), CASES)
+def test_a_stripped_table_goes_on_as_it_was(
+    made_with: str, scope: str, index: str, tmp_path: Path
+) -> None:
+    model = grown(tmp_path / "table", made_with, scope)
+    uri = stripped(tmp_path / "table")
+    bytes_before = bytes_of(uri)
+    table = adopt(uri, index=index, options={"key_scope": scope, **BUCKETS})
+    assert bytes_of(uri) == bytes_before
+    probe = [row | {"city": city} for row in rows(0, 24, 0) for city in ("ny", "sf")]
+    check(table, model, probe)
+    assert table.version == 1
+    given = rows(5, 22, 7, shift=1)
+    result, counts = table.upsert(arrow(given)), model.upsert(given)
+    assert (result.inserted, result.updated, result.moved, result.stale) == (
+        counts.inserted,
+        counts.updated,
+        counts.moved,
+        counts.stale,
+    )
+    check(table, model, probe)
+    table.delete(arrow(rows(0, 9, 0)))
+    model.delete(rows(0, 9, 0))
+    check(table, model, probe)
+    table.rollback()
+    model.rollback()
+    check(table, model, probe)
+    table.clean(versions=1, hours=0)
+    check(table, model, probe)
+    assert strange_files(Store(str(uri), FAST)) == []
+
+
+def test_it_takes_options_and_finds_nothing_to_do_twice(tmp_path: Path) -> None:
+    grown(tmp_path / "table")
+    uri = stripped(tmp_path / "table")
+    given = {"record_key_form": "plain", "buckets": {"record_index": 3}, "key_scope": "partition"}
+    table = adopt(uri, index="record", options=given)
+    options = table.options
+    assert (options.record_key_form, options.buckets["record_index"]) == ("plain", 3)
+    assert (options.key, options.partition_by, options.ordering) == (("id",), ("city",), "ts")
+    assert adopt(uri, index="record").version == 1
+    assert metatable.open(uri).verify().findings == ()
+
+
+def test_buckets_grow_with_the_table_unless_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(tmp_path / "table")
+    uri = stripped(tmp_path / "table")
+    monkeypatch.setattr(adopting, "BUCKET_BYTES", 16)
+    monkeypatch.setattr(stored_entries, "TOLD_BYTES", 100)
+    monkeypatch.setattr(stored_entries, "CHECKED_BYTES", 50)
+    given = {"buckets": {"column_stats": 4}, "key_scope": "partition"}
+    table = adopt(uri, index="record", options=given)
+    assert table.options.buckets["record_index"] > 16
+    assert table.options.buckets["column_stats"] == 4
+    assert table.verify().findings == ()
+
+
+def test_columns_that_footers_tell_of_are_not_read(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("text", pa.string()), ("x", pa.float64())])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    random = Random(1)
+    words = [random.randbytes(500).hex() for _ in range(1500)]
+    numbers = [float("nan"), *map(float, range(1499))]
+    ids = [f"k{number}" for number in range(1500)]
+    made.insert(pa.table({"id": ids, "text": words, "x": numbers}, schema=schema))
+    uri = stripped(tmp_path / "table")
+    [file] = (path for path in bytes_of(uri) if path.endswith(".parquet"))
+    size_bytes = Path(uri, file).stat().st_size
+    table = adopt(uri)
+    assert table.counters["store.bytes_read"] < size_bytes / 3
+    for where, count in (
+        (metatable.col("text") < "!", 0),
+        (metatable.col("text") == words[7], 1),
+        (metatable.col("x") > 1e9, 1),
+        (metatable.col("x") < 0, 0),
+    ):
+        assert (table.scan(where=where).count(), len(table.files(where))) == (count, count)
+
+
+def test_what_came_before_is_not_to_be_had(tmp_path: Path) -> None:
+    grown(tmp_path / "table")
+    before = metatable.open(tmp_path / "table").history()
+    uri = stripped(tmp_path / "table")
+    table = adopt(uri)
+    last = table.instant
+    assert last is not None
+    assert scanned(table) == listed(table.scan(as_of=last).to_arrow().to_pylist())
+    with pytest.raises(metatable.StaleError, match="not kept any more"):
+        table.scan(as_of=before[-2].instant)
+    with pytest.raises(UsageError, match="cannot be undone"):
+        table.rollback()
+
+
+def test_files_of_a_writer_that_failed_are_passed_over_and_cleaned(tmp_path: Path) -> None:
+    model = grown(tmp_path / "table")
+    uri = stripped(tmp_path / "table")
+    live = next(Path(uri).glob("city=ny/*.parquet"))
+    left = live.with_name(re.sub(r"_\d+\.parquet", "_20990101000000000.parquet", live.name))
+    shutil.copy(live, left)
+    table = adopt(uri)
+    check(table, model)
+    store = Store(uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    assert newest.withdrawn == ("20990101000000000",)
+    assert table.upsert(arrow(rows(0, 1, 20))).instant is not None
+    assert table.instant is not None
+    assert table.instant > "20990101000000000", "Hudi's readers would not see it"
+    table.clean(versions=1, hours=0)
+    assert not left.exists()
+
+
+def test_an_archived_timeline_and_its_files_are_taken_as_committed(tmp_path: Path) -> None:
+    table = created(tmp_path / "table", "record", "global", timeline_commits=2)
+    model = Model(is_global=True, ordering=True)
+    for first in range(0, 24, 4):
+        table.upsert(arrow(rows(first, first + 4, 1)))
+        model.upsert(rows(first, first + 4, 1))
+    table.clean(versions=1, hours=0)
+    uri = stripped(tmp_path / "table")
+    assert len(list(Path(uri, ".hoodie").glob("*.commit"))) < 6
+    table = adopt(uri, index="record", options={"timeline_commits": 2})
+    check(table, model)
+    newest = load_newest(Store(uri, FAST))
+    assert newest is not None
+    assert newest.archived == min(newest.adopted)
+    assert newest.commits == CommitSum.of(newest.adopted).encode()
+    table.upsert(arrow(rows(0, 4, 2)))
+    model.upsert(rows(0, 4, 2))
+    table.clean(versions=1, hours=0)
+    check(table, model)
+    assert strange_files(Store(str(uri), FAST)) == []
+
+
+def test_groups_that_were_replaced_are_gone(tmp_path: Path) -> None:
+    grown(tmp_path / "table")
+    uri = stripped(tmp_path / "table")
+    groups: dict[str, set[str]] = {}
+    for path in Path(uri).glob("city=*/*.parquet"):
+        groups.setdefault(path.parent.name, set()).add(path.name.split("_")[0])
+    gone = {"city=ny": sorted(groups["city=ny"])}
+    body = json.loads(max(Path(uri, ".hoodie").glob("*.commit")).read_text())
+    body |= {"partitionToReplaceFileIds": gone, "extraMetadata": {}}
+    for name, text in ((".requested", ""), (".inflight", ""), ("", json.dumps(body))):
+        Path(uri, ".hoodie", f"20990101000000000.replacecommit{name}").write_text(text)
+    table = adopt(uri)
+    assert {row[1] for row in scanned(table)} == {"sf"}
+    assert scanned(table) == read_by_hudi(uri)
+    assert table.verify().findings == ()
+    table.upsert(arrow(rows(0, 4, 30)))
+    table.clean(versions=1, hours=0)
+    assert scanned(table) == read_by_hudi(uri)
+    assert not any(one in str(path) for path in Path(uri).rglob("*") for one in gone["city=ny"])
+
+
+def test_files_of_older_schemas_are_read_as_the_newest(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32())])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    made.insert(pa.table({"id": ["a", "b"], "n": [1, 2], "f": [0.5, None]}, schema=schema))
+    uri = stripped(tmp_path / "table")
+    commit = max(Path(uri, ".hoodie").glob("*.commit"))
+    body = json.loads(commit.read_text())
+    avro = json.loads(body["extraMetadata"]["schema"])
+    wider = {"n": "long", "f": "double"}
+    for column in avro["fields"]:
+        column["type"] = ["null", wider.get(column["name"], "string")]
+    added = {"type": "array", "items": {"type": "long", "logicalType": "timestamp-millis"}}
+    avro["fields"].append({"name": "when", "type": ["null", added]})
+    body["extraMetadata"]["schema"] = json.dumps(avro)
+    commit.write_text(json.dumps(body))
+    table = adopt(uri)
+    times = pa.list_(pa.field("element", pa.timestamp("ms", "UTC"), nullable=False))
+    assert table.schema == pa.schema(
+        [("id", pa.string()), ("n", pa.int64()), ("f", pa.float64()), ("when", times)]
+    )
+    assert (table.scan(where=metatable.col("n") > 1).count(), table.verify().findings) == (1, ())
+    table.upsert(pa.table({"id": ["b"], "n": [1 << 40], "f": [0.1]}))
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [
+        {"id": "a", "n": 1, "f": 0.5, "when": None},
+        {"id": "b", "n": 1 << 40, "f": 0.1, "when": None},
+    ]
+    assert table.verify().findings == ()
+
+
+def test_blanks_between_names_are_no_matter(theirs: str) -> None:
+    with_properties(theirs, hoodie__table__recordkey__fields=" id ")
+    assert adopt(theirs).options.key == ("id",)
+    assert metatable.open(theirs).verify().findings == ()
+
+
+# Refusals
+
+
+def check_refused(uri: str | Path, error: type[Exception], match: str, **how: Any) -> None:
+    """Refused, and not a byte is another."""
+    before = everything(uri)
+    with pytest.raises(error, match=re.escape(match)):
+        adopt(uri, **how)
+    assert everything(uri) == before
+
+
+def with_properties(uri: str, **changed: str) -> None:
+    """Dots are two underscores; an empty value takes the line away."""
+    path = Path(uri, ".hoodie/hoodie.properties")
+    named = {name.replace("__", "."): value for name, value in changed.items()}
+    kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in named]
+    path.write_text("\n".join([*kept, *(f"{one}={named[one]}" for one in named if named[one])]))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of another writer; never to be touched."""
+    path = tmp_path_factory.mktemp("others") / "table"
+    grown(path)
+    stripped(path)
+    return path
+
+
+@pytest.fixture
+def theirs(others: Path, tmp_path: Path) -> str:
+    """A copy of it."""
+    return str(shutil.copytree(others, tmp_path / "theirs"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"hoodie__populate__meta__fields": "false"}, "lack record keys"),
+        ({"hoodie__datasource__write__partitionpath__urlencode": "true"}, "are escaped"),
+        ({"hoodie__datasource__write__drop__partition__columns": "true"}, "partition columns"),
+        ({"hoodie__table__base__file__format": "ORC"}, "not Parquet"),
+        ({"hoodie__table__cdc__enabled": "true"}, "change logs"),
+        ({"hoodie__table__metadata__partitions": "files"}, "hoodie.metadata.enable=false"),
+        ({"hoodie__table__metadata__partitions__inflight": "files"}, "somebody else's work"),
+        ({"hoodie__bootstrap__base__path": "/elsewhere"}, "somebody else's work"),
+        ({"hoodie__table__keygenerator__class": "org.TimestampBasedKeyGenerator"}, "of its own"),
+        ({"hoodie__table__keygenerator__class": "my.own.CustomKeyGenerator"}, "of its own"),
+        ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, "of its own"),
+        ({"hoodie__table__precombine__field": "ts,v"}, "could not go on"),
+        ({"hoodie__table__recordkey__fields": ""}, "could not go on"),
+        ({"hoodie__table__version": "5"}, "table version 6"),
+        ({"hoodie__table__version": "8", "hoodie__timeline__layout__version": "2"}, "version 6"),
+        ({"hoodie__table__type": "MERGE_ON_READ"}, "copy-on-write"),
+        ({"hoodie__table__recordkey__fields": "v"}, "not those that our writers make"),
+        ({"hoodie__datasource__write__hive_style_partitioning": "false"}, "not those that our"),
+    ],
+)
+def test_properties_that_our_writers_could_not_go_on_with(
+    theirs: str, changed: dict[str, str], match: str
+) -> None:
+    with_properties(theirs, **changed)
+    check_refused(theirs, UpgradeError, match)
+
+
+def test_a_metadata_table_that_the_properties_do_not_name_is_refused(theirs: str) -> None:
+    path = Path(theirs, ".hoodie/metadata/.hoodie/hoodie.properties")
+    path.parent.mkdir(parents=True)
+    path.write_text("hoodie.table.version=6\n")
+    check_refused(theirs, UpgradeError, "metadata delete")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "20990101000000000.commit.requested",
+        "20990101000000000.inflight",
+        "20990101000000000.replacecommit.requested",
+        "20990101000000000.clean.inflight",
+        "20990101000000000.rollback.requested",
+    ],
+)
+def test_nothing_may_be_under_way(theirs: str, name: str) -> None:
+    Path(theirs, ".hoodie", name).touch()
+    check_refused(theirs, ConflictError, "is at work here, or has died at it")
+
+
+@pytest.mark.parametrize(
+    ("avro", "match"),
+    [
+        ({"type": "enum", "name": "e", "symbols": ["a"]}, "does not write"),
+        (["null", "int", "string"], "does not write"),
+        ({"type": "array"}, "not readable"),
+        ("int", "another type than the table"),
+    ],
+)
+def test_columns_that_are_not_ours_to_write(theirs: str, avro: Any, match: str) -> None:
+    commit = max(Path(theirs, ".hoodie").glob("*.commit"))
+    body = json.loads(commit.read_text())
+    schema = json.loads(body["extraMetadata"]["schema"])
+    [column] = [one for one in schema["fields"] if one["name"] == "city"]
+    column["type"] = avro
+    body["extraMetadata"]["schema"] = json.dumps(schema)
+    commit.write_text(json.dumps(body))
+    with_properties(theirs, hoodie__table__partition__fields="")
+    error = CorruptError if match == "not readable" else UpgradeError
+    check_refused(theirs, error, match)
+
+
+def twin(theirs: str, scope: str) -> None:
+    """A file of `ny` once more: in a group of its own, in global scope in another partition."""
+    live = max(Path(theirs, "city=ny").glob("*.parquet"), key=lambda path: path.name[-25:])
+    name = f"00000000-1111-2222-3333-444444444444-0_0-0-0_{live.name[-25:]}"
+    if scope == "partition":
+        shutil.copy(live, live.with_name(name))
+        return
+    held = pq.read_table(live)
+    for column, text in (("city", "sf"), ("_hoodie_partition_path", "city=sf")):
+        place = held.schema.get_field_index(column)
+        held = held.set_column(place, column, pa.repeat(text, held.num_rows))
+    pq.write_table(held, Path(theirs, "city=sf", name))
+
+
+@pytest.mark.parametrize(
+    ("index", "scope"),
+    [("metadata_bloom", "partition"), ("metadata_bloom", "global"), ("record", "global")],
+)
+def test_keys_that_are_there_twice_are_named(theirs: str, index: str, scope: str) -> None:
+    twin(theirs, scope)
+    given = {"key_scope": scope}
+    check_refused(theirs, UsageError, "keys are more than once in", index=index, options=given)
+    with suppress(UsageError):
+        adopt(theirs, index=index, options=given)
+        pytest.fail("taken")
+    if scope == "global":  # in partition scope these are keys of two rows
+        assert adopt(theirs, index=index, options={"key_scope": "partition"}).version == 1
+
+
+def test_two_slices_of_one_instant_are_refused(theirs: str) -> None:
+    live = max(Path(theirs, "city=ny").glob("*.parquet"), key=lambda path: path.name[-25:])
+    shutil.copy(live, live.with_name(live.name.replace("-0-0_", "-7-7_")))
+    check_refused(theirs, CorruptError, "two slices of one instant")
+
+
+def test_what_savepoints_leave_unsure_is_refused(theirs: str) -> None:
+    """The second commit was archived, and the first one kept: is the second one's file live?"""
+    home = Path(theirs, ".hoodie")
+    first, second, *_ = sorted(path.name.partition(".")[0] for path in home.glob("*.commit"))
+    for state in ("", ".inflight"):
+        (home / f"{first}.savepoint{state}").touch()
+    for path in home.glob(f"{second}*"):
+        path.unlink()
+    assert any(second in path.name for path in Path(theirs).rglob("*.parquet"))
+    check_refused(theirs, UpgradeError, "cannot be told")
+
+
+def test_a_placement_that_is_not_the_tables_is_refused(theirs: str) -> None:
+    check_refused(theirs, UsageError, "in another file group", index="bucket")
+
+
+def test_buckets_are_as_many_as_the_properties_say(tmp_path: Path) -> None:
+    table = created(tmp_path / "table", "bucket", "partition", bucket_count=3)
+    table.insert(arrow(rows(0, 9, 1)))
+    uri = stripped(tmp_path / "table")
+    check_refused(uri, UsageError, "in another file group", index="bucket")
+    with_properties(uri, hoodie__bucket__index__num__buckets="3")
+    assert adopt(uri, index="bucket").options.bucket_count == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"index": "none"}, "no such index"),
+        ({"options": {"hive_style": False}}, "style of the partition paths"),
+        ({"options": {"nonsense": 1}}, "unknown option"),
+        ({"engine": "spark"}, "no such engine"),
+    ],
+)
+def test_calls_that_cannot_be_carried_out(theirs: str, how: dict[str, Any], match: str) -> None:
+    check_refused(theirs, UsageError, match, **how)
+
+
+def test_a_table_that_nobody_adopted_is_not_opened(theirs: str) -> None:
+    with pytest.raises(UpgradeError, match=re.escape("metatable.adopt makes an index")):
+        metatable.open(theirs)
+    with pytest.raises(metatable.NotFoundError):
+        metatable.adopt(f"{theirs}-not")
+
+
+# Kills and rivals
+
+
+def adopting_by(store: Store, index: str = "record") -> None:
+    given = {"lease_seconds": 0, "hfile_codec": "none", "key_scope": "partition"}
+    adopt_table(store, LocalEngine(1), check_properties(store), index, given)
+
+
+def changing_by(store: Store) -> None:
+    change_index(store, LocalEngine(1), "record", {})
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_killed_anywhere_it_is_adopted_or_as_it_was(whose: str, tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    model = grown(origin)
+    run: Callable[[Store], None] = changing_by
+    if whose == "theirs":
+        stripped(origin)
+        run = adopting_by
+    before = bytes_of(origin)
+    shutil.copytree(origin, tmp_path / "dry")
+    store, backend = watched(str(tmp_path / "dry"))
+    run(store)
+    limits = [at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}]
+    assert len(limits) >= 6
+    for limit in [0, *limits][:: 1 if LONG else 3]:
+        uri = tmp_path / f"killed-{limit}"
+        shutil.copytree(origin, uri)
+        store, backend = watched(str(uri), limit=limit)
+        with suppress(Refused):
+            run(store)
+        assert bytes_of(uri) == before
+        assert read_by_hudi(str(uri)) == model.listed()
+        if whose == "ours":
+            assert scanned(metatable.open(uri)) == model.listed()
+        table = adopt(
+            uri, index="record", options={"key_scope": "partition"} if whose == "theirs" else {}
+        )
+        assert table.options.index == "record"
+        check(table, model)
+        table.upsert(arrow(rows(0, 2, 9)))
+        table.clean(versions=1, hours=0)
+        assert strange_files(Store(str(uri), FAST)) == []
+        shutil.rmtree(uri)
+
+
+@contextmanager
+def coming_before(uri: str, where: str, come: Callable[[], object]) -> Iterator[Store]:
+    """A store; whoever uses it is forestalled, once, before the first call that `where` matches."""
+    done: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        if not done and re.fullmatch(where, f"{verb} {path}"):
+            done.append(path)
+            come()
+
+    store, _ = watched(uri, before=before)
+    yield store
+    assert done
+
+
+ROOT = r"create .*/manifest/\d+\.json"
+
+
+def test_of_two_who_adopt_at_once_one_is_first(theirs: str) -> None:
+    with (
+        coming_before(theirs, ROOT, lambda: adopting_by(Store(theirs, FAST), "bloom")) as store,
+        pytest.raises(ConflictError, match="has just adopted"),
+    ):
+        adopting_by(store)
+    table = metatable.open(theirs, FAST)
+    assert (table.options.index, table.verify().findings) == ("bloom", ())
+    table.clean(versions=1, hours=0)
+    assert strange_files(Store(str(theirs), FAST)) == []
+
+
+def commits(uri: str, name: str = "20990101000000000.commit") -> Callable[[], object]:
+    """Another writer's last step."""
+    source = max(Path(uri, ".hoodie").glob("*.commit"))
+    return lambda: shutil.copy(source, Path(uri, ".hoodie", name))
+
+
+def test_a_commit_that_comes_while_files_are_read_is_noticed(theirs: str) -> None:
+    before = everything(theirs).keys()
+    with (
+        coming_before(theirs, r"sink .*hfile", commits(theirs)) as store,
+        pytest.raises(ConflictError, match="has been at work meanwhile"),
+    ):
+        adopting_by(store)
+    assert everything(theirs).keys() - before == {".hoodie/20990101000000000.commit"}
+    assert adopt(theirs, options={"key_scope": "partition"}).verify().findings == ()
+
+
+def test_a_commit_that_comes_before_the_put_is_noticed_after_it(theirs: str) -> None:
+    with (
+        coming_before(theirs, ROOT, commits(theirs)) as store,
+        pytest.raises(UpgradeError, match="begun while the table was adopted"),
+    ):
+        adopting_by(store)
+    table = metatable.open(theirs, FAST)
+    with pytest.raises(UpgradeError, match="20990101000000000"):
+        table.upsert(arrow(rows(0, 1, 1)))
+    [finding] = table.verify().findings
+    assert "20990101000000000" in finding
+    stripped(Path(theirs))  # the way out that is named
+    assert adopt(theirs).verify().findings == ()
+
+
+def test_another_writer_after_the_adoption_is_told_by_its_own_instant(theirs: str) -> None:
+    table = adopt(theirs)
+    table.upsert(arrow(rows(0, 3, 9)))
+    commits(theirs)()
+    with pytest.raises(UpgradeError, match="20990101000000000"):
+        table.upsert(arrow(rows(0, 3, 10)))
+
+
+# Another index for a table of ours
+
+
+PAIRS = [
+    ("record", "metadata_bloom", "global"),
+    ("bucket", "record", "partition"),
+    ("metadata_bloom", "bloom", "partition"),
+    ("bloom", "metadata_bloom", "partition"),
+]
+
+
+@pytest.mark.parametrize(("first", "other", "scope"), PAIRS if LONG else PAIRS[:2])
+def test_another_index_answers_the_same_and_no_data_is_touched(
+    first: str, other: str, scope: str, tmp_path: Path
+) -> None:
+    uri = tmp_path / "table"
+    model = grown(uri, first, scope)
+    before, version = bytes_of(uri), metatable.open(uri).version
+    table = adopt_ours(uri, other)
+    assert (table.version, bytes_of(uri)) == (version + 1, before)
+    assert table.history(1)[0].operation == "adopt"
+    assert (table.options.index, table.options.key_scope) == (other, scope)
+    probe = [row | {"city": city} for row in rows(0, 24, 0) for city in ("ny", "sf")]
+    check(table, model, probe)
+    keys = arrow(probe).select(["id", "city"])
+    now = located(table.tag_locations(keys))
+    if first != "bucket":  # which tells where a key would be
+        assert located(table.tag_locations(keys, version=version)) == now
+    given = rows(6, 20, 8, shift=1)
+    table.upsert(arrow(given))
+    model.upsert(given)
+    check(table, model, probe)
+    held = load_version(Store(str(uri), FAST), table.version).pages
+    assert ("record_index" in held, "bloom_filter" in held) == (
+        other == "record",
+        other == "metadata_bloom",
+    )
+    table.compact(major=True)
+    table.clean(versions=1, hours=0)
+    check(table, model, probe)
+    assert strange_files(Store(str(uri), FAST)) == []
+
+
+def adopt_ours(uri: str | Path, index: str, **options: Any) -> Table:
+    return metatable.adopt(uri, index=index, options=options, storage_options=FAST)
+
+
+def located(tagged: pa.Table) -> list[Any]:
+    found = tagged["_location"].to_pylist()
+    return [one and (one["partition_path"], one["file_id"], one["instant"]) for one in found]
+
+
+def test_going_back_goes_back_to_the_index_of_then(tmp_path: Path) -> None:
+    uri = tmp_path / "table"
+    model = grown(uri)
+    table = metatable.open(uri, FAST)
+    version = table.version
+    adopt_ours(uri, "record")
+    table.upsert(arrow(rows(0, 4, 20)))
+    table.rollback()
+    assert table.options.index == "record"
+    check(table, model, rows(0, 20, 0))
+    table.upsert(arrow(rows(0, 4, 21)))
+    table.restore(version)
+    assert table.options.index == "metadata_bloom"
+    check(table, model, rows(0, 20, 0))
+    given = rows(3, 9, 22)
+    table.upsert(arrow(given))
+    model.upsert(given)
+    check(table, model, rows(0, 20, 0))
+
+
+def test_of_one_index_the_options_may_be_others(tmp_path: Path) -> None:
+    uri = tmp_path / "table"
+    model = grown(uri)
+    table = adopt_ours(uri, "metadata_bloom", filter_kind="split_block", filter_fpp=0.01)
+    version = table.version
+    check(table, model, rows(0, 20, 0))
+    assert adopt_ours(uri, "metadata_bloom").version == version
+    assert table.options.filter_kind == "split_block"
+    table = adopt_ours(
+        uri,
+        "record",
+        record_key_form="plain",
+        record_bucket_function="java_string",
+        buckets={"record_index": 5},
+    )
+    check(table, model, rows(0, 20, 0))
+
+
+@pytest.mark.parametrize(
+    ("index", "options", "match"),
+    [
+        ("record", {"key_scope": "global"}, "does not change with the index"),
+        ("record", {"file_rows": 3}, "does not change with the index"),
+        ("record", {"nonsense": 3}, "does not change with the index"),
+        ("record", {"buckets": {"files": 3}}, "stays as it is"),
+        ("record", {"record_bucket_function": "java_string"}, "contradict each other"),
+        ("none", {}, "no such index"),
+        ("bucket", {}, "contradict each other"),
+    ],
+)
+def test_changes_that_cannot_be_are_refused(
+    index: str, options: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    uri = tmp_path / "table"
+    created(uri, "metadata_bloom", "partition").insert(arrow(rows(0, 3, 1)))
+    before = everything(uri)
+    with pytest.raises(UsageError, match=match):
+        adopt_ours(uri, index, **options)
+    assert everything(uri) == before
+
+
+def test_groups_that_do_not_follow_the_rule_of_buckets_are_refused(tmp_path: Path) -> None:
+    uri = tmp_path / "table"
+    metatable.create(uri, SCHEMA, key="id", storage_options=FAST).insert(arrow(rows(0, 3, 1)))
+    before = everything(uri)
+    with pytest.raises(UsageError, match="in another file group"):
+        adopt_ours(uri, "bucket")
+    after = everything(uri)
+    assert after.keys() - before.keys() <= {f"{HOME}/clock"}
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_writer_that_began_before_the_change_starts_again(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    model = grown(Path(uri))
+    given = rows(6, 20, 8)
+    with coming_before(uri, ROOT, lambda: changing_by(Store(uri, FAST))) as store:
+        assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
+    model.upsert(given)
+    table = metatable.open(uri, FAST)
+    assert table.options.index == "record"
+    check(table, model, rows(0, 24, 0))
+
+
+@pytest.mark.parametrize("came", ["commit", "compaction", "rollback", "another"])
+def test_what_comes_while_an_index_is_made(tmp_path: Path, came: str) -> None:
+    uri = str(tmp_path / "table")
+    model = grown(Path(uri))
+    given = rows(6, 20, 8)
+
+    def come() -> None:
+        table = metatable.open(uri, FAST)
+        if came == "commit":
+            table.upsert(arrow(given))
+            model.upsert(given)
+        elif came == "compaction":
+            table.compact(major=True)
+        elif came == "rollback":
+            table.rollback()
+            model.rollback()
+        else:
+            adopt_ours(uri, "bloom")
+
+    with coming_before(uri, ROOT, come) as store:
+        changing_by(store)
+    table = metatable.open(uri, FAST)
+    assert table.options.index == "record"
+    check(table, model, rows(0, 24, 0))
+    table.clean(versions=1, hours=0)
+    assert strange_files(Store(str(uri), FAST)) == []
+
+
+def test_a_table_that_is_written_without_a_pause_keeps_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = str(tmp_path / "table")
+    grown(Path(uri))
+    monkeypatch.setattr(changing, "RETRIES", 0)
+    write_on = lambda: metatable.open(uri, FAST).upsert(arrow(rows(0, 4, 20)))  # noqa: E731
+    with (
+        coming_before(uri, ROOT, write_on) as store,
+        pytest.raises(ConflictError, match="rows were committed meanwhile"),
+    ):
+        changing_by(store)
+    table = metatable.open(uri, FAST)
+    assert (table.options.index, table.verify().findings) == ("metadata_bloom", ())
+
+
+@pytest.mark.parametrize("seed", range(12 if LONG else 2))
+def test_histories_with_changes_of_the_index(seed: int, tmp_path: Path) -> None:
+    random, uri = Random(seed), tmp_path / "table"
+    scope = ("partition", "global")[seed % 2]
+    indexes = ("metadata_bloom", "record", "bloom")
+    table = created(uri, random.choice(indexes), scope, timeline_commits=3)
+    model = Model(scope == "global", ordering=True)
+    probe = [row | {"city": city} for row in rows(0, 30, 0) for city in ("ny", "sf")]
+    undoable = 0
+    for step in range(14):
+        what = random.choice(("upsert", "upsert", "delete", "adopt", "adopt", "back", "clean"))
+        first = random.randrange(24)
+        given = rows(first, first + random.randrange(1, 8), step, shift=random.randrange(2))
+        if what == "adopt":
+            table = adopt_ours(uri, random.choice(indexes))
+        elif what == "clean":
+            table.clean(versions=1, hours=0)
+            undoable = 0
+        elif what == "back" and undoable:
+            table.rollback()
+            model.rollback()
+            undoable -= 1
+        else:
+            before, verb = table.version, "delete" if what == "delete" else "upsert"
+            getattr(table, verb)(arrow(given))
+            getattr(model, verb)(given)
+            if any(one.operation == verb for one in table.history(table.version - before)):
+                undoable += 1
+            else:
+                model.forget_commit()
+    check(table, model, probe)
+    with Transaction.begin(Store(str(uri), FAST)):
+        pass
