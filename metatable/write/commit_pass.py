@@ -222,25 +222,19 @@ class _Attempt:
         if self.operation == DELETE:
             absent = RowCounts(absent=_rows(profile.filter(profile["file_id"].is_null())))
             profile = profile.filter(profile["file_id"].is_valid())
-        if not profile.num_rows and not (gone and gone.row_count):
+        if not profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), absent)
         snapshot, engine = transaction.snapshot, self.engine
         instant = transaction.start(action_of(self.operation))
         told = snapshot, index, profile, self.operation, instant, engine.slots
         plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
         transaction.planned = tuple(group.target.path for group in plan.groups)
-        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *self.sort_by]))
-        routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
-        kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
-        spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
         partitions = partitions_of(snapshot.options, index)
         scratch = engine.scratch(self.store)
-        work = partial(write_groups, snapshot, plan, partitions, scratch)
-        receipts, runs = _split(engine.run(spread, work, RECEIPT))
+        work = snapshot, plan, partitions, scratch
+        receipts, runs = _split(self._files_written(located, *work))
         if gone:
-            emptied, others = _split(_emptied(engine, snapshot, plan, partitions, scratch))
-            receipts, runs = receipts + emptied, runs + others
-            runs += entries_gone(engine, located, snapshot, gone, plan, partitions, scratch)
+            runs += entries_gone(engine, located, gone, *work)
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
@@ -265,6 +259,31 @@ class _Attempt:
         scratch.delete(run.path for run in runs if run.path is not None)
         return _Done(published.version, stats, counts)
 
+    def _files_written(
+        self,
+        located: Any,
+        snapshot: Snapshot,
+        plan: WritePlan,
+        partitions: Sequence[MetadataPartition],
+        scratch: Store,
+    ) -> pa.Table:
+        """What the tasks tell that write the plan's groups: in `RECEIPT`."""
+        engine = self.engine
+        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.sort_by]))
+        routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
+        kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
+        spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
+        work = partial(write_groups, snapshot, plan, partitions, scratch)
+        told = engine.run(spread, work, RECEIPT)
+        empty = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
+        if not empty:
+            return told
+        tasks = min(engine.slots, len(empty))
+        jobs = pa.table([empty, [place % tasks for place in empty]], schema=EMPTIED)
+        work = partial(empty_groups, snapshot, plan, partitions, scratch)
+        spread = engine.exchange(engine.rows(jobs), TASK_COLUMN, tasks)
+        return pa.concat_tables([told, engine.run(spread, work, RECEIPT)])
+
     def _body(
         self,
         stats: tuple[WriteStat, ...],
@@ -283,24 +302,6 @@ class _Done:
     version: int
     stats: tuple[WriteStat, ...]
     counts: RowCounts
-
-
-def _emptied(
-    engine: Engine[Any],
-    snapshot: Snapshot,
-    plan: WritePlan,
-    partitions: Sequence[MetadataPartition],
-    scratch: Store,
-) -> pa.Table:
-    """Write the groups that get no rows; what `write_groups` tells."""
-    places = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
-    if not places:
-        return RECEIPT.empty_table()
-    tasks = min(engine.slots, len(places))
-    dealt = [place % tasks for place in range(len(places))]
-    jobs = engine.rows(pa.table([places, dealt], schema=EMPTIED))
-    work = partial(empty_groups, snapshot, plan, partitions, scratch)
-    return engine.run(engine.exchange(jobs, TASK_COLUMN, tasks), work, RECEIPT)
 
 
 def _check_sorting(snapshot: Snapshot, sort_by: Sequence[str]) -> None:

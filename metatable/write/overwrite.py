@@ -219,8 +219,8 @@ def _where(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa
 def entries_gone(
     engine: Engine[Any],
     located: Any,
-    view: TableView,
     gone: Overwritten,
+    view: TableView,
     plan: WritePlan,
     partitions: Sequence[MetadataPartition],
     scratch: Store,
