@@ -224,7 +224,9 @@ class Table:
             return found.filter(found[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
         return found.where(f"{LOCATION_COLUMN} is not null").drop(LOCATION_COLUMN)
 
-    def read_keys(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    def read_keys(
+        self, keys: Any, columns: Sequence[str] | None = None, version: int | None = None
+    ) -> pa.Table:
         """The rows of these keys; reads only the files that hold them.
 
         Raises UsageError for keys without their columns, unknown columns, and for a Spark
@@ -236,7 +238,7 @@ class Table:
                 expected="keys.toArrow() for a few of them; for many, scan().to_spark(session)",
                 found="a Spark DataFrame",
             )
-        snapshot = self._snapshot(None)
+        snapshot = self._snapshot(version)
         with self._counted(LocalEngine()) as engine, snapshot.reading():
             return read_keys(engine, snapshot.counting(engine.counters), keys, columns)
 
@@ -379,7 +381,9 @@ class Table:
         target = self._snapshot(version, as_of)
         return self._serve(execute, Restore(target.version), dry_run=dry_run)
 
-    def savepoint(self, name: str, version: int | None = None, *, note: str = "") -> ServiceResult:
+    def savepoint(
+        self, name: str, version: int | None = None, *, note: str = "", dry_run: bool = False
+    ) -> ServiceResult:
         """Keep a version (the newest by default) under a name until `drop_savepoint`: `clean` does
         not touch it, no commit of it is undone, and Hudi's timeline goes back to it at least.
 
@@ -390,11 +394,11 @@ class Table:
             raise UsageError("a note is a text", found=note)
         if version is not None:
             version = self._snapshot(version).version
-        return self._serve(execute, Savepoint(name, version, note))
+        return self._serve(execute, Savepoint(name, version, note), dry_run=dry_run)
 
-    def drop_savepoint(self, name: str) -> ServiceResult:
+    def drop_savepoint(self, name: str, *, dry_run: bool = False) -> ServiceResult:
         """Keep it no longer. Raises UsageError where there is none of this name."""
-        return self._serve(execute, DropSavepoint(name))
+        return self._serve(execute, DropSavepoint(name), dry_run=dry_run)
 
     def savepoints(self) -> list[SavepointInfo]:
         """Those that there are, by version."""

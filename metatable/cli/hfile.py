@@ -15,32 +15,36 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from metatable.cli.no_verb import show_help_of
-from metatable.cli.storage_options import add_storage_option, storage_options
+from metatable.cli.storage_options import storage_options
+from metatable.cli.verb import FINDINGS, FINE, Verbs, add_common
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile import inspect
-from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from metatable.storage.hfile.reader import HFileReader
+    from metatable.storage.store import Store
 
 __all__ = ["register"]
 
 
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     """Add `hfile` and what it can do."""
-    parser = verbs.add_parser("hfile", help="look into an HFile")
+    told = "look into an HFile of any writer"
+    parser = verbs.add_parser("hfile", help=told, description=told)
     show_help_of(parser)
     kinds = parser.add_subparsers(metavar="WHAT")
-    for name, run, told in (
-        ("meta", _meta, "trailer, file info, counts, codec, comparator, first and last key"),
-        ("keys", _keys, "all keys, in file order"),
-        ("scan", _scan, "all entries, in file order"),
-        ("get", _get, "the values of some keys"),
-        ("verify", _verify, "read everything and report what is wrong (exit code 1)"),
+    for name, run, told, example in (
+        ("meta", _meta, "trailer, file info, counts, codec, comparator, first and last key", ""),
+        ("keys", _keys, "all keys, in file order", " --prefix user/ --limit 10"),
+        ("scan", _scan, "all entries, in file order", " --limit 10 --json"),
+        ("get", _get, "the values of some keys", " key-1 key-2"),
+        ("verify", _verify, "read everything and report what is wrong (exit code 1)", ""),
     ):
-        kind = kinds.add_parser(name, help=told, description=told)
+        kind = kinds.add_parser(name, help=told)
         kind.add_argument("file", metavar="FILE")
         if name == "get":
             kind.add_argument("keys", metavar="KEY", nargs="+")
@@ -49,16 +53,16 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
             kind.add_argument("--prefix", metavar="KEY", help="only keys that begin so")
             kind.add_argument("--key-base64", action="store_true", help="the prefix is base64")
             kind.add_argument("--limit", metavar="N", type=int, help="no more than so many")
-        add_storage_option(kind)
-        kind.add_argument("--json", action="store_true", help="print JSON and nothing else")
-        kind.set_defaults(run=run)
+        add_common(kind, run, told, f"metatable hfile {name} a.hfile{example}")
 
 
 def _meta(args: argparse.Namespace) -> int:
+    from metatable.storage.hfile import inspect  # noqa: PLC0415  (loads pyarrow)
+
     facts = inspect.meta(_reader(args))
     if args.json:
         print(json.dumps(facts))
-        return 0
+        return FINE
     facts["first_key"], facts["last_key"] = map(_unbase64, (facts["first_key"], facts["last_key"]))
     for name, value in facts.items():
         if isinstance(value, dict):
@@ -67,19 +71,19 @@ def _meta(args: argparse.Namespace) -> int:
                 print(f"  {inner}: {_short(told)}")
         else:
             print(f"{name}: {_shown(value) if isinstance(value, bytes) else value}")
-    return 0
+    return FINE
 
 
 def _keys(args: argparse.Namespace) -> int:
     for batch in _batches(args):
         _print_lines(map(_json_key if args.json else _shown, batch["key"].to_pylist()))
-    return 0
+    return FINE
 
 
 def _scan(args: argparse.Namespace) -> int:
     for batch in _batches(args):
         _print_entries(batch["key"].to_pylist(), batch["value"].to_pylist(), args.json)
-    return 0
+    return FINE
 
 
 def _batches(args: argparse.Namespace) -> Iterator[pa.RecordBatch]:
@@ -103,28 +107,36 @@ def _begun(batch: pa.RecordBatch, prefix: bytes) -> pa.RecordBatch:
 
 
 def _get(args: argparse.Namespace) -> int:
+    import pyarrow as pa  # noqa: PLC0415  (slow to load)
+
     keys = [_key(key, args.key_base64) for key in args.keys]
     values = _reader(args).find(pa.array(keys, pa.binary()))
     _print_entries(keys, values.to_pylist(), args.json)
-    return 0
+    return FINE
 
 
 def _verify(args: argparse.Namespace) -> int:
+    from metatable.storage.hfile import inspect  # noqa: PLC0415  (loads pyarrow)
+
     findings = inspect.verify(*_place(args))
     if args.json:
         parts = [{"code": one.code, "where": one.where, "detail": one.detail} for one in findings]
         print(json.dumps(parts))
     else:
         print("\n".join(map(str, findings)) or f"{args.file}: nothing wrong")
-    return 1 if findings else 0
+    return FINDINGS if findings else FINE
 
 
 def _reader(args: argparse.Namespace) -> HFileReader:
+    from metatable.storage.hfile.reader import HFileReader  # noqa: PLC0415  (loads pyarrow)
+
     return HFileReader.open(*_place(args))
 
 
 def _place(args: argparse.Namespace) -> tuple[Store, str]:
     """The folder, as a store, and the name of FILE."""
+    from metatable.storage.store import Store  # noqa: PLC0415  (loads numpy)
+
     file, options = args.file, storage_options(args)
     folder, _, name = file.rpartition("/")
     if not name or folder.endswith(":/") or os.path.isdir(file):

@@ -3,11 +3,10 @@
 Exit codes: 0 fine, 1 findings, 2 usage, 3 the table or a file is damaged, missing, not for us
 to touch, or kept from us, 4 another writer was first, or the store did not answer (try again),
 5 what nobody expected: a fault of metatable, 130 interrupted. Errors go to standard error, one
-line each; standard output holds the answer and nothing else. METATABLE_DEBUG=1 shows the
-traceback of what nobody expected.
+line each, with `--json` an object; standard output holds the answer and nothing else.
+METATABLE_DEBUG=1 shows the traceback of what nobody expected.
 
-A module of verbs has `register(subparsers)`, which adds parsers with `set_defaults(run=f)`,
-where `f(args)` does the work and returns the exit code.
+How a verb is added: `verb.py`.
 """
 
 from __future__ import annotations
@@ -19,11 +18,23 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import metatable
-from metatable.cli import hfile, table
+from metatable.cli import completion, create, hfile, read, table, write
+from metatable.cli.logs import told_on_standard_error
 from metatable.cli.no_verb import show_help_of
+from metatable.cli.verb import (
+    DAMAGED,
+    FINDINGS,
+    FINE,
+    INTERRUPTED,
+    RETRY,
+    UNEXPECTED,
+    USAGE,
+    HelpFormatter,
+    to_json,
+)
 from metatable.storage.errors import (
     ConflictError,
     MetatableError,
@@ -32,14 +43,34 @@ from metatable.storage.errors import (
     UsageError,
 )
 
-__all__ = ["main"]
+__all__ = ["DAMAGED", "FINDINGS", "FINE", "RETRY", "USAGE", "build_parser", "main"]
 
-FINE, FINDINGS, USAGE, DAMAGED, RETRY, UNEXPECTED = range(6)
-INTERRUPTED = 130
-"""As a shell tells of a program that Ctrl-C has ended."""
-
-_VERBS = (table, hfile)
+_VERBS = (create, write, read, table, hfile, completion)
 """Modules of verbs, in the order in which help shows them."""
+
+_EPILOG = f"""\
+exit codes:
+  {FINE}    fine
+  {FINDINGS}    findings, of verify
+  {USAGE}    usage: the call, its options or its rows (UsageError)
+  {DAMAGED}    the table or a file is damaged, missing, kept from us, or not ours to touch
+       (CorruptError, NotFoundError, AccessError, UpgradeError)
+  {RETRY}    try again: another writer was first, or the store did not answer
+       (ConflictError, StaleError, StoreError)
+  {UNEXPECTED}    what nobody expected: a fault of metatable, please report it
+  {INTERRUPTED}  interrupted
+
+With --json an error is an object on standard error: error (its class), message,
+what, facts, exit_code. Progress is shown where standard error is a terminal, in
+colours unless NO_COLOR is set. METATABLE_STORAGE_ENDPOINT=… and the like stand
+for --storage-option endpoint=…, for tables on object stores.
+
+for example:
+  metatable create rides --schema 'id: string, fare: double' --key id
+  metatable upsert rides rides.csv
+  metatable scan rides --where 'fare > 7.5' --output dear.parquet
+  metatable verify s3://bucket/rides --json
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,37 +79,75 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for as long as we run)
     if isinstance(sys.stdout, io.TextIOWrapper):  # keys may be of letters that it does not have
         sys.stdout.reconfigure(errors="backslashreplace")
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
     try:
-        return _run(argv)
+        return _run(words)
     except BrokenPipeError:  # `metatable … | head`
         _end_output()
         return FINE
     except MetatableError as error:
-        _end_output()
-        _tell(str(error))
-        return _code_of(error)
+        code = _code_of(error)
+        facts = {"what": error.what, "facts": error.facts}
+        return _failed(as_json, code, type(error).__name__, str(error), facts)
+    except _WrongCall as error:
+        _failed(as_json, USAGE, UsageError.__name__, str(error), {"what": str(error), "facts": {}})
+        raise SystemExit(USAGE) from None
     except KeyboardInterrupt:
-        _end_output()
-        _tell("interrupted")
-        return INTERRUPTED
+        return _failed(as_json, INTERRUPTED, "KeyboardInterrupt", "interrupted")
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        _end_output()
-        _tell(_report(error))
-        return UNEXPECTED
+        return _failed(as_json, UNEXPECTED, type(error).__name__, _report(error))
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
-    code = int(args.run(args))
-    sys.stdout.flush()
+class _WrongCall(Exception):  # noqa: N818  (nobody but `main` sees it)
+    """What argparse has to say of the words that it was given."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells of a wrong call in one line, as of any other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _WrongCall(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All verbs."""
+    parser = _Parser(
+        prog="metatable",
+        description=__doc__.splitlines()[0],
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    version = f"metatable {metatable.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    show_help_of(parser)
+    verbs = parser.add_subparsers(metavar="VERB")
+    for module in _VERBS:
+        module.register(verbs)
+    return parser
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = build_parser()
+    args = parser.parse_args(words)
+    args.program = parser  # for completion, which tells of all verbs
+    with told_on_standard_error(getattr(args, "verbose", 0)):
+        code = int(args.run(args))
+        sys.stdout.flush()
     return code
 
 
-def _tell(line: str) -> None:
+def _failed(
+    as_json: bool, code: int, error: str, message: str, facts: dict[str, Any] | None = None
+) -> int:
+    """Tell it, once what was printed is out."""
+    _end_output()
     if sys.stderr is not None:
-        print(f"metatable: {line}", file=sys.stderr)
+        told = {"error": error, "message": message, **(facts or {}), "exit_code": code}
+        print(to_json(told) if as_json else f"metatable: {message}", file=sys.stderr)
+    return code
 
 
 def _end_output() -> None:
@@ -99,24 +168,6 @@ def _report(error: BaseException) -> str:
         f"unexpected {type(error).__name__}: {told}: a fault of metatable {metatable.__version__},"
         " please open an issue with the output of METATABLE_DEBUG=1"
     )
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells of a wrong call in one line, as of any other error."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="metatable", description=__doc__.splitlines()[0])
-    version = f"metatable {metatable.__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    show_help_of(parser)
-    verbs = parser.add_subparsers(metavar="VERB")
-    for module in _VERBS:
-        module.register(verbs)
-    return parser
 
 
 def _code_of(error: MetatableError) -> int:

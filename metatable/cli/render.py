@@ -1,16 +1,20 @@
-"""Text for terminals: numbers, sizes and aligned columns. No colour, no boxes."""
+"""Text for terminals and pipes: numbers, sizes and aligned columns. No boxes."""
 
 from __future__ import annotations
 
-import os
-import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
+from metatable.cli import terminal
+
 __all__ = ["columns", "count", "heading", "pairs", "printable", "size", "when"]
 
 GAP = "  "
+
+LEAST_WRAPPED = 16
+"""A last column that is narrower than this is not broken: the terminal does as well."""
 
 
 def count(number: int | None) -> str:
@@ -50,22 +54,44 @@ def pairs(facts: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{width}}{GAP}{value}".rstrip() for name, value in rows)
 
 
-def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = ()) -> str:
-    """Lines of cells below their heads; to the right, but for the columns named in `left`."""
+def columns(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Iterable[str] = (),
+    most: int | None = None,
+) -> str:
+    """Lines of cells below their heads; to the right, but for the columns named in `left`.
+
+    `most`: columns of the terminal; words of the last column, to the left, go on below it.
+    """
     lines = [tuple(heads), *map(tuple, rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    widths = [max(terminal.width_of(line[place]) for line in lines) for place in range(len(heads))]
     to_left = set(left)
-    return "\n".join(
-        GAP.join(
-            f"{cell:<{width}}" if head in to_left else f"{cell:>{width}}"
-            for head, cell, width in zip(heads, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    before = sum(widths[:-1]) + len(GAP) * (len(heads) - 1)
+    room = (most or 0) - before
+    breaks = heads[-1] in to_left and LEAST_WRAPPED <= room < widths[-1]
+    told = []
+    for line in lines:
+        *cells, last = line
+        first, *more = _broken(last, room) if breaks else [last]
+        told.append(_line(heads, [*cells, first], widths, to_left))
+        told += [" " * before + part for part in more]
+    return "\n".join(told)
+
+
+def _line(heads: Sequence[str], cells: Sequence[str], widths: Sequence[int], left: set[str]) -> str:
+    parts = []
+    for head, cell, width in zip(heads, cells, widths, strict=True):
+        gap = " " * (width - terminal.width_of(cell))
+        parts.append(cell + gap if head in left else gap + cell)
+    return GAP.join(parts).rstrip()
+
+
+def _broken(text: str, room: int) -> list[str]:
+    parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return parts or [""]
 
 
 def heading(text: str, out: TextIO | None = None) -> str:
     """`text`, bold where `out` is a terminal that may be coloured."""
-    out = sys.stdout if out is None else out
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not out.isatty()
-    return text if plain else f"\x1b[1m{text}\x1b[0m"
+    return terminal.bold(text, out)

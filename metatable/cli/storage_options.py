@@ -1,12 +1,20 @@
-"""`--storage-option NAME=VALUE`: what a store needs to be told, for verbs of tables and files."""
+"""What a store needs to be told, for verbs of tables and files.
+
+`--storage-option NAME=VALUE`, and for addresses such as `s3://…` the environment:
+METATABLE_STORAGE_ENDPOINT=… stands for `--storage-option endpoint=…`, so that secrets need not
+be on the command line, where everybody on the machine reads them. What is on it goes first.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["add_storage_option", "storage_options"]
+__all__ = ["PREFIX", "add_storage_option", "storage_options"]
+
+PREFIX = "METATABLE_STORAGE_"
 
 
 def add_storage_option(parser: argparse.ArgumentParser) -> None:
@@ -16,16 +24,24 @@ def add_storage_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="for the store, such as region=eu-west-1 (may be repeated)",
+        help=f"for the store, such as region=eu-west-1 (may be repeated); or {PREFIX}REGION",
     )
 
 
 def storage_options(args: argparse.Namespace) -> dict[str, str]:
     """What was given. Raises UsageError for an option without a value."""
-    options = {}
+    options = _of_environment() if "://" in (getattr(args, "table", None) or args.file) else {}
     for given in args.storage_option:
         name, equals, value = given.partition("=")
         if not equals:
             raise UsageError("storage option without a value", found=given, expected="NAME=VALUE")
         options[name] = value
     return options
+
+
+def _of_environment() -> dict[str, str]:
+    return {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX) and value
+    }

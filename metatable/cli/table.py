@@ -1,36 +1,91 @@
 """`metatable VERB TABLE`: look at a table, keep it in order, take it back in time.
 
 TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
-`history` and `due` print one object a line; the others print one object.
+`history`, `due` and a list of savepoints print one object a line; the others print one object.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import metatable
+from metatable.cli import terminal
+from metatable.cli.progress import at_work
 from metatable.cli.render import columns, count, pairs, printable, size, when
-from metatable.cli.storage_options import add_storage_option, storage_options
-from metatable.results import CommitInfo, Description, SavepointInfo, ServiceResult
+from metatable.cli.verb import (
+    FINDINGS,
+    FINE,
+    Verbs,
+    add_dry_run,
+    add_verb,
+    at_least_one,
+    open_table,
+    print_result,
+    to_json,
+)
 from metatable.storage.errors import ConflictError, StoreError, UsageError
-from metatable.table import Table
+
+if TYPE_CHECKING:
+    from metatable.results import CommitInfo, Description, SavepointInfo, ServiceResult
 
 __all__ = ["register"]
 
 
-def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verbs that take a table."""
-    told = _add(verbs, "describe", _describe, "what the table is, and how much there is of it")
+def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """Add the verbs that take a table, and no rows."""
+    _register_facts(verbs)
+    _register_compact(verbs)
+    _register_clean(verbs)
+    _register_ways_back(verbs)
+
+
+def _register_facts(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    told = add_verb(
+        verbs,
+        "describe",
+        _describe,
+        "what the table is, and how much there is of it",
+        "metatable describe rides\nmetatable describe s3://bucket/rides --listing --json",
+    )
     told.add_argument(
         "--listing", action="store_true", help="list all files: what are the bytes for?"
     )
-    history = _add(verbs, "history", _history, "every version, newest first")
-    history.add_argument("--limit", type=_at_least_one, metavar="N", help="only the newest N")
-    _add(verbs, "verify", _verify, "hold the index against the data (exit code 1 on findings)")
-    compact = _add(verbs, "compact", _compact, "merge the HFiles of the metadata partitions")
+    history = add_verb(
+        verbs,
+        "history",
+        _history,
+        "every version, newest first",
+        "metatable history rides --limit 20",
+    )
+    history.add_argument("--limit", type=at_least_one, metavar="N", help="only the newest N")
+    add_verb(
+        verbs,
+        "verify",
+        _verify,
+        "hold the index against the data (exit code 1 on findings)",
+        "metatable verify rides || echo findings",
+    )
+    add_verb(
+        verbs,
+        "due",
+        _due,
+        "what services have to do now; nothing of it is done",
+        "metatable due rides --json",
+    )
+
+
+def _register_compact(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    compact = add_verb(
+        verbs,
+        "compact",
+        _compact,
+        "merge the HFiles of the metadata partitions",
+        "metatable compact rides --dry-run\n"
+        "metatable compact rides --major --partition record_index\n"
+        "metatable compact rides --schedule\n"
+        "metatable compact rides --plan compact-0f3a",
+    )
     compact.add_argument("--major", action="store_true", help="merge all of them, drop tombstones")
     compact.add_argument(
         "--partition", action="append", metavar="NAME", help="only this one (may be repeated)"
@@ -48,59 +103,76 @@ def register(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--schedule", action="store_true", help="store what is due as a plan, and say its name"
     )
     compact.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
-    _add(verbs, "due", _due, "what services have to do now; nothing of it is done")
-    clean = _add(verbs, "clean", _clean, "delete what only older versions need, and leftovers")
+    add_dry_run(compact)
+
+
+def _register_clean(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    clean = add_verb(
+        verbs,
+        "clean",
+        _clean,
+        "delete what only older versions need, and leftovers",
+        "metatable clean rides --dry-run\nmetatable clean rides --versions 20 --hours 72",
+    )
     clean.add_argument(
-        "--versions", type=_at_least_one, default=10, metavar="N", help="commits to keep (10)"
+        "--versions", type=at_least_one, default=10, metavar="N", help="commits to keep (10)"
     )
     clean.add_argument(
         "--hours", type=float, default=24.0, metavar="H", help="and those of so many hours (24)"
     )
-    rollback = _add(verbs, "rollback", _rollback, "undo the last data commit, and say which")
-    restore = _add(verbs, "restore", _restore, "go back to an older version, over many commits")
-    where = restore.add_mutually_exclusive_group(required=True)
-    where.add_argument("--version", type=_at_least_one, metavar="N", help="by its number")
-    where.add_argument("--as-of", metavar="MOMENT", help="an instant, or a time (UTC)")
-    where.add_argument("--savepoint", metavar="NAME", help="by the name of a savepoint")
-    savepoint = _add(verbs, "savepoint", _savepoint, "the versions that are kept under a name")
-    what = savepoint.add_mutually_exclusive_group()
-    what.add_argument("--keep", metavar="NAME", help="keep a version under this name")
-    what.add_argument("--drop", metavar="NAME", help="keep it no longer")
-    savepoint.add_argument(
-        "--version", type=_at_least_one, metavar="N", help="the one to keep, not the newest"
+    add_dry_run(clean)
+
+
+def _register_ways_back(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    rollback = add_verb(
+        verbs,
+        "rollback",
+        _rollback,
+        "undo the last data commit, and say which",
+        "metatable rollback rides --dry-run\nmetatable rollback rides --instant 20260131134500000",
     )
-    savepoint.add_argument("--note", default="", metavar="TEXT", help="why, for people")
-    for verb in (compact, clean, rollback, restore):
-        verb.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
     rollback.add_argument(
         "--instant",
         metavar="INSTANT",
         help="only if this is the last one; may be repeated where an answer was lost",
     )
-
-
-def _add(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    told: str,
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=told, description=told)
-    parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    add_storage_option(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _open(args: argparse.Namespace) -> Table:
-    return metatable.open(args.table, storage_options(args))
+    restore = add_verb(
+        verbs,
+        "restore",
+        _restore,
+        "go back to an older version, over many commits",
+        "metatable restore rides --savepoint june --dry-run\n"
+        "metatable restore rides --as-of '2026-01-31 13:45'",
+    )
+    where = restore.add_mutually_exclusive_group(required=True)
+    where.add_argument("--version", type=at_least_one, metavar="N", help="by its number")
+    where.add_argument("--as-of", metavar="MOMENT", help="an instant, or a time (UTC)")
+    where.add_argument("--savepoint", metavar="NAME", help="by the name of a savepoint")
+    savepoint = add_verb(
+        verbs,
+        "savepoint",
+        _savepoint,
+        "list the versions that are kept under a name; keep one, or no longer",
+        "metatable savepoint rides\n"
+        "metatable savepoint rides --keep june --note 'books closed'\n"
+        "metatable savepoint rides --drop june",
+    )
+    what = savepoint.add_mutually_exclusive_group()
+    what.add_argument("--keep", metavar="NAME", help="keep a version under this name")
+    what.add_argument("--drop", metavar="NAME", help="keep it no longer")
+    savepoint.add_argument(
+        "--version", type=at_least_one, metavar="N", help="the one to keep, not the newest"
+    )
+    savepoint.add_argument("--note", default="", metavar="TEXT", help="why, for people")
+    for verb in (rollback, restore, savepoint):
+        add_dry_run(verb)
 
 
 def _describe(args: argparse.Namespace) -> int:
-    facts = _open(args).describe(listing=args.listing)
-    print(_json(facts.to_dict()) if args.json else _description(facts))
-    return 0
+    with at_work("describe", args):
+        facts = open_table(args).describe(listing=args.listing)
+    print(to_json(facts.to_dict()) if args.json else _description(facts))
+    return FINE
 
 
 def _description(facts: Description) -> str:
@@ -139,17 +211,18 @@ def _partition(name: str, facts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _history(args: argparse.Namespace) -> int:
-    infos = _open(args).history(args.limit)
+    with at_work("history", args):
+        infos = open_table(args).history(args.limit)
     if args.json:
-        print("\n".join(_json(info.to_dict()) for info in infos))
-        return 0
+        _print_objects(infos)
+        return FINE
     heads = ("version", "time", "operation", "instant", "what")
     rows = [
         (str(one.version), when(one.time_ms), one.operation, one.instant or "-", _summary(one))
         for one in infos
     ]
-    print(columns(heads, rows, left=heads[1:]))
-    return 0
+    print(columns(heads, rows, left=heads[1:], most=terminal.width()))
+    return FINE
 
 
 def _summary(info: CommitInfo) -> str:
@@ -165,94 +238,96 @@ def _summary(info: CommitInfo) -> str:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    done = _open(args).verify()
-    _print_result(done, args)
-    return 1 if done.findings else 0
+    with at_work("verify", args):
+        done = open_table(args).verify()
+    print_result(done, args)
+    return FINDINGS if done.findings else FINE
 
 
 def _due(args: argparse.Namespace) -> int:
-    for one in _open(args).due():
-        print(_json(one.to_dict()) if args.json else printable(repr(one)))
-    return 0
+    with at_work("due", args):
+        found = open_table(args).due()
+    if args.json:
+        _print_objects(found)
+    else:
+        print("".join(f"{terminal.filled(printable(repr(one)))}\n" for one in found), end="")
+    return FINE
 
 
 def _compact(args: argparse.Namespace) -> int:
     chosen = {"partitions": args.partition, "buckets": args.bucket}
     chosen |= {name: getattr(args, name) for name in ("major", "dry_run", "schedule", "plan")}
-    table = _open(args)
+    table = open_table(args)
     if args.engine == "local":
-        _print_result(table.compact(**chosen), args)
-        return 0
+        with at_work("compact", args):
+            done = table.compact(**chosen)
+        print_result(done, args)
+        return FINE
     try:
         from metatable.spark.session import borrowed_session  # noqa: PLC0415  (optional)
     except ImportError as error:
         way_out = "pip install 'metatable[spark]'"
         raise UsageError("Spark is not installed", expected=way_out) from error
     with borrowed_session("metatable compact") as session:
-        _print_result(table.compact(engine=session, **chosen), args)
-    return 0
+        print_result(table.compact(engine=session, **chosen), args)
+    return FINE
 
 
 def _clean(args: argparse.Namespace) -> int:
     how = {name: getattr(args, name) for name in ("versions", "hours", "dry_run")}
-    _print_result(_open(args).clean(**how), args)
-    return 0
+    with at_work("clean", args):
+        done = open_table(args).clean(**how)
+    print_result(done, args)
+    return FINE
 
 
 def _rollback(args: argparse.Namespace) -> int:
-    table = _open(args)
+    table = open_table(args)
     instant = args.instant or table.instant
     try:
-        _print_result(table.rollback(instant, dry_run=args.dry_run), args)
+        with at_work("rollback", args):
+            done = table.rollback(instant, dry_run=args.dry_run)
     except (ConflictError, StoreError) as error:  # whoever repeats it must not undo another one
         if instant is not None:
             error.facts["to_repeat"] = f"metatable rollback {args.table} --instant {instant}"
         raise
-    return 0
+    print_result(done, args)
+    return FINE
 
 
 def _restore(args: argparse.Namespace) -> int:
     how = {name: getattr(args, name) for name in ("version", "as_of", "savepoint", "dry_run")}
-    _print_result(_open(args).restore(**how), args)
-    return 0
+    with at_work("restore", args):
+        done = open_table(args).restore(**how)
+    print_result(done, args)
+    return FINE
 
 
 def _savepoint(args: argparse.Namespace) -> int:
-    table = _open(args)
+    table = open_table(args)
+    dry = args.dry_run
     if args.drop is not None:
-        _print_result(table.drop_savepoint(args.drop), args)
+        print_result(table.drop_savepoint(args.drop, dry_run=dry), args)
     elif args.keep is not None:
-        _print_result(table.savepoint(args.keep, args.version, note=args.note), args)
+        done = table.savepoint(args.keep, args.version, note=args.note, dry_run=dry)
+        print_result(done, args)
     else:
         _print_savepoints(table.savepoints(), args)
-    return 0
+    return FINE
 
 
 def _print_savepoints(held: Sequence[SavepointInfo], args: argparse.Namespace) -> None:
     if args.json:
-        print("\n".join(_json(one.to_dict()) for one in held))
+        _print_objects(held)
         return
     heads = ("name", "version", "instant", "since", "note")
     rows = [
         (one.name, str(one.version), one.instant, when(one.time_ms), printable(one.note))
         for one in held
     ]
-    print(columns(heads, rows, left=(heads[0], *heads[2:])) if rows else "no savepoints")
+    left = (heads[0], *heads[2:])
+    print(columns(heads, rows, left, terminal.width()) if rows else "no savepoints")
 
 
-def _print_result(done: ServiceResult, args: argparse.Namespace) -> None:
-    if args.json:
-        print(_json(done.to_dict()))
-        return
-    print("\n".join([*done.findings, repr(done)]))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
+def _print_objects(found: Sequence[CommitInfo | SavepointInfo | ServiceResult]) -> None:
+    print("".join(f"{to_json(one.to_dict())}\n" for one in found), end="")

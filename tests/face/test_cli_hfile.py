@@ -204,7 +204,7 @@ def test_missing_file_ends_with_3_and_nothing_on_standard_output(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
 ) -> None:
     words = ("hfile", verb, str(tmp_path / "none.hfile"), *(["key"] if verb == "get" else []))
-    code, out, err = run(capsys, *words, "--json")
+    code, out, err = run(capsys, *words)
     assert (code, out) == (3, "")
     assert err == f"metatable: file is missing: path='none.hfile' store={str(tmp_path)!r}\n"
 
@@ -272,7 +272,7 @@ def test_every_error_has_an_exit_code(
     def fails(*_: object) -> None:
         raise error("it happened")
 
-    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", fails)
+    monkeypatch.setattr("metatable.storage.hfile.inspect.meta", fails)
     assert run(capsys, "hfile", "meta", file) == (code, "", "metatable: it happened\n")
 
 
@@ -292,7 +292,7 @@ def test_what_nobody_expected_ends_with_5_and_a_line(
     def fails(*_: object) -> None:
         raise error("it happened\nsomewhere\n\nDebug source {")
 
-    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", fails)
+    monkeypatch.setattr("metatable.storage.hfile.inspect.meta", fails)
     monkeypatch.setenv("METATABLE_DEBUG", debug)
     code, out, err = run(capsys, "hfile", "meta", file)
     assert (code, out) == (5, "")
@@ -311,7 +311,7 @@ def test_interrupt_ends_in_a_line_and_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("metatable.cli.hfile.inspect.meta", interrupted)
+    monkeypatch.setattr("metatable.storage.hfile.inspect.meta", interrupted)
     assert run(capsys, "hfile", "meta", file) == (130, "", "metatable: interrupted\n")
 
 

@@ -240,7 +240,18 @@ def test_verify_ends_with_code_one_on_findings(
 def test_errors_go_to_standard_error_and_choose_the_exit_code(
     table: metatable.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    out, err = run(capsys, "describe", str(tmp_path / "nothing"), "--json", code=3)
+    nothing = str(tmp_path / "nothing")
+    out, err = run(capsys, "describe", nothing, "--json", code=3)
+    told = json.loads(err)
+    assert out == ""
+    assert (told["error"], told["exit_code"]) == ("NotFoundError", 3)
+    assert told["facts"]["path"] == nothing
+    assert told["message"].startswith(told["what"])
+    with pytest.raises(SystemExit):
+        main(["history", "--json"])
+    told = json.loads(capsys.readouterr().err)
+    assert (told["error"], told["exit_code"]) == ("UsageError", 2)
+    out, err = run(capsys, "describe", nothing, code=3)
     assert out == ""
     assert err.startswith("metatable: there is no table here: path=")
     _, err = run(capsys, "compact", table.uri, "--partition", "nonsense", code=2)

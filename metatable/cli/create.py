@@ -1,0 +1,117 @@
+"""`metatable create TABLE`: an empty table, its columns told in text or by a file of rows.
+
+With `--json` it prints one object, that of `describe`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import metatable
+from metatable.cli import terminal
+from metatable.cli.row_arguments import FORMS_IN, chosen
+from metatable.cli.storage_options import storage_options
+from metatable.cli.verb import FINE, Verbs, add_verb, to_json
+from metatable.storage.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["register"]
+
+
+def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    create = add_verb(
+        verbs,
+        "create",
+        _create,
+        "make an empty table",
+        "metatable create rides --schema 'id: string, city: string, fare: double' \\\n"
+        "    --key id --partition-by city --index record\n"
+        "metatable create s3://bucket/rides --like rides.parquet --key id \\\n"
+        "    --option file_rows=100000",
+    )
+    columns = create.add_mutually_exclusive_group(required=True)
+    columns.add_argument(
+        "--schema",
+        metavar="COLUMNS",
+        help="'id: string, at: timestamp[us, UTC], fare: decimal(10, 2) not null, tags:"
+        " list<string>', or a file of such lines",
+    )
+    columns.add_argument("--like", metavar="FILE", help="the columns of this file of rows")
+    create.add_argument(
+        "--from", dest="given_format", choices=FORMS_IN, help="the form of --like's file"
+    )
+    create.add_argument("--key", required=True, metavar="A[,B]", help="the key's columns")
+    create.add_argument("--partition-by", metavar="A[,B]", help="the partition's columns")
+    create.add_argument(
+        "--ordering", metavar="COLUMN", help="of two rows of a key the one with more of it stays"
+    )
+    create.add_argument(
+        "--index", default="metadata_bloom", metavar="NAME", help="(metadata_bloom)"
+    )
+    create.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="such as key_scope=global, file_rows=100000, buckets='{\"files\": 2}' (repeatable)",
+    )
+
+
+def _create(args: argparse.Namespace) -> int:
+    table = metatable.create(
+        args.table,
+        _schema(args),
+        key=chosen(args.key) or (),
+        partition_by=chosen(args.partition_by) or (),
+        ordering=args.ordering,
+        index=args.index,
+        options=dict(map(_option, args.option)),
+        storage_options=storage_options(args),
+    )
+    if args.json:
+        print(to_json(table.describe().to_dict()))
+        return FINE
+    told = f"created {table.uri}: key {args.key}"
+    told += f", partitioned by {args.partition_by}" if args.partition_by else ""
+    print(terminal.filled(f"{told}, index {args.index}"))
+    return FINE
+
+
+def _schema(args: argparse.Namespace) -> pa.Schema:
+    if args.like is not None:
+        from metatable.cli.rows_in import inferred_schema  # noqa: PLC0415  (loads pyarrow)
+
+        return inferred_schema(args.like, args.given_format)
+    from metatable.cli.column_types import parse_columns  # noqa: PLC0415
+
+    return parse_columns(_text(args.schema))
+
+
+def _text(given: str) -> str:
+    """The text, or that of the file of this name."""
+    if ":" in given and not os.path.isfile(given):
+        return given
+    try:
+        with open(given, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        what = "neither columns nor a file of them"
+        expected = "'id: string, fare: double'"
+        raise UsageError(what, found=given, expected=expected) from error
+
+
+def _option(given: str) -> tuple[str, Any]:
+    """A value is JSON where it can be, else a text."""
+    name, equals, text = given.partition("=")
+    if not equals:
+        raise UsageError("option without a value", found=given, expected="NAME=VALUE")
+    try:
+        return name, json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except ValueError:
+        return name, text

@@ -1,0 +1,119 @@
+"""CSV as batches: the first line names the columns, an empty cell is null, `""` is an empty text.
+
+Columns of the table are read in its types: dates as 2026-01-31, times as 13:45:00, timestamps as
+2026-01-31T13:45:00 (with Z or +01:00 exactly where the column has a zone), binaries as base64.
+Other columns are guessed. A CSV file cannot hold lists, maps and structs.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["base64_decoded", "read"]
+
+BLOCK_BYTES = 4 << 20
+
+
+def read(
+    stream: Any,
+    schema: pa.Schema | None,
+    file: str,
+    delimiter: str = ",",
+    nulls: Sequence[str] = ("",),
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Columns and batches. Raises UsageError, also while it is read, naming file and row.
+
+    `schema`: types of the columns that are known.
+    """
+    known = {one.name: _read_as(one.type) for one in schema or ()}
+    options = {
+        "read_options": pa.csv.ReadOptions(block_size=BLOCK_BYTES),
+        "parse_options": _parsing(delimiter),
+        "convert_options": pa.csv.ConvertOptions(
+            column_types=known,
+            null_values=list(nulls),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    }
+    try:
+        reader = pa.csv.open_csv(stream, **options)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise _wrong(error, file, None) from error
+    binaries = [one for one in schema or () if _is_binary(one.type)]
+    made = _with_binaries(reader.schema, binaries)
+    if len(set(made.names)) != len(made.names):
+        raise UsageError("a column is there twice", file=file, found=made.names)
+    return made, _batches(reader, made, file)
+
+
+def _parsing(delimiter: str) -> pa.csv.ParseOptions:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise UsageError("not a delimiter", found=delimiter, expected="one character")
+    return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+
+def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in chain(reader):
+            columns = [
+                base64_decoded(column, one, file) if column.type != one.type else column
+                for column, one in zip(batch.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise _wrong(error, file, schema) from error
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if _is_binary(kind) else kind
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _with_binaries(found: pa.Schema, binaries: Sequence[pa.Field]) -> pa.Schema:
+    held = {one.name: one for one in binaries}
+    return pa.schema([held.get(one.name, one) for one in found])
+
+
+def base64_decoded(column: pa.Array, field: pa.Field, file: str) -> pa.Array:
+    """Texts as the binaries that they stand for. Raises UsageError."""
+    try:
+        values = [
+            None if text is None else base64.b64decode(text, validate=True)
+            for text in column.to_pylist()
+        ]
+        return pa.array(values, field.type)
+    except (ValueError, pa.ArrowException) as error:
+        raise UsageError(
+            "not base64 of the column's length", file=file, column=field.name, found=str(error)
+        ) from error
+
+
+_ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
+_COLUMN = re.compile(r"In CSV column #(\d+)")
+
+
+def _wrong(error: BaseException, file: str, schema: pa.Schema | None) -> UsageError:
+    """Arrow's sentence, with the row and the column where it names them."""
+    told = " ".join(str(error).split())[:300]
+    facts: dict[str, Any] = {"file": file}
+    row, column = _ROW.search(told), _COLUMN.search(told)
+    if row is not None:
+        facts["line"] = int(row[1])  # the first line of the file, which names the columns, is 1
+    if column is not None and schema is not None:
+        facts["column"] = schema.names[int(column[1])]
+    if isinstance(error, pa.ArrowNotImplementedError):
+        facts["expected"] = "JSON lines or Parquet for such columns"
+    return UsageError("rows that cannot be read", **facts, found=row[2] if row else told)

@@ -1,0 +1,230 @@
+"""JSON lines as batches: an object a line, blocks of whole lines parsed by Arrow.
+
+Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form,
+decimals numbers or texts, binaries base64. An absent field is a null; a merge, for which it is not,
+wants the fields of the first line in every line. Maps, and dates, times and binaries within lists
+and structs, need Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from metatable.cli.csv_rows import base64_decoded
+from metatable.storage.errors import UsageError
+
+__all__ = ["Asked", "read"]
+
+BLOCK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The table's columns, if there is one; those that must not be absent; whether all lines must
+    have the fields of the first."""
+
+    schema: pa.Schema | None
+    required: frozenset[str] = frozenset()
+    same_fields: bool = False
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Blocks of lines, and what is known of the columns."""
+
+    stream: IO[bytes]
+    file: str
+    asked: Asked
+    line: int = 1
+    """The first of the block."""
+    schema: pa.Schema | None = None
+    """What batches have."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        while block := self._block():
+            yield self._parsed(block)
+            self.line += block.count(b"\n")
+
+    def _block(self) -> bytes:
+        try:
+            while block := self.stream.read(BLOCK_BYTES):
+                block += self.stream.readline()
+                if block.strip():
+                    return block
+                self.line += block.count(b"\n")
+        except (OSError, EOFError) as error:
+            raise self._wrong(str(error), 0) from error
+        return b""
+
+    def _parsed(self, block: bytes) -> pa.RecordBatch:
+        if self.schema is None:
+            self.schema = self._first(block)
+        try:
+            return self._batch(block)
+        except (pa.ArrowException, UsageError) as error:
+            self._find(block)
+            raise self._wrong(_line(error), 0) from error
+
+    def _first(self, block: bytes) -> pa.Schema:
+        """The columns: fields of the first line, and, absent as null, of the table."""
+        offset, line = next(
+            (place, one) for place, one in enumerate(block.split(b"\n")) if one.strip()
+        )
+        names = list(self._object(line, offset))
+        asked = self.asked.schema
+        if asked is None:
+            return self._guessed(block, None)
+        known = {one.name: one for one in asked}
+        given = pa.schema([known[name] for name in names if name in known])
+        others = self._guessed(block, given) if set(names) - set(known) else given
+        made = {one.name: one for one in others}
+        fields = [known.get(name) or made[name] for name in names]
+        if not self.asked.same_fields:
+            fields += [one for one in asked if one.name not in {*names, *self.asked.required}]
+        return pa.schema(fields)
+
+    def _guessed(self, block: bytes, known: pa.Schema | None) -> pa.Schema:
+        read_as = None if known is None else pa.schema([_read_as(one) for one in known])
+        try:
+            return _read(block, read_as, "infer").schema
+        except pa.ArrowException as error:
+            self._find(block)
+            raise self._wrong(_line(error), 0) from error
+
+    def _batch(self, block: bytes) -> pa.RecordBatch:
+        assert self.schema is not None
+        read_as = pa.schema([_read_as(one) for one in self.schema])
+        found = _read(block, read_as, "error")
+        columns = []
+        for field in self.schema:
+            column = pa.concat_arrays(found[field.name].chunks) if found.num_rows else None
+            if column is None:
+                column = pa.array([], field.type)
+            if column.type != field.type:
+                column = self._cast(column, field)
+            columns.append(column)
+        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if self.asked.same_fields:
+            self._check_fields(block, made)
+        return made
+
+    def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+            return base64_decoded(column, field, self.file)
+        return column.cast(field.type)
+
+    def _check_fields(self, block: bytes, batch: pa.RecordBatch) -> None:
+        """Where a null is, the field may be absent."""
+        if not any(column.null_count for column in batch.columns):
+            return
+        wanted = set(batch.schema.names)
+        for offset, line in enumerate(block.split(b"\n")):
+            if line.strip():
+                absent = wanted - set(self._object(line, offset))
+                if absent:
+                    raise self._wrong(
+                        f"no field {sorted(absent)[0]!r}", offset, "the fields of the first line"
+                    )
+
+    def _object(self, line: bytes, offset: int) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise self._wrong(str(error), offset) from error
+        if not isinstance(found, dict):
+            raise self._wrong(type(found).__name__, offset, "an object a line")
+        return found
+
+    def _find(self, block: bytes) -> None:
+        """Raise UsageError for the first line that is wrong by itself."""
+        known = self.schema or self.asked.schema
+        for offset, line in enumerate(block.split(b"\n")):
+            if not line.strip():
+                continue
+            strange = set(self._object(line, offset)) - set(known.names if known else ())
+            if self.schema is not None and strange:
+                named = f"field {sorted(strange)[0]!r}"
+                raise self._wrong(named, offset, "the fields of the first line, or the table's")
+            if known is None:
+                continue
+            try:
+                found = _read(line, pa.schema([_read_as(one) for one in known]), "ignore")
+                for field in known:
+                    for chunk in found[field.name].chunks:
+                        self._cast(chunk, field)
+            except (pa.ArrowException, UsageError) as error:
+                raise self._wrong(_line(error), offset) from error
+
+    def _wrong(self, found: str, offset: int, expected: str | None = None) -> UsageError:
+        facts: dict[str, Any] = {"file": self.file, "line": self.line + offset}
+        if expected is not None:
+            facts["expected"] = expected
+        return UsageError("a line that cannot be read", **facts, found=found)
+
+
+def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Columns and batches. Raises UsageError, also while it is read, naming file and line."""
+    _refuse_types(asked.schema, file)
+    reader = _Reader(stream, file, asked)
+    batches = reader.batches()
+    first = next(batches, None)
+    if first is None:
+        empty = asked.schema if asked.schema is not None else pa.schema([])
+        return empty, iter(())
+
+    def rest() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return first.schema, rest()
+
+
+def _read(block: bytes, schema: pa.Schema | None, others: str) -> pa.Table:
+    parsing = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+    reading = pa.json.ReadOptions(block_size=max(len(block), 1))
+    return pa.json.read_json(pa.BufferReader(block), reading, parsing)
+
+
+def _read_as(field: pa.Field) -> pa.Field:
+    """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts."""
+    kind = field.type
+    as_text = (
+        pa.types.is_date(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+    return pa.field(field.name, pa.string() if as_text else kind)
+
+
+def _refuse_types(schema: pa.Schema | None, file: str) -> None:
+    for field in schema or ():
+        if _holds_map(field.type):
+            raise UsageError(
+                "JSON lines cannot hold this column",
+                file=file,
+                column=field.name,
+                expected="Parquet",
+                found=str(field.type),
+            )
+
+
+def _holds_map(kind: pa.DataType) -> bool:
+    """Maps, and what within lists and structs would have to be read as a text first."""
+    if pa.types.is_map(kind):
+        return True
+    if not pa.types.is_nested(kind):
+        return False
+    inner = [kind.field(place) for place in range(kind.num_fields)]
+    return any(_holds_map(one.type) or _read_as(one).type != one.type for one in inner)
+
+
+def _line(error: BaseException) -> str:
+    told = error.facts.get("found", error.what) if isinstance(error, UsageError) else str(error)
+    return " ".join(str(told).split())[:300]

@@ -1,0 +1,229 @@
+"""`metatable scan|lookup|tag|changes|files|explain TABLE`: rows and files out.
+
+Rows go to a grid on a terminal, to CSV in a pipe, with `--json` to an object a line (`rows_out`).
+`files --json` prints an object a file, `explain --json` one object.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from metatable.cli import render, terminal
+from metatable.cli.progress import at_work
+from metatable.cli.row_arguments import (
+    add_keys,
+    add_moment,
+    add_output,
+    add_where,
+    chosen,
+    parsed_where,
+)
+from metatable.cli.verb import FINE, Verbs, add_verb, open_table, print_result, to_json
+from metatable.storage.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from metatable.table import Table
+
+__all__ = ["register"]
+
+
+def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """Add the verbs that read rows, and those that tell what would be read."""
+    scan = add_verb(
+        verbs,
+        "scan",
+        _scan,
+        "the rows of a version for which a condition is true",
+        "metatable scan rides --where \"fare > 7.5 and city = 'Ulm'\" --limit 20\n"
+        "metatable scan rides --columns id,fare --as-of 2026-01-31 --output rides.parquet",
+    )
+    add_where(scan)
+    _add_columns(scan)
+    add_moment(scan)
+    add_output(scan)
+    _register_keyed(verbs)
+    changes = add_verb(
+        verbs,
+        "changes",
+        _changes,
+        "the rows that differ between two versions, with _change_type",
+        "metatable changes rides --since 7\n"
+        "metatable changes rides --since 2026-01-31 --until 12 --output changes.jsonl",
+    )
+    changes.add_argument(
+        "--since", required=True, metavar="VERSION", help="a number, an instant or a time; 0: all"
+    )
+    changes.add_argument("--until", metavar="VERSION", help="the newest, unless given")
+    _add_columns(changes)
+    add_output(changes)
+    files = add_verb(
+        verbs,
+        "files",
+        _files,
+        "the data files that may hold such rows",
+        'metatable files rides --where "fare > 7.5"\nmetatable files rides --uris | xargs ls -l',
+    )
+    add_where(files)
+    add_moment(files)
+    files.add_argument("--uris", action="store_true", help="print addresses and nothing else")
+
+
+def _register_keyed(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    lookup = add_verb(
+        verbs,
+        "lookup",
+        _lookup,
+        "the rows of some keys, from the files that hold them",
+        "metatable lookup rides --key b --key c\nmetatable lookup rides keys.csv --json",
+    )
+    _add_columns(lookup)
+    tag = add_verb(
+        verbs,
+        "tag",
+        _tag,
+        "the same rows with _location: the file group that holds each key, null for none",
+        "metatable tag rides news.csv --output tagged.parquet\nmetatable tag rides --key b",
+    )
+    explain = add_verb(
+        verbs,
+        "explain",
+        _explain,
+        "what a lookup of keys, or a scan, looks at, and what that costs",
+        'metatable explain rides news.csv\nmetatable explain rides --where "fare > 7.5"',
+    )
+    for verb in (lookup, tag):
+        add_keys(verb)
+        verb.add_argument("--version", type=int, metavar="N", help="an older version")
+        add_output(verb)
+    add_keys(explain)
+    add_where(explain)
+    add_moment(explain)
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", metavar="A,B,C", help="only these columns, in this order")
+
+
+def _scan(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    found = table.scan(
+        chosen(args.columns),
+        where=parsed_where(args.where, table.schema),
+        version=args.version,
+        as_of=args.as_of,
+        limit=args.limit,
+    )
+    return _print(found.schema, found.to_batches, args)
+
+
+def _changes(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    since = _version(args.since)
+    until = None if args.until is None else _version(args.until)
+    found = table.changes(since, until, chosen(args.columns))
+    return _print(found.schema, found.to_batches, args)
+
+
+def _version(text: str) -> int | str:
+    """A number, unless it is as long as an instant is."""
+    return int(text) if text.isdecimal() and len(text) < 14 else text
+
+
+def _lookup(args: argparse.Namespace) -> int:
+    table, columns = open_table(args), chosen(args.columns)
+    version = args.version or table.version
+
+    def looked_up(chunk: Any) -> Any:
+        return table.read_keys(chunk, columns, version=version)
+
+    return _print_keyed(args, table, looked_up)
+
+
+def _tag(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    version = args.version or table.version
+    return _print_keyed(args, table, lambda chunk: table.tag_locations(chunk, version))
+
+
+def _print_keyed(args: argparse.Namespace, table: Table, ask: Callable[[Any], Any]) -> int:
+    """What `ask` makes of the rows, a chunk at a time, all on one version."""
+    from metatable.cli.chunks import chunks  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415
+
+    with at_work("reading", args) as shown, given_rows(args, table, shown) as rows:
+        answers = map(ask, chunks(rows, rows.schema))
+        first = next(answers)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from first.to_batches()
+            for one in answers:
+                yield from one.to_batches()
+
+        return _print_shown(first.schema, batches(), args, shown)
+
+
+def _print(schema: pa.Schema, batches: Callable[[], Any], args: argparse.Namespace) -> int:
+    with at_work("reading", args) as shown:
+        return _print_shown(schema, batches(), args, shown)
+
+
+def _print_shown(schema: pa.Schema, batches: Any, args: argparse.Namespace, shown: Any) -> int:
+    from metatable.cli.rows_out import print_rows  # noqa: PLC0415  (loads pyarrow)
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            shown.say(f"{rows:,} rows")
+            yield batch
+
+    print_rows(schema, counted(), args)
+    return FINE
+
+
+def _files(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    where = parsed_where(args.where, table.schema)
+    files = table.files(where, args.version, args.as_of)
+    if args.json:
+        for one, uri in zip(files, files.uris, strict=True):
+            facts: dict[str, Any] = {
+                "path": one.path,
+                "uri": uri,
+                "partition_path": one.partition_path,
+            }
+            facts |= {"file_id": one.file_id, "instant": one.instant}
+            facts |= {"rows": one.row_count, "size_bytes": one.size_bytes}
+            print(to_json(facts))
+    elif args.uris:
+        print("".join(f"{uri}\n" for uri in files.uris), end="")
+    else:
+        rows = [
+            (render.count(one.row_count), render.size(one.size_bytes), one.path) for one in files
+        ]
+        heads = ("rows", "bytes", "path")
+        print(render.columns(heads, rows, left=("path",)))
+        told = f"{len(files):,} files, {render.size(files.size_bytes)}"
+        print(terminal.dim(told))
+    return FINE
+
+
+def _explain(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    if not args.rows and not args.key:
+        where = parsed_where(args.where, table.schema)
+        found = table.scan(where=where, version=args.version, as_of=args.as_of).explain()
+        print_result(found, args)
+        return FINE
+    if args.where is not None or args.as_of is not None:
+        raise UsageError("explain keys or a scan", leave_out="--where, --as-of, or the keys")
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+
+    with at_work("explain", args) as shown, given_rows(args, table, shown) as rows:
+        told = table.explain(rows, args.version)
+    print_result(told, args)
+    return FINE

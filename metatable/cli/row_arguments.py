@@ -1,0 +1,101 @@
+"""Arguments of verbs that take rows, give rows, or look at a part of a table."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from metatable.cli.verb import at_least_one
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "FORMS_IN",
+    "FORMS_OUT",
+    "add_format_in",
+    "add_keys",
+    "add_moment",
+    "add_output",
+    "add_rows",
+    "add_where",
+    "chosen",
+    "parsed_where",
+]
+
+FORMS_IN = ("csv", "jsonl", "parquet")
+FORMS_OUT = (*FORMS_IN, "table")
+
+
+def add_rows(parser: argparse.ArgumentParser, count: str = "+") -> None:
+    """Files of rows."""
+    parser.add_argument(
+        "rows",
+        metavar="ROWS",
+        nargs=count,
+        help="files: .csv, .tsv, .jsonl, .parquet (texts also .gz, .bz2, .zst); - is standard"
+        " input",
+    )
+    add_format_in(parser)
+
+
+def add_format_in(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="given_format",
+        choices=FORMS_IN,
+        help="the form of ROWS, where names do not tell",
+    )
+    parser.add_argument("--delimiter", metavar="C", help="between cells of CSV (,)")
+    parser.add_argument(
+        "--null", action="append", metavar="TEXT", help="null in CSV (an empty cell; repeatable)"
+    )
+
+
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    """Files of rows, or keys on the command line."""
+    add_rows(parser, "*")
+    parser.add_argument(
+        "--key",
+        action="append",
+        metavar="KEY",
+        help="a key instead of ROWS (repeatable); of several columns a line of CSV, with the"
+        " partition's where keys are unique in partitions only",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Where rows go, and in which form."""
+    parser.add_argument("--output", metavar="FILE", help=".csv, .jsonl or .parquet")
+    parser.add_argument("--format", choices=FORMS_OUT, help="the form of what is printed")
+    parser.add_argument("--limit", type=at_least_one, metavar="N", help="no more rows than N")
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="such as \"fare > 7.5 and city in ('Ulm', 'Bonn')\"; also: or, not, is null, between,"
+        " starts with",
+    )
+
+
+def add_moment(parser: argparse.ArgumentParser) -> None:
+    """Which version."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=at_least_one, metavar="N", help="an older version")
+    which.add_argument("--as-of", metavar="MOMENT", help="as of an instant, or a time (UTC)")
+
+
+def chosen(names: str | None) -> list[str] | None:
+    """Columns of `a,b,c`."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+def parsed_where(text: str | None, schema: pa.Schema) -> Any:
+    """The expression of `--where`, or None."""
+    if text is None:
+        return None
+    from metatable.query.where_text import parse_text  # noqa: PLC0415  (loads pyarrow)
+
+    return parse_text(text, schema)

@@ -1,0 +1,241 @@
+"""Rows that verbs are given: files of CSV, JSON lines or Parquet, standard input, or keys.
+
+A file's form is told by `--format`, else by its name: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`
+(lines), `.parquet`; texts also packed (`.gz`, `.bz2`, `.zst`). `-` is standard input. Several
+files are one stream, batch by batch: nothing is read whole. What the table has columns for is read
+as their types, so that the key 007 stays a text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metatable.cli import csv_rows, json_rows
+from metatable.cli.progress import Progress
+from metatable.data.key_texts import identity_columns
+from metatable.storage.errors import UsageError
+from metatable.table import Table
+
+__all__ = ["FORMATS", "Given", "given_keys", "given_rows", "inferred_schema"]
+
+FORMATS = ("csv", "jsonl", "parquet")
+
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+BATCH_ROWS = 1 << 16
+
+Told = Callable[[float, float | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """How files are to be read."""
+
+    schema: pa.Schema | None
+    """Types of the columns that are known; None: all are found out."""
+    required: frozenset[str] = frozenset()
+    """Columns that JSON lines must not leave out."""
+    same_fields: bool = False
+    """An absent field is not a null: all lines must have those of the first."""
+    format: str | None = None
+    delimiter: str | None = None
+    nulls: Sequence[str] = ("",)
+    """What stands for null in CSV."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def given_rows(
+    args: argparse.Namespace, table: Table, shown: Progress, same_fields: bool = False
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows of `args.rows`, or the keys of `args.key`, for one pass. Raises UsageError."""
+    keys = getattr(args, "key", None)
+    if bool(keys) == bool(args.rows):
+        raise UsageError("which rows?", expected="files, - for standard input, or --key")
+    options, schema = table.options, table.schema
+    if keys:
+        yield given_keys(keys, identity_columns(options, schema.names), schema).to_reader()
+        return
+    required = {*options.key, *options.partition_by, options.ordering} - {None}
+    given = Given(
+        schema,
+        required=frozenset(name for name in required if name is not None),
+        same_fields=same_fields,
+        format=args.given_format,
+        delimiter=args.delimiter,
+        nulls=args.null or ("",),
+    )
+    with _stream(args.rows, given, shown) as reader:
+        yield reader
+
+
+def given_keys(words: Sequence[str], columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Keys as they were typed, in the table's types: of several columns, a line of CSV each."""
+    single = len(columns) == 1
+    lines = [[word] if single else next(csv.reader([word]), []) for word in words]
+    for word, line in zip(words, lines, strict=True):
+        if len(line) != len(columns):
+            raise UsageError("not a key of this table", found=word, expected=",".join(columns))
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([columns, *lines])
+    known = pa.schema([schema.field(name) for name in columns])
+    body = io.BytesIO(os.fsencode(text.getvalue()))
+    _, batches = csv_rows.read(pa.PythonFile(body, "r"), known, "the keys")
+    return pa.Table.from_batches(batches)
+
+
+def inferred_schema(path: str, format_: str | None = None) -> pa.Schema:
+    """The columns of a file, as its first rows tell. Raises UsageError."""
+    with _stream([path], Given(None, format=format_), Progress()) as reader:
+        return reader.schema
+
+
+@contextmanager
+def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.RecordBatchReader]:
+    """The rows of all files, one behind the other, with the columns of the first."""
+    sizes = [_size(path) for path in paths]
+    total = None if None in sizes else float(sum(size for size in sizes if size))
+    with ExitStack() as files:
+        opened = _opened(paths[0], given, files)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            before, (_, rows, tell) = 0.0, opened
+            for place, path in enumerate(paths):
+                if place:
+                    schema, rows, tell = _opened(path, given, files)
+                    _check_columns(path, schema, opened[0])
+                for batch in rows:
+                    shown.advance(before + tell(), total)
+                    yield batch if not place else _conformed(batch, opened[0], path)
+                before += sizes[place] or 0
+
+        yield pa.RecordBatchReader.from_batches(opened[0], batches())
+
+
+def _opened(
+    path: str, given: Given, files: ExitStack
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], float]]:
+    """Columns, batches, and how many bytes of the file are read."""
+    form, packed = _form(path, given)
+    raw = files.enter_context(_bytes_of(path))
+    if form == "parquet":
+        return _parquet(_seekable(raw, path, files), path)
+    stream: Any = pa.PythonFile(raw, "r")
+    if packed is not None:
+        stream = pa.CompressedInputStream(stream, packed)
+    if form == "csv":
+        delimiter = given.delimiter or ("\t" if ".tsv" in path else ",")
+        schema, rows = csv_rows.read(stream, given.schema, path, delimiter, given.nulls)
+    else:
+        asked = json_rows.Asked(given.schema, given.required, given.same_fields)
+        schema, rows = json_rows.read(io.BufferedReader(stream), asked, path)
+
+    def tell() -> float:
+        with suppress(OSError, ValueError):
+            return raw.tell()
+        return 0
+
+    return schema, rows, tell
+
+
+def _parquet(
+    source: IO[bytes], path: str
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], float]]:
+    try:
+        file = pq.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError("not a Parquet file", file=path, found=_line(error)) from error
+    done = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal done
+        try:
+            for batch in file.iter_batches(BATCH_ROWS):
+                done += batch.num_rows
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            raise UsageError("a damaged Parquet file", file=path, found=_line(error)) from error
+
+    size = source.seek(0, os.SEEK_END)
+    return file.schema_arrow, batches(), lambda: size * done / max(file.metadata.num_rows, 1)
+
+
+def _form(path: str, given: Given) -> tuple[str, str | None]:
+    """csv, jsonl or parquet, and how it is packed."""
+    stem, suffix = os.path.splitext(path.lower())
+    packed = _PACKED.get(suffix)
+    if packed:
+        suffix = os.path.splitext(stem)[1]
+    form = given.format or _SUFFIXES.get(suffix)
+    if form is None:
+        expected = f"--format {'|'.join(FORMATS)}, or a name such as rows.csv"
+        raise UsageError("rows of which form?", file=path, expected=expected)
+    return form, packed
+
+
+@contextmanager
+def _bytes_of(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise UsageError("no such file of rows", file=path, found=error.strerror) from error
+    with file:
+        yield file
+
+
+def _seekable(raw: IO[bytes], path: str, files: ExitStack) -> IO[bytes]:
+    """Parquet is read from its end: standard input goes to a temporary file first."""
+    if path != "-":
+        return raw
+    spool = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    shutil.copyfileobj(raw, spool, 1 << 20)
+    return spool
+
+
+def _size(path: str) -> int | None:
+    try:
+        return None if path == "-" else os.path.getsize(path)
+    except OSError:
+        return None
+
+
+def _check_columns(path: str, found: pa.Schema, expected: pa.Schema) -> None:
+    if sorted(found.names) != sorted(expected.names):
+        raise UsageError(
+            "files of different columns", file=path, expected=expected.names, found=found.names
+        )
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    try:
+        return batch.select(schema.names).cast(schema)
+    except pa.ArrowException as error:
+        raise UsageError("files of different types", file=path, found=_line(error)) from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,122 @@
+"""`metatable insert|upsert|merge|delete TABLE ROWS…`: rows in, one commit.
+
+Several files are one commit. With `--json` they print one object: the result, as the library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from metatable.cli.progress import at_work
+from metatable.cli.row_arguments import add_keys, add_rows
+from metatable.cli.verb import (
+    FINE,
+    Verbs,
+    add_dry_run,
+    add_verb,
+    open_table,
+    print_result,
+    to_json,
+)
+from metatable.storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from metatable.table import Table
+
+__all__ = ["register"]
+
+
+def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """Add the verbs that write rows."""
+    for name, told, example in (
+        ("insert", "add rows; refuses keys that exist", "metatable insert rides rides.parquet"),
+        (
+            "upsert",
+            "add rows, or replace those of the same keys",
+            "metatable upsert rides monday.csv tuesday.csv --note job=nightly\n"
+            "zcat rides.jsonl.gz | metatable upsert rides - --from jsonl",
+        ),
+        (
+            "merge",
+            "set some columns of rows; what is left out stays as it is",
+            "metatable merge rides fares.csv",
+        ),
+    ):
+        verb = add_verb(verbs, name, partial(_write, name), told, example)
+        add_rows(verb)
+        _add_note(verb)
+    delete = add_verb(
+        verbs,
+        "delete",
+        _delete,
+        "delete rows by their keys; other columns are ignored",
+        "metatable delete rides gone.csv --dry-run\nmetatable delete rides --key b --key c",
+    )
+    add_keys(delete)
+    _add_note(delete)
+    add_dry_run(delete)
+
+
+def _add_note(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for history to tell (repeatable)",
+    )
+
+
+def _note(args: argparse.Namespace) -> dict[str, str]:
+    note = {}
+    for given in args.note:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise UsageError("note without a value", found=given, expected="NAME=VALUE")
+        note[name] = value
+    return note
+
+
+def _write(operation: str, args: argparse.Namespace) -> int:
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+
+    table, note = open_table(args), _note(args)
+    with at_work(operation, args) as shown:
+        with given_rows(args, table, shown, same_fields=operation == "merge") as rows:
+            done = getattr(table, operation)(rows, note=note)
+    print_result(done, args)
+    return FINE
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+
+    table, note = open_table(args), _note(args)
+    with at_work("delete", args) as shown:
+        with given_rows(args, table, shown) as rows:
+            if not args.dry_run:
+                done: Any = table.delete(rows, note=note)
+            else:
+                done = _counted(table, rows)
+    if isinstance(done, dict):
+        told = (
+            "dry run, nothing was done: {deleted:,} of {keys:,} keys would go at version {version}"
+        )
+        print(to_json(done) if args.json else told.format(**done))
+    else:
+        print_result(done, args)
+    return FINE
+
+
+def _counted(table: Table, rows: Any) -> dict[str, Any]:
+    """What a delete would find; a key that is given again far behind counts again."""
+    from metatable.cli.chunks import distinct_keys  # noqa: PLC0415  (loads pyarrow)
+
+    version, keys, found = table.version, 0, 0
+    for chunk in distinct_keys(rows, table):
+        keys += chunk.num_rows
+        found += table.filter_exists(chunk).num_rows
+    told = {"operation": "delete", "dry_run": True, "version": version}
+    return {**told, "keys": keys, "deleted": found}
