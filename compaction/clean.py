@@ -15,6 +15,7 @@ services and of commits that were undone do not count), or if it was the newest 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,6 +50,8 @@ from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
 __all__ = ["Clean"]
+
+_log = logging.getLogger("metatable.compaction")
 
 DELETED_TOGETHER = 256
 ARCHIVING_TRIES = 3
@@ -165,6 +168,7 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     store.delete(sorted(one.path for one in sure if one.kind == "versions"))
     store.delete(service_path(name) for name in newest.fenced if name in signs.services)
     done = replace(plan, left=Left(tuple(sure))).facts
+    _log.info("clean: %(files_deleted)d files deleted, %(bytes_deleted)d bytes", done)
     return _archived(store, newest.version), done
 
 

@@ -12,6 +12,7 @@ one of its own: checked on the newest version, worked, and dropped by a step aft
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ __all__ = [
     "execute",
     "schedule",
 ]
+
+_log = logging.getLogger("metatable.compaction")
 
 
 class Plan(Protocol):
@@ -209,15 +212,17 @@ def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> _D
         try:
             with Transaction.begin(store) as transaction:
                 return _worked(transaction, engine, service)
-        except ConflictError:
+        except ConflictError as lost:
             if attempt == service.retries:
                 raise
+            _log.info("%s, attempt %d was lost: %s", service.name, attempt + 1, lost)
     raise AssertionError("unreachable")
 
 
 def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]) -> _Done:
     snapshot = transaction.snapshot
     plan = service.plan(snapshot)
+    _log.info("%s on version %d: %s", service.name, snapshot.version, plan.told)
     if isinstance(plan, NothingDue):
         return snapshot.version, plan.told, plan.facts
     outcome = service.work(engine, snapshot, plan, transaction.serve(service.name))

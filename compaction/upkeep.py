@@ -51,7 +51,7 @@ SMALL_PAGE_REFS = 64
 MOST_ARCHIVED = 16
 """Commits beyond `timeline_commits` are let come together: each is taken off by four requests."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("metatable.compaction")
 
 
 def looks_after(version: int) -> bool:
@@ -80,6 +80,7 @@ def keep_up(store: Store, engine: Engine[Any]) -> int | None:
         if newest is None or not (due(newest) or archives(newest)):
             return None
         settle(store, newest)
+        _log.debug("upkeep on version %d", newest.version)
         with Transaction(store, newest) as transaction:
             return _kept_up(transaction, engine)
     except ConflictError as lost:

@@ -13,6 +13,7 @@ Findings are data: an empty list means that the index equals the data at this ve
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from metatable.storage.errors import CorruptError, Finding
 from metatable.storage.hashing import md5, xxh64
 
 __all__ = ["verify"]
+
+_log = logging.getLogger("metatable.compaction")
 
 PATH = META_COLUMNS[3]
 
@@ -94,10 +97,12 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     files = list(snapshot.slices())
     index = create_index(snapshot.options)
     jobs = [_Live(one.encode()) for one in files]
+    _log.info("verify version %d: reading %d files", snapshot.version, len(files))
     work = partial(_check_files, snapshot, index)
     tasks = 1 + sum(one.size_bytes for one in files) // TASK_BYTES
     checked = run_jobs(engine, jobs, work, _Checked, min(tasks, engine.slots * 4))
     findings = [one.finding for one in checked if one.finding is not None]
+    _log.info("verify: %d files read, looking at the index", len(files))
     rows = sum(one.rows for one in checked)
     findings += _check_unique(checked)
     findings += _check_entries(snapshot, index, files, rows)

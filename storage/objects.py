@@ -16,6 +16,7 @@ are cut down to the status, the code and the sentence in them.
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from metatable.storage.listing import Listed
 from metatable.storage.object_options import ClientOptions
 
 __all__ = ["Objects"]
+
+_log = logging.getLogger("metatable.storage")
 
 _SPOOL_BYTES = 64 << 20
 
@@ -165,7 +168,9 @@ class Objects:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            raise _ours(error, path=path, store=self._uri) from None
+            ours = _ours(error, path=path, store=self._uri)
+            _log.debug("%s: %s", type(ours).__name__, ours)
+            raise ours from None
         except BaseException as error:
             if not _is_panic(error):
                 raise

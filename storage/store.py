@@ -19,6 +19,7 @@ Counted: `store.requests` (every call to the disk or service), `store.reads`,
 from __future__ import annotations
 
 import io
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
 
 __all__ = ["Backend", "Store", "StoreFile"]
+
+_log = logging.getLogger("metatable.storage")
 
 COALESCE_GAP_BYTES = 64 << 10
 """Ranges nearer than this are read together: a request costs more than these bytes."""
@@ -158,7 +161,8 @@ class Store:
                 return True
         except UsageError:
             raise
-        except Exception:  # the put may have been carried out: only the store knows
+        except Exception as error:  # the put may have been carried out: only the store knows
+            _log.info("no answer to a put, asking what is there: path=%s: %s", path, error)
             with suppress(Exception):  # where it does not tell, the first error says more
                 if self._holds(path, body):
                     return True

@@ -17,6 +17,7 @@ change an answer.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -42,6 +43,8 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 
 __all__ = ["LocalEngine", "LocalRows"]
+
+_log = logging.getLogger("metatable.engine")
 
 T = TypeVar("T")
 
@@ -289,7 +292,8 @@ class LocalEngine:
         def receipts(source: Partition) -> list[pa.RecordBatch]:
             return list(self._call(task, source(), schema))
 
-        parts = self._each(rows.partitions(), receipts)
+        tasks = rows.partitions()
+        parts = _told(self._each(tasks, receipts), tasks)
         return pa.Table.from_batches([batch for part in parts for batch in part], schema=schema)
 
     def to_table(self, rows: LocalRows) -> pa.Table:
@@ -335,6 +339,15 @@ class LocalEngine:
         results = _pooled([parts[place] for place in order], work, self.slots)
         by_place = dict(zip(order, results, strict=True))
         return (by_place[place] for place in range(len(parts)))
+
+
+def _told(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:
+    """The same; how far it is goes to the log, as text and as `done` and `of` of the record."""
+    of = len(tasks) if isinstance(tasks, Sequence) else None
+    for done, part in enumerate(parts, 1):
+        if of is not None and of > 1:
+            _log.debug("task %d of %d", done, of, extra={"done": done, "of": of})
+        yield part
 
 
 def _tidied(work: Callable[[Partition], T], part: Partition) -> T:

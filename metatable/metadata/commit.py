@@ -11,6 +11,8 @@ there, and its writer looks after the put. Where it is not, the writer may also 
 
 from __future__ import annotations
 
+import logging
+
 from metatable.data.timeline import Timeline
 from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest, load_newest
@@ -20,6 +22,8 @@ from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
 
 __all__ = ["publish"]
+
+_log = logging.getLogger("metatable.metadata")
 
 MOST_PUTS = 1000
 """After each put that another one forestalled there is one version more: more of them than this
@@ -34,9 +38,13 @@ def publish(store: Store, base: Manifest, change: Change, owner: Owner) -> Manif
         manifest = _compose(store, newest, change, owner)
         if store.create(manifest.path, manifest.encode()):
             if _is_there(store, newest) or _counts(store, manifest):
+                _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
         newest = _newest(store)
+        _log.info(
+            "version %d is another writer's: next to version %d", manifest.version, newest.version
+        )
         settle(store, newest)
         _check(Race(store, base, newest), change, owner)
     raise ConflictError(

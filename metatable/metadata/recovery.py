@@ -21,6 +21,7 @@ nonce.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -45,6 +46,8 @@ from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
 __all__ = ["recover", "sweep", "sweep_index_files"]
+
+_log = logging.getLogger("metatable.metadata")
 
 
 def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: set[str]) -> Manifest:
@@ -130,6 +133,7 @@ def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLeas
     if lease.nonce:  # whoever put the fence died before its first sweep
         _sweep_first(store, newest, instant, lease)
         return newest
+    _log.info("sweeping once more behind the dead writer of %s", instant)
     sweep(store, Owner("", lease.dead or "unknown", instant), newest.options.buckets)
     for action in TRANSACTED:  # nobody has told which one it was to be
         Timeline(store).withdraw(instant, ("inflight", "requested"), action)
@@ -139,12 +143,14 @@ def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLeas
 
 def _tidy(store: Store, instant: str) -> None:
     """What a writer does last, for one that died before it."""
+    _log.info("tidying up behind commit %s", instant)
     drop_markers(store, instant)
     store.delete([lease_path(instant)])
 
 
 def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     """Withdraw a dead writer's instant, then delete what it wrote."""
+    _log.info("the writer of %s is silent beyond its lease: withdrawing its instant", instant)
     change = Change("fence", requires=(NewestIsBase(),), updates=(Withdraw((instant,)),))
     try:
         newest = publish(store, newest, change, Owner("fence", lease.nonce))

@@ -20,6 +20,7 @@ false where one part is, a disjunction where all are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ from metatable.query.predicates import COMPARE, columns_of, evaluate, literals, 
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Bounds", "Selection", "keep_files", "may_hold", "partition_bounds"]
+
+_log = logging.getLogger("metatable.query")
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -80,6 +83,8 @@ def keep_files(bound: Expression | None, view: TableView) -> Selection:
     for name in others:
         known[name] = _statistics(view, slices, name, left, np.flatnonzero(wanted))
     kept = may_hold(bound, len(left), known.get)
+    told = "%d files, %d after partitions, %d after statistics"
+    _log.debug(told, len(slices), len(left), int(kept.sum()))
     return Selection(slices, left, left[kept], _row_counts(known[others[0]])[kept])
 
 

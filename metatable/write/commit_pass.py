@@ -18,6 +18,7 @@ everything from `tag` on is done again on the new base.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,6 +88,8 @@ from metatable.write.stale_rows import without_stale_rows
 
 __all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
 
+_log = logging.getLogger("metatable.write")
+
 INSERT, UPSERT = "insert", "upsert"
 INSERTS = (INSERT, BULK_INSERT)
 
@@ -123,9 +126,10 @@ def write(
                 asked = operation, dict(note or {}), named, sort_by
                 attempted = _Attempt(counting, engine, rows, *asked)
                 return attempted.run(attempt + 1, began)
-            except ConflictError:
+            except ConflictError as lost:
                 if attempt == options.commit_retries:
                     raise
+                _log.info("%s, attempt %d was lost: %s", operation, attempt + 1, lost)
                 clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
     raise AssertionError("unreachable")
 
@@ -159,6 +163,7 @@ class _Attempt:
             snapshot = transaction.snapshot
             index = create_index(snapshot.options)
             # an upsert goes where its key would be: whether it is there, its merge will see
+            _log.info("%s on version %d: looking keys up", self.operation, snapshot.version)
             look = index.tag if self.operation == UPSERT else partial(present, index)
             located = look(self.engine, self.rows, snapshot)
             if self.operation == MERGE:
@@ -228,6 +233,8 @@ class _Attempt:
         instant = transaction.start(action_of(self.operation))
         told = snapshot, index, profile, self.operation, instant, engine.slots
         plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
+        groups, rows = len(plan.groups), _rows(profile)
+        _log.info("%s as %s: %d rows to %d files", self.operation, instant, rows, groups)
         transaction.planned = tuple(group.target.path for group in plan.groups)
         partitions = partitions_of(snapshot.options, index)
         scratch = engine.scratch(self.store)
@@ -235,6 +242,7 @@ class _Attempt:
         receipts, runs = _split(self._files_written(located, *work))
         if gone:
             runs += entries_gone(engine, located, gone, *work)
+        _log.info("%d files are written, building the index", len(receipts))
         adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
         stats = tuple(one.stat for one in receipts)
         counts = RowCounts.total([absent, *(one.counts for one in receipts)])
