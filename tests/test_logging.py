@@ -49,7 +49,7 @@ def test_each_room_tells_of_what_it_did(table_uri: str, caplog: pytest.LogCaptur
         table.verify()
     told = {(one.name, re.sub(r"\d+", "N", one.getMessage())) for one in caplog.records}
     assert ("metatable.metadata", "version N is published: upsert") in told
-    assert ("metatable.write", "upsert as N: N rows to N files") in told
+    assert ("metatable.write", "writing N rows to N files as N") in told
     assert ("metatable.query", "N files, N after partitions, N after statistics") in told
     assert ("metatable.compaction", "verify version N: reading N files") in told
     assert ("metatable.engine", "task N of N") in told

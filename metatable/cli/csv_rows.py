@@ -8,6 +8,8 @@ Other columns are guessed. A CSV file cannot hold lists, maps and structs.
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -21,6 +23,7 @@ from metatable.storage.errors import UsageError
 __all__ = ["base64_decoded", "read"]
 
 BLOCK_BYTES = 4 << 20
+HEAD_BYTES = 64 << 10
 
 
 def read(
@@ -36,7 +39,8 @@ def read(
     """
     known = {one.name: _read_as(one.type) for one in schema or ()}
     options = {
-        "read_options": pa.csv.ReadOptions(block_size=BLOCK_BYTES),
+        # one thread: several do not know the number of a row that is wrong
+        "read_options": pa.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         "parse_options": _parsing(delimiter),
         "convert_options": pa.csv.ConvertOptions(
             column_types=known,
@@ -45,15 +49,24 @@ def read(
             quoted_strings_can_be_null=False,
         ),
     }
+    names: list[str] = []
     try:
-        reader = pa.csv.open_csv(stream, **options)
+        buffered = io.BufferedReader(stream, HEAD_BYTES)
+        names = _names(buffered.peek(HEAD_BYTES), delimiter)
+        reader = pa.csv.open_csv(pa.PythonFile(buffered, "r"), **options)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, file, None) from error
+        raise _wrong(error, file, names) from error
     binaries = [one for one in schema or () if _is_binary(one.type)]
     made = _with_binaries(reader.schema, binaries)
     if len(set(made.names)) != len(made.names):
         raise UsageError("a column is there twice", file=file, found=made.names)
     return made, _batches(reader, made, file)
+
+
+def _names(head: bytes, delimiter: str) -> list[str]:
+    """The columns, to be told where Arrow finds the first rows wrong."""
+    line = head.partition(b"\n")[0].decode("utf-8", "replace")
+    return next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
 
 
 def _parsing(delimiter: str) -> pa.csv.ParseOptions:
@@ -71,7 +84,7 @@ def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBat
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, file, schema) from error
+        raise _wrong(error, file, schema.names) from error
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
@@ -105,15 +118,15 @@ _ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
-def _wrong(error: BaseException, file: str, schema: pa.Schema | None) -> UsageError:
+def _wrong(error: BaseException, file: str, names: Sequence[str]) -> UsageError:
     """Arrow's sentence, with the row and the column where it names them."""
     told = " ".join(str(error).split())[:300]
     facts: dict[str, Any] = {"file": file}
     row, column = _ROW.search(told), _COLUMN.search(told)
     if row is not None:
         facts["line"] = int(row[1])  # the first line of the file, which names the columns, is 1
-    if column is not None and schema is not None:
-        facts["column"] = schema.names[int(column[1])]
+    if column is not None and int(column[1]) < len(names):
+        facts["column"] = names[int(column[1])]
     if isinstance(error, pa.ArrowNotImplementedError):
         facts["expected"] = "JSON lines or Parquet for such columns"
     return UsageError("rows that cannot be read", **facts, found=row[2] if row else told)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import time
 from typing import IO, Any
 
 import pyarrow as pa
@@ -68,6 +69,8 @@ class _Reader:
         try:
             return self._batch(block)
         except (pa.ArrowException, UsageError) as error:
+            if isinstance(error, UsageError) and "line" in error.facts:
+                raise
             self._find(block)
             raise self._wrong(_line(error), 0) from error
 
@@ -117,7 +120,18 @@ class _Reader:
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
             return base64_decoded(column, field, self.file)
+        if pa.types.is_time(field.type):
+            return self._times(column, field)
         return column.cast(field.type)
+
+    def _times(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        """Arrow casts no text to a time."""
+        try:
+            texts = column.to_pylist()
+            found = [None if text is None else time.fromisoformat(text) for text in texts]
+            return pa.array(found, field.type)
+        except ValueError as error:
+            raise UsageError("not a time", column=field.name, found=str(error)) from error
 
     def _check_fields(self, block: bytes, batch: pa.RecordBatch) -> None:
         """Where a null is, the field may be absent."""

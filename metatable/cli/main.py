@@ -53,7 +53,7 @@ exit codes:
   {FINE}    fine
   {FINDINGS}    findings, of verify
   {USAGE}    usage: the call, its options or its rows (UsageError)
-  {DAMAGED}    the table or a file is damaged, missing, kept from us, or not ours to touch
+  {DAMAGED}    a table or file is damaged, missing, kept from us, or not ours to touch
        (CorruptError, NotFoundError, AccessError, UpgradeError)
   {RETRY}    try again: another writer was first, or the store did not answer
        (ConflictError, StaleError, StoreError)
@@ -62,8 +62,8 @@ exit codes:
 
 With --json an error is an object on standard error: error (its class), message,
 what, facts, exit_code. Progress is shown where standard error is a terminal, in
-colours unless NO_COLOR is set. METATABLE_STORAGE_ENDPOINT=… and the like stand
-for --storage-option endpoint=…, for tables on object stores.
+colours unless NO_COLOR is set (pip install 'metatable[cli]' brings it). For
+object stores METATABLE_STORAGE_ENDPOINT=… stands for --storage-option endpoint=…
 
 for example:
   metatable create rides --schema 'id: string, fare: double' --key id

@@ -32,6 +32,9 @@ class Progress:
     def say(self, text: str) -> None:
         """What is being done now."""
 
+    def end(self) -> None:
+        """Show nothing any more: from now on the terminal is needed."""
+
 
 class _Bar(Progress):
     """One task of a bar of rich's."""
@@ -44,7 +47,13 @@ class _Bar(Progress):
         self._bar.update(self._task, completed=done, total=of)
 
     def say(self, text: str) -> None:
+        task = self._bar.tasks[0]
+        if task.finished:  # what is behind the rows, or the tasks, takes its time as well
+            task.total = task.finished_time = None
         self._bar.update(self._task, step=text)
+
+    def end(self) -> None:
+        self._bar.stop()
 
 
 class _Listener(logging.Handler):
@@ -81,7 +90,8 @@ def at_work(title: str, args: argparse.Namespace) -> Iterator[Progress]:
         rich.TimeElapsedColumn(),
         rich.TextColumn("{task.fields[step]}", style="dim", markup=False, table_column=text),
     )
-    with rich.Progress(*columns, console=console, transient=True, expand=True) as bar:
+    how = {"transient": True, "expand": True, "redirect_stdout": False, "redirect_stderr": False}
+    with rich.Progress(*columns, console=console, **how) as bar:
         shown = _Bar(bar, title)
         with listening(_Listener(shown), logging.DEBUG):
             yield shown

@@ -177,6 +177,8 @@ def _print_shown(schema: pa.Schema, batches: Any, args: argparse.Namespace, show
     def counted() -> Iterator[pa.RecordBatch]:
         rows = 0
         for batch in batches:
+            if args.output is None and terminal.is_terminal():
+                shown.end()
             rows += batch.num_rows
             shown.say(f"{rows:,} rows")
             yield batch

@@ -276,7 +276,7 @@ def _json_line(value: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {name: _finite(one) for name, one in value.items()}
     return [_finite(one) for one in value] if isinstance(value, list) else value

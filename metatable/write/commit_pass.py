@@ -163,7 +163,7 @@ class _Attempt:
             snapshot = transaction.snapshot
             index = create_index(snapshot.options)
             # an upsert goes where its key would be: whether it is there, its merge will see
-            _log.info("%s on version %d: looking keys up", self.operation, snapshot.version)
+            _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             look = index.tag if self.operation == UPSERT else partial(present, index)
             located = look(self.engine, self.rows, snapshot)
             if self.operation == MERGE:
@@ -234,7 +234,7 @@ class _Attempt:
         told = snapshot, index, profile, self.operation, instant, engine.slots
         plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
         groups, rows = len(plan.groups), _rows(profile)
-        _log.info("%s as %s: %d rows to %d files", self.operation, instant, rows, groups)
+        _log.info("writing %d rows to %d files as %s", rows, groups, instant)
         transaction.planned = tuple(group.target.path for group in plan.groups)
         partitions = partitions_of(snapshot.options, index)
         scratch = engine.scratch(self.store)

@@ -1,0 +1,446 @@
+"""The verbs that take rows and give rows: forms, types, errors, streams."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import metatable
+from metatable.cli import chunks, csv_rows, json_rows, rows_out
+from metatable.cli.column_types import parse_columns
+from metatable.cli.main import main
+from metatable.cli.rows_in import inferred_schema
+from metatable.storage.errors import UsageError
+
+FAST = ["--storage-option", "durable=false"]
+
+SCHEMA = (
+    "id: string, city: string, n: int64, fare: double, day: date, at: timestamp[us, UTC],"
+    " price: decimal(10, 2), ok: bool, raw: binary, noon: time"
+)
+COLUMNS = (
+    "id,city,n,fare,day,at,price,ok,raw,noon\n"
+    "007,Ulm,1,9.5,2026-01-31,2026-01-31T13:45:00+01:00,1.10,true,AAH/,12:30:00\n"
+    'b,"a ""quoted"", town",,,,,,,,\n'
+    'c,"",3,1e300,,,,,,\n'
+)
+ROWS = [
+    {
+        "id": "007",
+        "city": "Ulm",
+        "n": 1,
+        "fare": 9.5,
+        "day": date(2026, 1, 31),
+        "at": datetime(2026, 1, 31, 12, 45, tzinfo=UTC),
+        "price": Decimal("1.10"),
+        "ok": True,
+        "raw": b"\0\1\xff",
+        "noon": time(12, 30),
+    },
+    dict.fromkeys(["n", "fare", "day", "at", "price", "ok", "raw", "noon"])
+    | {"id": "b", "city": 'a "quoted", town'},
+]
+
+
+MAP = pa.map_(pa.string(), pa.list_(pa.date32()))
+
+
+class Words:
+    """The program, its output taken apart."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        assert main([*words, *FAST]) == code, self._capfd.readouterr().err
+        self.told = self._capfd.readouterr()
+        return self.told.out
+
+    def objects(self, *words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self(*words, "--json").splitlines()]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Words:
+    return Words(capfd)
+
+
+@pytest.fixture
+def rides(run: Words, table_uri: str) -> str:
+    """A table of many types."""
+    run("create", table_uri, "--schema", SCHEMA, "--key", "id", "--index", "record")
+    return table_uri
+
+
+def held(uri: str) -> list[dict[str, Any]]:
+    found = metatable.open(uri).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: str(row["id"]))
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_csv_is_read_in_the_tables_types(run: Words, rides: str, tmp_path: Path) -> None:
+    [done] = run.objects("insert", rides, write(tmp_path / "a.csv", COLUMNS), "--note", "job=x")
+    assert (done["inserted"], done["operation"]) == (3, "insert")
+    found = held(rides)
+    assert found[:2] == ROWS
+    assert (found[2]["city"], found[2]["fare"]) == ("", 1e300)
+    assert metatable.open(rides).history(1)[0].note == {"job": "x"}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_what_scan_writes_upsert_reads(run: Words, rides: str, tmp_path: Path, form: str) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    before = held(rides)
+    output = str(tmp_path / f"out.{form}")
+    run("scan", rides, "--output", output)
+    assert run.told.err == f"3 rows in {output}\n"
+    run("delete", rides, output)
+    assert held(rides) == []
+    run("upsert", rides, output)
+    assert repr(held(rides)) == repr(before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", f"out.{form}", "table"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_packed_files_and_several_are_one_stream(
+    run: Words, rides: str, tmp_path: Path, pack: Any
+) -> None:
+    suffix = "gz" if pack is gzip.compress else "bz2"
+    lines = b'{"n": 5, "id": "x"}\n\n{"id": "y", "n": 6}\n'
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(lines))
+    pq.write_table(pa.table({"n": [7], "id": ["z"]}), tmp_path / "b.parquet")
+    second = write(tmp_path / "c.csv", "id,n\nw,8\n")
+    files = [str(tmp_path / "b.parquet"), second]
+    [done] = run.objects("insert", rides, *files)
+    assert done["inserted"] == 2
+    run("insert", rides, str(tmp_path / f"a.jsonl.{suffix}"))
+    assert [(row["id"], row["n"]) for row in held(rides)] == [
+        ("w", 8),
+        ("x", 5),
+        ("y", 6),
+        ("z", 7),
+    ]
+    other = write(tmp_path / "d.csv", "id,fare\nq,8\n")
+    run("insert", rides, second, other, code=2)
+    assert "files of different columns" in run.told.err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_standard_input_is_read(
+    run: Words, rides: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    body = {"csv": b"id,n\nx,5\n", "jsonl": b'{"id": "x", "n": 5}\n'}.get(form)
+    if body is None:
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": ["x"], "n": [5]}), sink)
+        body = sink.getvalue()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+    run("upsert", rides, "-", "--from", form)
+    assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.csv", "id,n\na,1\nb,x\n", "file='{}' line=3 column='n'"),
+        ("a.csv", "id,n\na,1\nb\n", "line=3 found='Expected 2 columns, got 1: b'"),
+        ("a.csv", "id,day\na,31.1.2026\n", "line=2 column='day'"),
+        ("a.csv", "id,raw\na,!\n", "not base64"),
+        ("a.csv", "", "Empty CSV file"),
+        ("a.csv", "id,id\na,b\n", "a column is there twice"),
+        ("a.jsonl", '{"id": "a"}\n\n{"id": "b", "n": "x"}\n', "file='{}' line=3"),
+        ("a.jsonl", '{"id": "a"}\n{"id": "b"\n', "line=2"),
+        ("a.jsonl", '{"id": "a", "n": 1}\n{"id": "b", "day": "soon"}\n', "line=2 found="),
+        ("a.jsonl", '{"id": 7}\n', "line=1"),
+        ("a.jsonl", '{"id": "a"}\n{"id": "b", "wat": 1}\n', "line=2 expected="),
+        ("a.jsonl", '[{"id": "a"}]\n', "an object a line"),
+        ("a.parquet", "no Parquet", "not a Parquet file"),
+        ("a.txt", "id\na\n", "rows of which form?"),
+    ],
+)
+def test_bad_rows_are_refused_with_file_and_line(
+    run: Words, rides: str, tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    path = write(tmp_path / name, text)
+    run("upsert", rides, path, code=2)
+    assert told.format(path) in run.told.err
+    assert len(run.told.err.splitlines()) == 1
+    assert metatable.open(rides).version == 1
+
+
+def test_a_bad_line_far_behind_is_named_by_its_number(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_rows, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 100)
+    lines = [f'{{"id": "k{n}", "n": {n}}}\n' for n in range(50)]
+    lines[37] = "\n"
+    lines[41] = '{"id": "k41", "n": 1.5}\n'
+    run("upsert", rides, write(tmp_path / "a.jsonl", "".join(lines)), code=2)
+    assert "line=42" in run.told.err
+    text = "id,n\n" + "".join(f"k{n},{n if n != 41 else 'x'}\n" for n in range(50))
+    run("upsert", rides, write(tmp_path / "a.csv", text), code=2)
+    assert "line=43" in run.told.err
+    lines[41] = '{"id": "k41"}\n'
+    run("upsert", rides, write(tmp_path / "a.jsonl", "".join(lines)))
+    assert len(held(rides)) == 49
+
+
+def test_merge_takes_no_absent_field_for_a_null(run: Words, rides: str, tmp_path: Path) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    run(
+        "merge", rides, write(tmp_path / "b.jsonl", '{"id": "b", "n": 9}\n{"id": "c", "n": null}\n')
+    )
+    assert [(row["n"], row["city"]) for row in held(rides)[1:]] == [
+        (9, 'a "quoted", town'),
+        (None, ""),
+    ]
+    lines = '{"id": "b", "n": 9}\n{"id": "c"}\n'
+    run("merge", rides, write(tmp_path / "c.jsonl", lines), code=2)
+    assert "line=2 expected='the fields of the first line' found=\"no field 'n'\"" in run.told.err
+    run("upsert", rides, write(tmp_path / "c.jsonl", lines))
+
+
+def test_null_is_what_the_user_says(run: Words, rides: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "id\tcity\tn\na\tNA\tNA\n")
+    run("upsert", rides, path, "--null", "NA")
+    assert held(rides)[0]["city"] is None
+    run("upsert", rides, write(tmp_path / "b.csv", "id;city\na;NA\n"), "--delimiter", ";")
+    assert held(rides)[0]["city"] == "NA"
+
+
+def test_scan_takes_condition_columns_version_and_limit(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    run("delete", rides, "--key", "007")
+    words = ("scan", rides, "--columns", "id,n")
+    assert run(*words, "--where", "n >= 1") == '"id","n"\n"c",3\n'
+    assert run.objects(*words, "--version", "2", "--where", "n = 1") == [{"id": "007", "n": 1}]
+    assert len(run.objects(*words, "--limit", "1")) == 1
+    assert run(*words, "--format", "table", "--where", "id = 'b'") == "id     n\nb   null\n"
+    run("upsert", rides, write(tmp_path / "nan.csv", "id,fare\nc,NaN\n"))
+    body = run.objects("scan", rides, "--where", "id = 'c'", "--columns", "fare")
+    assert body == [{"fare": "NaN"}]
+    run("scan", rides, "--where", "nope = 1", code=2)
+    assert "no such column" in run.told.err
+    run("scan", rides, "--output", str(tmp_path / "a.txt"), code=2)
+    assert "rows in which form?" in run.told.err
+    run("scan", rides, "--output", str(tmp_path / "nowhere" / "a.csv"), code=2)
+    assert "cannot write" in run.told.err
+
+
+def test_lookup_tag_changes_files_and_explain(run: Words, rides: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", COLUMNS)
+    run("insert", rides, path)
+    assert run("lookup", rides, "--key", "007", "--key", "zz", "--columns", "id,n") == (
+        '"id","n"\n"007",1\n'
+    )
+    tagged = run.objects("tag", rides, "--key", "zz", "--key", "b")
+    assert [row["id"] for row in tagged] == ["zz", "b"]
+    assert tagged[0]["_location"] is None
+    [file] = run.objects("files", rides)
+    assert tagged[1]["_location"]["file_id"] == file["file_id"]
+    assert run("files", rides, "--uris") == f"{file['uri']}\n"
+    assert file["path"] in run("files", rides, "--where", "n > 2")
+    assert file["rows"] == 3
+    run("delete", rides, "--key", "b")
+    assert len(run.objects("lookup", rides, path, "--version", "2")) == 3
+    [change] = run.objects("changes", rides, "--since", "2", "--columns", "id")
+    assert change == {"id": "b", "_change_type": "delete"}
+    assert len(run.objects("changes", rides, "--since", "0", "--until", "2")) == 3
+    [told] = run.objects("explain", rides, path)
+    assert (told["keys"], told["found"]) == (3, 2)
+    assert "after statistics" in run("explain", rides, "--where", "n > 2")
+    assert "_location.file_id" in run("tag", rides, "--key", "c").splitlines()[0]
+    for words in (("lookup", rides), ("lookup", rides, path, "--key", "b")):
+        run(*words, code=2)
+        assert "which rows?" in run.told.err
+
+
+def test_keys_of_several_columns_are_lines_of_csv(run: Words, table_uri: str) -> None:
+    run("create", table_uri, "--schema", "a: int64, b: string, p: date", "--key", "a,b",
+        "--partition-by", "p")  # fmt: skip
+    table = metatable.open(table_uri, {"durable": "false"})
+    table.insert(pa.table({"a": [1], "b": ["x,y"], "p": [date(2026, 1, 1)]}))
+    [row] = run.objects("lookup", table_uri, "--key", '1,"x,y",2026-01-01')
+    assert row == {"a": 1, "b": "x,y", "p": "2026-01-01"}
+    run("lookup", table_uri, "--key", "1", code=2)
+    assert "expected='a,b,p'" in run.told.err
+
+
+def test_delete_tells_first_what_would_go(run: Words, rides: str, tmp_path: Path) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    words = ("delete", rides, "--key", "b", "--key", "b", "--key", "zz")
+    [told] = run.objects(*words, "--dry-run")
+    expected = {"operation": "delete", "dry_run": True, "version": 2, "keys": 2, "deleted": 1}
+    assert told == expected
+    assert "1 of 2 keys would go at version 2" in run(*words, "--dry-run")
+    assert metatable.open(rides).version == 2
+    assert run.objects("delete", rides, "--key", "b", "--key", "zz")[0]["deleted"] == 1
+
+
+def test_savepoints_can_be_tried(run: Words, rides: str, tmp_path: Path) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    assert "dry run, nothing was done" in run("savepoint", rides, "--keep", "june", "--dry-run")
+    assert run.objects("savepoint", rides) == []
+    run("savepoint", rides, "--keep", "june")
+    assert "dry run, nothing was done" in run("savepoint", rides, "--drop", "june", "--dry-run")
+    assert [one["name"] for one in run.objects("savepoint", rides)] == ["june"]
+
+
+def test_rows_go_on_a_chunk_at_a_time(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "id,n\n" + "".join(f"k{n:02},{n}\n" for n in range(40))
+    path = write(tmp_path / "a.csv", text)
+    run("insert", rides, path)
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(rows_out, "GROUP_ROWS", 16)
+    sizes = []
+    read = metatable.Table.read_keys
+
+    def counted(self: metatable.Table, keys: pa.Table, *args: Any, **how: Any) -> pa.Table:
+        sizes.append(keys.num_rows)
+        return read(self, keys, *args, **how)
+
+    monkeypatch.setattr(metatable.Table, "read_keys", counted)
+    output = tmp_path / "out.parquet"
+    run("lookup", rides, path, "--output", str(output))
+    assert sum(sizes) == 40
+    assert max(sizes) < 20
+    file = pq.ParquetFile(output)
+    assert file.metadata.num_rows == 40
+    assert 2 <= file.num_row_groups <= 3
+
+
+def test_create_by_schema_file_options_and_likeness(run: Words, tmp_path: Path) -> None:
+    columns = write(
+        tmp_path / "columns", "# what it holds\nid: string not null  # the key\nn: int\n"
+    )
+    given = ["file_rows=77", "hive_style=False", 'buckets={"files": 2}', "key_scope=global"]
+    options = [word for one in given for word in ("--option", one)]
+    words = ("create", str(tmp_path / "a"), "--schema", columns, "--key", "id", *options)
+    [told] = run.objects(*words)
+    assert told["columns"] == {"id": "string", "n": "int32"}
+    made = metatable.open(tmp_path / "a").options
+    assert (made.file_rows, made.hive_style, made.key_scope) == (77, False, "global")
+    assert made.buckets["files"] == 2
+    like = write(tmp_path / "a.csv", "id,day\nx,2026-01-31\n")
+    out = run("create", str(tmp_path / "b"), "--like", like, "--key", "id", "--partition-by", "day")
+    assert out.startswith(f"created {tmp_path / 'b'}: key id, partitioned by day, index ")
+    assert metatable.open(tmp_path / "b").schema.field("day").type == pa.date32()
+    assert inferred_schema(write(tmp_path / "a.jsonl", '{"a": 1}\n')) == pa.schema(
+        {"a": pa.int64()}
+    )
+    run("create", str(tmp_path / "c"), "--schema", "no columns", "--key", "id", code=2)
+    assert "neither columns nor a file of them" in run.told.err
+    run(
+        "create",
+        str(tmp_path / "c"),
+        "--schema",
+        "id: string",
+        "--key",
+        "id",
+        "--option",
+        "x",
+        code=2,
+    )
+    assert "option without a value" in run.told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: int64", {"a": pa.int64()}),
+        ("a: DOUBLE, b:text", {"a": pa.float64(), "b": pa.string()}),
+        ("a: decimal(10, 2), b: decimal(5)", {"a": pa.decimal128(10, 2), "b": pa.decimal128(5, 0)}),
+        (
+            "a: timestamp[ms], b: timestamp[us, tz=UTC]",
+            {"a": pa.timestamp("ms"), "b": pa.timestamp("us", "UTC")},
+        ),
+        (
+            "a: list<struct<x: int, y: map<string, list<date>>>>",
+            {"a": pa.list_(pa.struct({"x": pa.int32(), "y": MAP}))},
+        ),
+        (
+            "a: fixed_size_binary[16], b: date32[day], c: time64[us]",
+            {"a": pa.binary(16), "b": pa.date32(), "c": pa.time64("us")},
+        ),
+    ],
+)
+def test_columns_are_told_in_text(text: str, expected: dict[str, pa.DataType]) -> None:
+    assert parse_columns(text) == pa.schema(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a:", "a: wat", "a: int b: int", "a: decimal", "a: decimal(99)", "a: list<int",
+     "a: timestamp[h]", "a: int not", "a: int,, b: int", "1a: int", "a: int; b: int",
+     "a: " + "list<" * 100 + "int" + ">" * 100],
+)  # fmt: skip
+def test_what_are_no_columns_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_columns(text)
+
+
+def test_columns_that_text_cannot_hold_ask_for_parquet(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    schema = "id: string, tags: list<string>, m: map<string, int64>, s: struct<x: int64>"
+    run("create", table_uri, "--schema", schema, "--key", "id")
+    rows = {"id": ["a"], "tags": [["x"]], "m": [[("k", 1)]], "s": [{"x": 5}]}
+    known = metatable.open(table_uri).schema
+    pq.write_table(pa.table(rows, schema=known), tmp_path / "a.parquet")
+    run("insert", table_uri, str(tmp_path / "a.parquet"))
+    assert run("scan", table_uri) == ('"id","tags","m","s.x"\n"a","[""x""]","{""k"": 1}",5\n')
+    assert run.objects("scan", table_uri) == [
+        {"id": "a", "tags": ["x"], "m": {"k": 1}, "s": {"x": 5}}
+    ]
+    for name, text in (("b.csv", "id,tags\na,b\n"), ("b.jsonl", '{"id": "a"}\n')):
+        run("upsert", table_uri, write(tmp_path / name, text), code=2)
+        assert "Parquet" in run.told.err
+
+
+def test_object_stores_are_told_by_the_environment(
+    run: Words, monkeypatch: pytest.MonkeyPatch, table_uri: str
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def opened(uri: str, options: dict[str, str]) -> Any:
+        asked.append(options)
+        raise metatable.NotFoundError("no table", path=uri)
+
+    monkeypatch.setattr(metatable, "open", opened, raising=False)
+    monkeypatch.setenv("METATABLE_STORAGE_ENDPOINT", "http://here")
+    monkeypatch.setenv("METATABLE_STORAGE_REGION", "one")
+    words: Sequence[str] = ("describe", "--storage-option", "region=two")
+    main([*words, "s3://bucket/t"])
+    main([*words, table_uri])
+    assert asked == [{"endpoint": "http://here", "region": "two"}, {"region": "two"}]
+
+
+def test_a_failed_scan_leaves_no_file(run: Words, rides: str, tmp_path: Path) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    [file] = metatable.open(rides).files().uris
+    Path(file).write_bytes(b"PAR1 and no more")
+    run("scan", rides, "--output", str(tmp_path / "out.csv"), code=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "table"]
