@@ -63,7 +63,7 @@ exit codes:
 With --json an error is an object on standard error: error (its class), message,
 what, facts, exit_code. Progress is shown where standard error is a terminal, in
 colours unless NO_COLOR is set (pip install 'metatable[cli]' brings it). For
-object stores METATABLE_STORAGE_ENDPOINT=… stands for --storage-option endpoint=…
+object stores METATABLE_STORAGE_REGION=… stands for --storage-option region=…
 
 for example:
   metatable create rides --schema 'id: string, fare: double' --key id

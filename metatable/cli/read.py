@@ -39,7 +39,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         _scan,
         "the rows of a version for which a condition is true",
         "metatable scan rides --where \"fare > 7.5 and city = 'Ulm'\" --limit 20\n"
-        "metatable scan rides --columns id,fare --as-of 2026-01-31 --output rides.parquet",
+        "metatable scan rides --columns id,fare --as-of 2026-01-31 --output out.csv",
     )
     add_where(scan)
     _add_columns(scan)

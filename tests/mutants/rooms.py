@@ -117,14 +117,17 @@ ROOMS = (
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
         (
-            _files(FACE, "where", "scan", "changes", "pairing"),
+            _files(FACE, "where", "where_text", "scan", "changes", "pairing"),
             _files(FACE, "skipping", "rules", "bad_input"),
         ),
     ),
     Room(
         "cli",
         ("metatable/cli/*.py",),
-        (_files(FACE, "cli_table", "cli_hfile"), _files(FACE, "mistakes", "demo")),
+        (
+            _files(FACE, "cli_table", "cli_hfile", "cli_rows", "cli_terminal"),
+            _files(FACE, "mistakes", "demo"),
+        ),
     ),
 )
 
