@@ -9,7 +9,7 @@ import pyarrow as pa
 from metatable.data.key_texts import identity_columns
 from metatable.table import Table
 
-__all__ = ["chunks", "distinct_keys"]
+__all__ = ["chunks", "distinct_keys", "keys_of"]
 
 CHUNK_ROWS = 1 << 20
 CHUNK_BYTES = 256 << 20
@@ -29,8 +29,18 @@ def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         yield pa.Table.from_batches(held, schema)
 
 
-def distinct_keys(rows: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
-    """The key columns, with the partition's where it is part of the key, each key once a chunk."""
+def keys_of(rows: pa.RecordBatchReader, table: Table) -> pa.RecordBatchReader:
+    """The key columns alone, with the partition's where keys are unique in partitions.
+
+    Raises UsageError where one of them is missing.
+    """
     columns = identity_columns(table.options, rows.schema.names)
-    for chunk in chunks(rows, rows.schema):
-        yield chunk.select(columns).group_by(columns).aggregate([])
+    schema = pa.schema([rows.schema.field(name) for name in columns])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
+
+
+def distinct_keys(rows: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
+    """Keys as tables, each once a chunk."""
+    keys = keys_of(rows, table)
+    for chunk in chunks(keys, keys.schema):
+        yield chunk.group_by(keys.schema.names).aggregate([])

@@ -140,7 +140,7 @@ def _lookup(args: argparse.Namespace) -> int:
     def looked_up(chunk: Any) -> Any:
         return table.read_keys(chunk, columns, version=version)
 
-    return _print_keyed(args, table, looked_up)
+    return _print_keyed(args, table, looked_up, keys_only=True)
 
 
 def _tag(args: argparse.Namespace) -> int:
@@ -149,13 +149,19 @@ def _tag(args: argparse.Namespace) -> int:
     return _print_keyed(args, table, lambda chunk: table.tag_locations(chunk, version))
 
 
-def _print_keyed(args: argparse.Namespace, table: Table, ask: Callable[[Any], Any]) -> int:
-    """What `ask` makes of the rows, a chunk at a time, all on one version."""
-    from metatable.cli.chunks import chunks  # noqa: PLC0415  (loads pyarrow)
+def _print_keyed(
+    args: argparse.Namespace,
+    table: Table,
+    ask: Callable[[Any], Any],
+    keys_only: bool = False,
+) -> int:
+    """What `ask` makes of the rows, or of their keys, a chunk at a time, all on one version."""
+    from metatable.cli.chunks import chunks, keys_of  # noqa: PLC0415  (loads pyarrow)
     from metatable.cli.rows_in import given_rows  # noqa: PLC0415
 
     with at_work("reading", args) as shown, given_rows(args, table, shown) as rows:
-        answers = map(ask, chunks(rows, rows.schema))
+        asked = keys_of(rows, table) if keys_only else rows
+        answers = map(ask, chunks(asked, asked.schema))
         first = next(answers)
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import metatable
@@ -104,6 +105,26 @@ def test_a_terminal_gets_a_grid_that_fits_heads_bold_and_progress(
     history = lines_of(at_terminal(monkeypatch, wide, "history", uri, "-q"))
     assert max(map(len, history)) <= wide
     assert (len(history) > 3) == (wide == 80), "notes go on below themselves"
+
+
+def test_a_terminal_asks_for_no_more_rows_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rows_out, "SHOWN_ROWS", 5)
+    monkeypatch.setattr(rows_out.terminal, "is_terminal", lambda out=None: True)
+    asked = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(9):
+            asked.append(number)
+            yield pa.record_batch({"n": [number, number, number]})
+
+    args = argparse.Namespace(output=None, format=None, json=False, limit=None, quiet=False)
+    rows_out.print_rows(pa.schema({"n": pa.int64()}), batches(), args)
+    told = capfd.readouterr()
+    assert asked == [0, 1]
+    assert len(told.out.splitlines()) == 6
+    assert "the first 5 rows" in told.err
 
 
 @pytest.mark.usefixtures("coloured")
