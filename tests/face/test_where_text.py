@@ -57,6 +57,8 @@ MOMENT = datetime(2026, 1, 31, 13, 45)
         ("n not between 1 and 3", ~((col("n") >= 1) & (col("n") <= 3))),
         ("n = 1 or n = 2 and ok = true", (col("n") == 1) | ((col("n") == 2) & (col("ok") == True))),  # noqa: E712
         ("(n = 1 or n = 2) and not n = 3", ((col("n") == 1) | (col("n") == 2)) & ~(col("n") == 3)),
+        ("n = 1 or n = 2 or n = 3", (col("n") == 1) | (col("n") == 2) | (col("n") == 3)),
+        ("n > 1 and n > 2 and n > 3", (col("n") > 1) & (col("n") > 2) & (col("n") > 3)),
         ("_hoodie_commit_time > '2026'", col("_hoodie_commit_time") > "2026"),
     ],
 )
