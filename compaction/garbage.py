@@ -78,6 +78,7 @@ class Kept:
         self.store, self.newest, self.oldest = store, newest, oldest
         versions = range(oldest, newest.version)
         self.roots = [*in_order(self._root, versions), newest]
+        self._paths: npt.NDArray[np.uint64] | None = None
         pinned = {one.version for one in newest.pins.values() if one.version < oldest}
         self.pinned = [*in_order(self._root, sorted(pinned))]
         """Roots of savepoints that are older."""
@@ -98,10 +99,15 @@ class Kept:
             return self
         return Kept(self.store, newest, max(self.oldest, newest.oldest))
 
-    @cached_property
+    @property
     def paths(self) -> npt.NDArray[np.uint64]:
         """Hashes, in order, of the paths of the data files of the oldest kept version and of
         savepoints before it. Two paths of one hash would only keep what could go."""
+        if self._paths is None:  # `cached_property` would read them under one lock for all objects
+            self._paths = self._read_paths()
+        return self._paths
+
+    def _read_paths(self) -> npt.NDArray[np.uint64]:
         held = [Snapshot(self.store, one).slices().paths for one in [*self.pinned, self.roots[0]]]
         return np.unique(xxh64(pa.concat_arrays(held), 0))
 
