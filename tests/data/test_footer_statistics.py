@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metatable.data import footer_statistics
 from metatable.data.footer_statistics import of_footer
 from metatable.data.statistics import of_table
 
@@ -24,8 +26,8 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.time64("us"): st.times(),
     pa.timestamp("ms"): st.datetimes().map(lambda one: one.replace(microsecond=0)),
     pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(datetime.UTC)),
-    pa.string(): st.text(st.characters(codec="utf-8"), max_size=70),
-    pa.binary(): st.binary(max_size=70),
+    pa.string(): st.text(max_size=5) | st.integers(60, 70).map(lambda count: "é" * count),
+    pa.binary(): st.binary(max_size=5) | st.integers(60, 70).map(lambda count: b"\xff" * count),
 }
 READ = {
     pa.float64(): st.floats(),
@@ -64,6 +66,17 @@ def test_a_footer_that_tells_too_little_is_not_believed() -> None:
     table = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"]})
     assert of_footer(*footer(table, write_statistics=["b"]), table.schema)[0].column == "b"
     assert of_footer(*footer(table, write_statistics=False), table.schema) == []
+
+
+def test_a_row_group_with_values_and_no_bounds_says_nothing() -> None:
+    told = SimpleNamespace(
+        has_null_count=True, null_count=1, has_min_max=True, min_raw=1, max_raw=2
+    )
+    silent = SimpleNamespace(has_null_count=True, null_count=1, has_min_max=False)
+    field = pa.field("a", pa.int64())
+    assert footer_statistics._told(field, [told, told], [3, 3]) == (1, 2, 2)
+    assert footer_statistics._told(field, [told, silent], [3, 1]) == (1, 2, 2)
+    assert footer_statistics._told(field, [told, silent], [3, 3]) is None
 
 
 def test_a_column_of_another_type_or_none_is_left_out() -> None:

@@ -427,6 +427,20 @@ def test_files_of_older_schemas_are_read_as_the_newest(tmp_path: Path) -> None:
     assert table.verify().findings == ()
 
 
+def test_a_file_without_rows_is_told_of_too(tmp_path: Path) -> None:
+    table = created(tmp_path / "table", "metadata_bloom", "partition")
+    table.insert(arrow(rows(0, 6, 1)))
+    table.delete(arrow(rows(0, 6, 0)[::2]))
+    uri = stripped(tmp_path / "table")
+    for path in Path(uri).glob("city=ny/*.parquet"):
+        if not (held := pq.ParquetFile(path).read()).num_rows:
+            pq.ParquetWriter(path, held.schema).close()  # nor a row group
+    for index in ("metadata_bloom", "record"):
+        table = adopt(uri, index=index, options={"key_scope": "partition"})
+        assert (table.describe().rows, table.verify().findings) == (3, ())
+        stripped(Path(uri))
+
+
 def test_blanks_between_names_are_no_matter(theirs: str) -> None:
     with_properties(theirs, hoodie__table__recordkey__fields=" id ")
     assert adopt(theirs).options.key == ("id",)
@@ -574,6 +588,20 @@ def test_two_slices_of_one_instant_are_refused(theirs: str) -> None:
     live = max(Path(theirs, "city=ny").glob("*.parquet"), key=lambda path: path.name[-25:])
     shutil.copy(live, live.with_name(live.name.replace("-0-0_", "-7-7_")))
     check_refused(theirs, CorruptError, "two slices of one instant")
+
+
+def test_a_footer_that_denies_its_own_keys_is_not_believed(theirs: str) -> None:
+    ny, sf = (
+        max(Path(theirs, folder).glob("*.parquet"), key=lambda path: path.name[-25:])
+        for folder in ("city=ny", "city=sf")
+    )
+    other = pq.ParquetFile(sf).metadata.metadata
+    rows_of_ny = pq.ParquetFile(ny).read().replace_schema_metadata(other)
+    with pq.ParquetWriter(ny, rows_of_ny.schema, store_schema=False) as writer:
+        writer.write_table(rows_of_ny)
+        writer.add_key_value_metadata({k.decode(): v.decode() for k, v in other.items()})
+    check_refused(theirs, UpgradeError, "leaves out keys", index="bloom")
+    assert adopt(theirs, index="metadata_bloom").verify().findings == ()
 
 
 def test_what_savepoints_leave_unsure_is_refused(theirs: str) -> None:
@@ -864,8 +892,9 @@ def test_groups_that_do_not_follow_the_rule_of_buckets_are_refused(tmp_path: Pat
 
 def test_a_writer_that_began_before_the_change_starts_again(tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
-    model = grown(Path(uri))
-    given = rows(6, 20, 8)
+    created(Path(uri), "metadata_bloom", "partition", lease_seconds=60).insert(arrow(rows(0, 9, 1)))
+    model, given = Model(is_global=False, ordering=True), rows(6, 20, 8)
+    model.upsert(rows(0, 9, 1))
     with coming_before(uri, ROOT, lambda: changing_by(Store(uri, FAST))) as store:
         assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
     model.upsert(given)
