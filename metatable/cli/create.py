@@ -1,6 +1,7 @@
-"""`metatable create TABLE`: an empty table, its columns told in text or by a file of rows.
+"""`metatable create TABLE`: an empty table, its columns told in text or by a file of rows; and
+`metatable adopt TABLE`: an index for a table that another writer has made, or another index.
 
-With `--json` it prints one object, that of `describe`.
+With `--json` they print one object, that of `describe`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import metatable
 from metatable.cli import terminal
+from metatable.cli.progress import at_work
 from metatable.cli.row_arguments import FORMS_IN, chosen
 from metatable.cli.storage_options import storage_options
 from metatable.cli.verb import FINE, Verbs, add_verb, to_json
@@ -24,7 +26,7 @@ __all__ = ["register"]
 
 
 def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+    """Add the verbs."""
     create = add_verb(
         verbs,
         "create",
@@ -51,16 +53,25 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     create.add_argument(
         "--ordering", metavar="COLUMN", help="of two rows of a key the one with more of it stays"
     )
-    create.add_argument(
-        "--index", default="metadata_bloom", metavar="NAME", help="(metadata_bloom)"
+    adopt = add_verb(
+        verbs,
+        "adopt",
+        _adopt,
+        "make an index for another writer's Hudi table, or change that of a table",
+        "metatable adopt s3://bucket/rides --index record\nmetatable adopt rides --index bloom",
     )
-    create.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="such as key_scope=global, file_rows=100000, buckets='{\"files\": 2}' (repeatable)",
-    )
+    for verb in (create, adopt):
+        verb.add_argument(
+            "--index", default="metadata_bloom", metavar="NAME", help="(metadata_bloom)"
+        )
+        verb.add_argument(
+            "--option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="such as key_scope=global, file_rows=100000, buckets='{\"files\": 2}'"
+            " (repeatable)",
+        )
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -80,6 +91,23 @@ def _create(args: argparse.Namespace) -> int:
     told = f"created {table.uri}: key {args.key}"
     told += f", partitioned by {args.partition_by}" if args.partition_by else ""
     print(terminal.filled(f"{told}, index {args.index}"))
+    return FINE
+
+
+def _adopt(args: argparse.Namespace) -> int:
+    with at_work("adopt", args):
+        table = metatable.adopt(
+            args.table,
+            index=args.index,
+            options=dict(map(_option, args.option)),
+            storage_options=storage_options(args),
+        )
+        facts = table.describe()
+    if args.json:
+        print(to_json(facts.to_dict()))
+        return FINE
+    told = f"adopted {table.uri}: {facts.file_groups:,} files, index {facts.index}"
+    print(terminal.filled(f"{told}, version {facts.version}"))
     return FINE
 
 

@@ -1,16 +1,19 @@
-"""`metatable insert|upsert|merge|delete TABLE ROWS…`: rows in, one commit.
+"""`metatable insert|upsert|merge|delete|… TABLE ROWS…`: rows in, one commit.
 
-Several files are one commit. With `--json` they print one object: the result, as the library's.
+Several files are one commit; partitions are overwritten, or go, in one as well. With `--json` they
+print one object: the result, as the library's.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from metatable.cli import terminal
 from metatable.cli.progress import at_work
-from metatable.cli.row_arguments import add_keys, add_rows
+from metatable.cli.row_arguments import add_keys, add_rows, chosen
 from metatable.cli.verb import (
     FINE,
     Verbs,
@@ -47,6 +50,17 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         verb = add_verb(verbs, name, partial(_write, name), told, example)
         add_rows(verb)
         _add_note(verb)
+    bulk = add_verb(
+        verbs,
+        "bulk-insert",
+        _bulk_insert,
+        "add many rows, in new files of which each holds a range",
+        "metatable bulk-insert rides rides.parquet --sort-by day,city",
+    )
+    add_rows(bulk)
+    bulk.add_argument("--sort-by", metavar="A[,B]", help="the order of rows over all files (key)")
+    _add_note(bulk)
+    _register_overwrites(verbs)
     delete = add_verb(
         verbs,
         "delete",
@@ -57,6 +71,32 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     add_keys(delete)
     _add_note(delete)
     add_dry_run(delete)
+
+
+def _register_overwrites(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    overwrite = add_verb(
+        verbs,
+        "insert-overwrite",
+        _insert_overwrite,
+        "replace whole partitions, those of the rows, or all of them",
+        "metatable insert-overwrite rides ulm.parquet --dry-run\n"
+        "metatable insert-overwrite rides all.parquet --by table",
+    )
+    add_rows(overwrite)
+    overwrite.add_argument(
+        "--by", choices=("partition", "table"), default="partition", help="what (partition)"
+    )
+    gone = add_verb(
+        verbs,
+        "delete-partition",
+        _delete_partition,
+        "delete all rows of partitions",
+        "metatable delete-partition rides city=Ulm city=Bonn --dry-run",
+    )
+    gone.add_argument("partitions", metavar="PARTITION", nargs="+", help="such as city=Ulm")
+    for verb in (overwrite, gone):
+        _add_note(verb)
+        add_dry_run(verb)
 
 
 def _add_note(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +127,60 @@ def _write(operation: str, args: argparse.Namespace) -> int:
         with given_rows(args, table, shown, same_fields=operation == "merge") as rows:
             done = getattr(table, operation)(rows, note=note)
     print_result(done, args)
+    return FINE
+
+
+def _bulk_insert(args: argparse.Namespace) -> int:
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+
+    table, note = open_table(args), _note(args)
+    with at_work("bulk insert", args) as shown:
+        with given_rows(args, table, shown) as rows:
+            done = table.bulk_insert(rows, sort_by=chosen(args.sort_by), note=note)
+    print_result(done, args)
+    return FINE
+
+
+def _insert_overwrite(args: argparse.Namespace) -> int:
+    from metatable.cli.partitions import paths_of  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415
+
+    table, note = open_table(args), _note(args)
+    with at_work("insert-overwrite", args) as shown:
+        with given_rows(args, table, shown) as rows:
+            if not args.dry_run:
+                done: Any = table.insert_overwrite(rows, by=args.by, note=note)
+            else:
+                done = paths_of(rows, table) if args.by == "partition" else None
+    if args.dry_run:
+        return _told_what_goes("insert_overwrite", table, done, args)
+    print_result(done, args)
+    return FINE
+
+
+def _delete_partition(args: argparse.Namespace) -> int:
+    table, note = open_table(args), _note(args)
+    if args.dry_run:
+        from metatable.cli.partitions import named  # noqa: PLC0415  (loads pyarrow)
+
+        return _told_what_goes("delete_partition", table, named(args.partitions, table), args)
+    with at_work("delete-partition", args):
+        done = table.delete_partition(args.partitions, note=note)
+    print_result(done, args)
+    return FINE
+
+
+def _told_what_goes(
+    operation: str, table: Table, paths: Collection[str] | None, args: argparse.Namespace
+) -> int:
+    from metatable.cli.partitions import held  # noqa: PLC0415  (loads pyarrow)
+
+    done = {"operation": operation, "dry_run": True, **held(table, paths)}
+    told = (
+        "dry run, nothing was done: {partitions:,} partitions of {files:,} files and {rows:,} rows"
+        " would go at version {version}"
+    )
+    print(to_json(done) if args.json else terminal.filled(told.format(**done)))
     return FINE
 
 

@@ -444,3 +444,33 @@ def test_a_failed_scan_leaves_no_file(run: Words, rides: str, tmp_path: Path) ->
     Path(file).write_bytes(b"PAR1 and no more")
     run("scan", rides, "--output", str(tmp_path / "out.csv"), code=3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "table"]
+
+
+def test_partitions_are_overwritten_and_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> dict[str, Any]:
+        assert main([*words, *FAST, "--json"]) == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    uri, rows = str(tmp_path / "t"), tmp_path / "rows.csv"
+    run("create", uri, "--schema", "id: string, city: string", "--key", "id,city",
+        "--partition-by", "city")  # fmt: skip
+    rows.write_text("id,city\na,Ulm\nb,Ulm\nc,Bonn\n")
+    assert run("bulk-insert", uri, str(rows), "--sort-by", "city")["inserted"] == 3
+    rows.write_text("id,city\nd,Ulm\n")
+    for dry, by in (("partition", (1, 1, 2)), ("table", (2, 2, 3))):
+        told = run("insert-overwrite", uri, str(rows), "--by", dry, "--dry-run")
+        assert (told["partitions"], told["files"], told["rows"]) == by
+    assert metatable.open(uri).scan().count() == 3
+    assert run("insert-overwrite", uri, str(rows))["deleted"] == 2
+    told = run("delete-partition", uri, "city=Bonn", "city=Rome", "--dry-run")
+    assert (told["partitions"], told["rows"]) == (1, 1)
+    assert run("delete-partition", uri, "city=Bonn")["deleted"] == 1
+    assert metatable.open(uri).scan().to_arrow().to_pylist() == [{"id": "d", "city": "Ulm"}]
+    assert (
+        run("adopt", uri, "--index", "record", "--option", "key_scope=partition")["index"]
+        == "record"
+    )
+    assert metatable.open(uri).verify().findings == ()
