@@ -1,14 +1,17 @@
-"""Verify: hold the index against the data, both ways, by reading all of it.
+"""Verify: hold a table against its data, all ways, by reading all of it.
 
-    data -> index   every live file is there with its size; its filter passes all of its keys;
-                    its statistics cover them; the record index finds each key in its group;
-                    its footer passes its keys, where the index asks footers; an index that
-                    places rows would place them there
-    index -> data   no filter, statistic or record index entry is left of what is gone;
-                    no key lives twice in its scope
-    timeline -> us   every completed commit is ours, and every one of ours is completed
+    versions -> files  every kept version can be read: its root, pages and HFiles are what they were
+    timeline -> us     every completed commit is ours, every one of ours is completed, and says what
+                       it said; nothing is under way that nobody does
+    data -> index      every live file is there and can be read; `files` names it with its size; its
+                       statistics cover it, its filter passes all of its keys, the record index
+                       finds each key in its group; its footer passes its keys, where the index asks
+                       footers; an index that places rows would place them there
+    index -> data      no entry is left of what is gone; no key lives twice in its scope
 
-Findings are data: an empty list means that the index equals the data at this version.
+Findings are data: an empty list means that the index equals the data at this version. Damage is
+found and passed: what can still be read is checked on. `examine` is the same for `repair`, which
+is also handed what each finding needs to be mended.
 """
 
 from __future__ import annotations
@@ -16,46 +19,63 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from metatable.data.key_texts import identities
-from metatable.data.schema import META_COLUMNS
-from metatable.data.slice_reader import read_slice
-from metatable.data.slices import FileSlice
-from metatable.data.timeline import Timeline, completed_path
-from metatable.engine.batches import filled, gathered
+from metatable.compaction.compact import Compact
+from metatable.compaction.entry_check import (
+    Held,
+    Told,
+    check_alone,
+    check_together,
+    hashes_of_keys,
+    read_held,
+    surplus_keys,
+)
+from metatable.compaction.findings import Findings
+from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
+from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.timeline_check import Action, TimelineState
+from metatable.data.options import Options
+from metatable.data.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.slices import FileSlice, partition_metadata_path
+from metatable.data.timeline import completed_path, requested_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.index.footer_bloom import denied_by_footer
-from metatable.index.placement import Placement
 from metatable.index.protocol import Index
-from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
-from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition, stats_of
-from metatable.metadata.keys import decode_keys
-from metatable.metadata.known_commits import foreign_commits, known_commits
-from metatable.metadata.manifest import gone_since, load_newest
-from metatable.metadata.payload import decode_stats
+from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.entry_files import Run, write_run
+from metatable.metadata.files import FilesPartition
+from metatable.metadata.manifest import gone_since, version_path
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.plans import PLANS, load_plan
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
-from metatable.results import ServiceResult
+from metatable.metadata.written import WrittenSlice
+from metatable.results import Fault, ServiceResult
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError, Finding
-from metatable.storage.hashing import md5, xxh64
+from metatable.storage.errors import CorruptError, MetatableError, NotFoundError, StaleError
+from metatable.storage.store import Store
 
-__all__ = ["verify"]
+__all__ = [
+    "Examined",
+    "Lost",
+    "examine",
+    "look_at_opening",
+    "properties_fault",
+    "told",
+    "undoable",
+    "verify",
+]
 
 _log = logging.getLogger("metatable.compaction")
-
-PATH = META_COLUMNS[3]
 
 TASK_BYTES = 4 << 20
 """Fewer bytes of data files are not worth a task of their own."""
@@ -63,254 +83,405 @@ TASK_BYTES = 4 << 20
 LOOKUP_KEYS = 1 << 18
 """Keys of small files are looked up together, so many at least."""
 
-FILE_HASH = slice(16, 32)
-"""Where a key of `column_stats` has the hash of a file's name."""
+NO_KEYS = pa.array([], pa.string())
 
-BATCH_ROWS = 1 << 16
-"""Entries decoded at once."""
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A live slice of which the file is lost or damaged; `rows`: -1 where nobody knows."""
+
+    file: FileSlice
+    rows: int
+
+
+@dataclass
+class Examined:
+    """What a look at a version came to."""
+
+    snapshot: Snapshot
+    state: TimelineState
+    versions: Versions
+    index_files: IndexFiles
+    live: LiveSlices
+    findings: Findings
+    lost: list[Lost] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    """Entries that set right what is wrong in the version without its damaged index files."""
+    plans: list[str] = field(default_factory=list)
+    """Paths of stored plans that nobody can carry out."""
+    floor: int = 0
+    """The first version of which everything is there, if an older one is kept that lacks some."""
+    files: int = 0
+    rows: int = 0
+
+
+def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
+    """Compare everything; memory: eight bytes a row and a column of a file, some hundred bytes a
+    file, and for each worker the keys of a file, or of some small ones."""
+    began = time.perf_counter()
+    found = examine(engine, snapshot)
+    return told(engine, "verify", snapshot.version, found, began)
+
+
+def told(
+    engine: Engine[Any],
+    service: str,
+    version: int,
+    found: Examined,
+    began: float,
+    done: str = "",
+    **facts: Any,
+) -> ServiceResult:
+    """`found` as a result."""
+    reason = f"{found.files} files, {found.rows} rows"
+    reason += ": index equals data" if not len(found.findings) else done
+    return ServiceResult(
+        service=service,
+        version=version,
+        entries=found.rows,
+        bytes_read=engine.counters["store.bytes_read"],
+        bytes_written=engine.counters["store.bytes_written"],
+        seconds=time.perf_counter() - began,
+        reason=reason,
+        findings=found.findings.told,
+        finding_counts=found.findings.counts,
+        rows_lost=found.findings.rows_lost,
+        counters=dict(engine.counters),
+        **facts,
+    )
+
+
+def examine(
+    engine: Engine[Any],
+    snapshot: Snapshot,
+    scratch: Store | None = None,
+) -> Examined:
+    """Look at all of a version. `scratch`: where the entries are kept that would mend it.
+
+    Raises CorruptError where files went meanwhile, as their version was undone or cleaned.
+    """
+    store = snapshot.store
+    versions = Versions.of(store, snapshot.manifest)
+    index_files = IndexFiles.of(store, versions)
+    view = Remains.of(snapshot, index_files.forgetting)
+    state = TimelineState.of(store, snapshot.manifest, versions)
+    live = LiveSlices.of(view, state, store.walk())
+    found = Examined(snapshot, state, versions, index_files, live, Findings())
+    look_at_opening(store, snapshot, state, live, found.findings)
+    _look_at_timeline(found)
+    _look_at_versions(found)
+    _look_at_plans(found)
+    _look_at_slices(engine, view, found, scratch)
+    if len(found.findings) and gone_since(store, snapshot.version):
+        raise CorruptError("files went while they were verified", path=store.uri)
+    return found
+
+
+# What lies beside the data
+
+
+def look_at_opening(
+    store: Store,
+    snapshot: Snapshot,
+    state: TimelineState,
+    live: LiveSlices | None,
+    findings: Findings,
+) -> None:
+    """What keeps writers from beginning, or is mended when one does. `live`: where there are
+    foreign commits."""
+    wrong = properties_fault(store, snapshot.options)
+    if wrong:
+        findings.add(Fault.PROPERTIES, PROPERTIES_PATH, wrong, "written anew")
+    for one in state.ours:
+        what = "no version of ours has published it, and it is ours: its version is lost"
+        remedy = "published again, with all of its rows"
+        findings.add(Fault.FOREIGN_COMMIT, completed_path(*one), what, remedy)
+    for one in state.foreign:
+        what, remedy = "no version of ours has published it", ""
+        if live is not None and undoable(live, one):
+            remedy = "undone, as Hudi's rollback does, with its files"
+        findings.add(Fault.FOREIGN_COMMIT, completed_path(*one), what, remedy)
+    for one in state.late:
+        what = "it was undone, and is on the timeline"
+        findings.add(Fault.LATE_COMMIT, completed_path(*one), what, "taken off the timeline")
+
+
+def properties_fault(store: Store, options: Options) -> str:
+    """What is wrong with `hoodie.properties`; "": nothing."""
+    raw = store.get(PROPERTIES_PATH)
+    if raw is None:
+        return "it is lost"
+    try:
+        TableProperties.decode(raw).check(options)
+    except CorruptError as error:
+        return str(error)
+    return ""
+
+
+def _look_at_timeline(found: Examined) -> None:
+    state, add = found.state, found.findings.add
+    for instant in state.missing:
+        what = "published, and not on the timeline"
+        add(Fault.COMMIT_MISSING, completed_path(instant), what, "put on the timeline")
+    for one, wrong in state.damaged.items():
+        add(Fault.COMMIT_DAMAGED, completed_path(*one), wrong, "written anew")
+    for one in state.untraced:
+        what = "its commit is completed, but has no .requested or no .inflight"
+        add(Fault.TRACES_MISSING, requested_path(*one), what, "written anew")
+    for one in state.stray:
+        what = "under way, and nobody is: no lease, no version, and it has not moved for long"
+        add(Fault.STRAY_INSTANT, requested_path(*one), what, "withdrawn, with its files")
+    for name in state.savepoints:
+        path = completed_path(found.versions.newest.pins[name].instant, "savepoint")
+        what = f"savepoint {name} is not on the timeline"
+        add(Fault.SAVEPOINT, path, what, "put on the timeline")
+
+
+def undoable(live: LiveSlices, one: Action) -> bool:
+    """Whether a commit that no version knows can be undone: nothing is lost with it but what it
+    wrote, for each group that it has written again has its slice from before."""
+    instant, action = one
+    lost = {(each.partition_path, each.file_id) for each in live.lost}
+    groups = {(each.partition_path, each.file_id) for each in live.foreign.get(instant, ())}
+    return action == "commit" and not groups & lost
+
+
+def _look_at_versions(found: Examined) -> None:
+    add, versions, index_files = found.findings.add, found.versions, found.index_files
+    newest, pinned = versions.newest.version, versions.pinned
+    bad: set[int] = set()
+    for path, twin in versions.copies.items():
+        add(Fault.VERSION, path, "the root is lost or damaged", f"copied from {twin}")
+    for version, why in versions.lost.items():
+        if version in pinned:
+            what = f"{why}: drop savepoint {pinned[version]}"
+            add(Fault.VERSION, version_path(version), what)
+        else:
+            bad.add(version)
+            add(Fault.VERSION, version_path(version), why, _dropping(version))
+    for fault, files in ((Fault.PAGE, index_files.pages), (Fault.HFILE, index_files.hfiles)):
+        for path, why in files.items():
+            named = index_files.versions.get(path, ())
+            free = [one for one in named if one not in pinned and one <= newest]
+            bad.update(free)
+            remedy = "its entries made anew" if newest in named else ""
+            if older := [one for one in free if one < newest]:
+                remedy = "; ".join(filter(None, (remedy, _dropping(max(older)))))
+            add(fault, path, why, remedy)
+            for one in sorted(pinned.keys() & set(named) - {newest}):
+                what = f"it names {path}: drop savepoint {pinned[one]}"
+                add(Fault.VERSION, version_path(one), what)
+    found.floor = max(bad, default=-1) + 1
+
+
+def _dropping(version: int) -> str:
+    return f"versions up to {version} are not kept any more"
+
+
+def _look_at_plans(found: Examined) -> None:
+    """Only a plan of a service that we know can be judged."""
+    snapshot, service = found.snapshot, Compact()
+    carried_out = {one.staged for one in snapshot.manifest.steps}
+    for listed in snapshot.store.list(PLANS):
+        if listed.path in carried_out:
+            continue
+        try:
+            path, plan = load_plan(snapshot.store, listed.name.removesuffix(".json"))
+            if plan.service == service.name:
+                service.resume(snapshot, plan.work, path)
+        except NotFoundError:  # carried out since it was listed
+            continue
+        except (CorruptError, StaleError) as error:
+            if snapshot.store.size(listed.path) is not None:
+                found.plans.append(listed.path)
+                found.findings.add(Fault.PLAN, listed.path, str(error), "deleted")
+        except MetatableError:  # not the name of a plan
+            continue
+
+
+# Slices and entries
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """Job: a slice of the version, as text."""
+    """Job: a slice of the version, as text; its size as `files` has it (-1: not at all)."""
 
     slice: str
+    told_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """Receipt: a finding (as text), or the rows of a file and eight bytes of hash for each key."""
+    """Receipt: a finding; a file that cannot be read; the rows of a file, and eight bytes of hash
+    for each of them; or a run of entries that should be there."""
 
-    finding: str | None = None
+    fault: str | None = None
+    where: str = ""
+    detail: str = ""
+    damaged: str | None = None
     rows: int = 0
-    identities: bytes = b""
+    hashes: bytes = b""
+    partition: str | None = None
+    entry_count: int = 0
+    entry_bytes: int = 0
+    path: str | None = None
+    body: bytes | None = None
 
 
-_Held = tuple[FileSlice, pa.Array, pa.Array]
-"""A file, its keys, and its rows' partition paths."""
+_MENDED = {
+    Fault.COLUMN_STATS: "written anew",
+    Fault.BLOOM_FILTER: "written anew",
+    Fault.RECORD_INDEX: "written anew",
+    Fault.ENTRIES: "written anew",
+}
+"""Findings about a slice that entries mend."""
 
 
-def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
-    """Compare everything; memory: eight bytes a row and a column of a file, and for each worker
-    the keys of a file, or of some small ones."""
-    began = time.perf_counter()
-    files = list(snapshot.slices())
-    index = create_index(snapshot.options)
-    jobs = [_Live(one.encode()) for one in files]
-    _log.info("verify version %d: reading %d files", snapshot.version, len(files))
-    work = partial(_check_files, snapshot, index)
-    tasks = 1 + sum(one.size_bytes for one in files) // TASK_BYTES
+def _look_at_slices(
+    engine: Engine[Any], view: Snapshot, found: Examined, scratch: Store | None
+) -> None:
+    live, add = found.live, found.findings.add
+    index = create_index(view.options)
+    jobs = [_Live(one.encode(), live.told_sizes.get(one.path, -1)) for one in live.there]
+    _log.info("verify version %d: reading %d files", view.version, len(jobs))
+    work = partial(_check_slices, view, index, scratch)
+    tasks = 1 + sum(one.size_bytes for one in live.there) // TASK_BYTES
     checked = run_jobs(engine, jobs, work, _Checked, min(tasks, engine.slots * 4))
-    findings = [one.finding for one in checked if one.finding is not None]
-    _log.info("verify: %d files read, looking at the index", len(files))
-    rows = sum(one.rows for one in checked)
-    findings += _check_unique(checked)
-    findings += _check_entries(snapshot, index, files, rows)
-    findings += _check_commits(snapshot)
-    if findings and gone_since(snapshot.store, snapshot.version):
-        raise CorruptError("files went while they were verified", path=snapshot.store.uri)
-    reason = f"{len(files)} files, {rows} rows"
-    return ServiceResult(
-        service="verify",
-        version=snapshot.version,
-        entries=rows,
-        bytes_read=engine.counters["store.bytes_read"],
-        seconds=time.perf_counter() - began,
-        reason=reason + (": index equals data" if not findings else ""),
-        findings=tuple(findings),
-        counters=dict(engine.counters),
-    )
+    _log.info("verify: %d files read, looking at the index", len(jobs))
+    damaged = {one.damaged for one in checked if one.damaged is not None}
+    there = [one for one in live.there if one.encode() not in damaged]
+    gone = [FileSlice.decode(one) for one in sorted(damaged)]
+    found.files, found.rows = len(there), sum(one.rows for one in checked)
+    _look_at_lost(view, found, gone, checked)
+    for one in checked:
+        if one.fault is not None and one.damaged is None:
+            add(Fault(one.fault), one.where, one.detail, _MENDED.get(Fault(one.fault), ""))
+        if one.partition is not None:
+            run = one.partition, one.entry_count, one.entry_bytes, one.path, one.body
+            found.runs.append(Run(*run))
+    hashes = np.sort(np.frombuffer(b"".join(one.hashes for one in checked), np.uint64))
+    again = int((hashes[1:] == hashes[:-1]).sum())
+    if again:
+        add(Fault.DUPLICATE_KEYS, "table", f"{again} keys live in more than one place")
+    _look_at_groups(view, found, {one.path for one in there}, scratch)
+    for partition in partitions_of(view.options, index):
+        _look_for_surplus(view, partition, found, there, hashes, scratch)
+    for folder in live.unmarked:
+        what = "Hudi on Spark finds no rows of this partition without it"
+        add(Fault.PARTITION_METADATA, partition_metadata_path(folder), what, "written anew")
 
 
-def _check_files(
-    snapshot: Snapshot, index: Index, jobs: Iterator[_Live], counters: Counters
+def _check_slices(
+    view: Snapshot, index: Index, scratch: Store | None, jobs: Iterator[_Live], counters: Counters
 ) -> Iterator[_Checked]:
-    snapshot = snapshot.counting(counters)
-    waiting: list[_Held] = []
+    """Task: small slices are held against their entries together."""
+    view = view.counting(counters)
+    waiting: list[Held] = []
     for job in jobs:
         file = FileSlice.decode(job.slice)
-        held = _opened(snapshot, file)
-        if isinstance(held, Finding):
-            yield _Checked(str(held))
+        try:
+            held = read_held(view, file)
+        except CorruptError as error:
+            yield _unreadable(file, job, error)
             continue
-        keys, paths = held
-        yield from (_Checked(str(found)) for found in _check(snapshot, index, file, keys, paths))
-        texts = identities(snapshot.options.is_global, keys, paths)
-        yield _Checked(rows=len(keys), identities=xxh64(texts, 0).tobytes())
-        waiting.append((file, keys, paths))
-        if sum(len(keys) for _, keys, _ in waiting) >= LOOKUP_KEYS:
-            yield from (_Checked(str(found)) for found in _check_together(snapshot, index, waiting))
+        yield from map(_receipt, check_alone(view, index, held))
+        yield _Checked(rows=len(held.keys), hashes=hashes_of_keys(view, index, held).tobytes())
+        waiting.append(held)
+        if sum(len(one.keys) for one in waiting) >= LOOKUP_KEYS:
+            yield from map(_receipt, check_together(view, index, waiting, scratch))
             waiting = []
-    yield from (_Checked(str(found)) for found in _check_together(snapshot, index, waiting))
+    yield from map(_receipt, check_together(view, index, waiting, scratch))
 
 
-def _opened(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array] | Finding:
-    """The keys and partition paths of a live file, or what is wrong with it."""
-    size = snapshot.store.size(file.path)
-    if size != file.size_bytes:
-        return Finding("file-size", file.path, f"expected {file.size_bytes} bytes, found {size}")
+def _unreadable(file: FileSlice, job: _Live, error: CorruptError) -> _Checked:
+    if job.told_size in (-1, file.size_bytes):
+        return _Checked(Fault.FILE_DAMAGED, file.path, str(error), job.slice)
+    what = f"expected {job.told_size} bytes, found {file.size_bytes}"
+    return _Checked(Fault.FILE_SIZE, file.path, what, job.slice)
+
+
+def _receipt(one: Told | Run) -> _Checked:
+    return _Checked(**asdict(one)) if isinstance(one, Run) else _Checked(*one)
+
+
+def _look_at_lost(
+    view: Snapshot, found: Examined, damaged: Sequence[FileSlice], checked: Sequence[_Checked]
+) -> None:
+    """Files of which the rows are gone."""
+    why = {one.where: one for one in checked if one.damaged is not None}
+    gone = [*found.live.lost, *damaged]
+    counts, said = _row_counts(view, gone), found.state.rows_of()
+    for file, count in zip(gone, counts, strict=True):
+        rows = count if count >= 0 else said.get(file.path, -1)
+        found.lost.append(Lost(file, rows))
+        fault, detail = Fault.FILE_SIZE, ""
+        if file.path in why:
+            fault, detail = Fault(why[file.path].fault or ""), why[file.path].detail
+        else:
+            expected = found.live.told_sizes.get(file.path, file.size_bytes)
+            detail = f"expected {expected} bytes, found None"
+        remedy = f"its {rows if rows >= 0 else 'unknown number of'} rows are gone, group emptied"
+        found.findings.add(fault, file.path, detail, remedy, rows)
+
+
+def _row_counts(view: Snapshot, files: Sequence[FileSlice]) -> list[int]:
+    """Rows by the statistics that are left of a file; -1 where none are."""
     try:
-        return _identity(snapshot, file)
-    except CorruptError as error:
-        return Finding("file-damaged", file.path, str(error))
+        return [int(one) for one in view.row_counts(files)]
+    except CorruptError:
+        return [-1] * len(files)
 
 
-def _check(
-    snapshot: Snapshot, index: Index, file: FileSlice, keys: pa.Array, paths: pa.Array
-) -> Iterator[Finding]:
-    """What the index says wrongly of one live file."""
-    if not pc.all(pc.equal(paths, file.partition_path)).as_py() and len(keys):
-        yield Finding("partition-path", file.path, "a row names another partition path")
-    if BloomFilterPartition.name in _names(index):
-        yield from _check_filter(snapshot, file, keys)
-    if index.asks_footers:
-        yield from _check_footer(snapshot, file, keys)
-    placement = index.placement(snapshot)
-    if placement is not None:
-        yield from _check_placement(placement, file, keys, paths)
+def _look_at_groups(
+    view: Snapshot, found: Examined, there: set[str], scratch: Store | None
+) -> None:
+    """The entries of `files`."""
+    partition, live = FilesPartition(view.options), found.live
+    wrong = [(file, says) for file, says in live.wrong if file.path in there]
+    for file, says in wrong:
+        what = f"expected {file.size_bytes} bytes, found {says}"
+        found.findings.add(Fault.FILES, file.path, what, "written anew")
+    expected = len(live.there) + len(live.lost)
+    if len(live.surplus) or live.entry_count != expected:
+        what = f"expected {expected} live entries, found {live.entry_count}"
+        found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
+    if scratch is not None and wrong:
+        made = [WrittenSlice(file, None, NO_KEYS, NO_KEYS, NO_KEYS, ()) for file, _ in wrong]
+        found.runs.append(write_run(scratch, partition.name, partition.entries(made)))
+    if scratch is not None and len(live.surplus):
+        found.runs.append(_burial(scratch, partition, live.surplus))
 
 
-def _check_together(snapshot: Snapshot, index: Index, files: Sequence[_Held]) -> Iterator[Finding]:
-    """What is looked up of several files at once."""
-    if files:
-        yield from _check_stats(snapshot, files)
-        if RecordIndexPartition.name in _names(index):
-            yield from _check_locations(snapshot, files)
+_SET_RIGHT = "what is left of what is gone is deleted"
 
 
-def _names(index: Index) -> list[str]:
-    return [one.name for one in index.partitions]
+def _look_for_surplus(
+    view: Snapshot,
+    partition: MetadataPartition,
+    found: Examined,
+    there: Sequence[FileSlice],
+    hashes: npt.NDArray[np.uint64],
+    scratch: Store | None,
+) -> None:
+    """Entries of what is gone."""
+    count = surplus = 0
+    looked = False
+    for seen, keys in surplus_keys(view, partition, there, hashes):
+        looked, count, surplus = True, count + seen, surplus + len(keys)
+        if scratch is not None and len(keys):
+            found.runs.append(_burial(scratch, partition, keys))
+    counts = {BloomFilterPartition.name: len(there), RecordIndexPartition.name: len(hashes)}
+    expected = counts.get(partition.name)
+    if expected is not None and (surplus or count != expected):
+        what = f"expected {expected} live entries, found {count}"
+        found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
+    elif surplus and looked:
+        what = f"{surplus} live entries are of no live file"
+        found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
 
 
-def _check_stats(snapshot: Snapshot, files: Sequence[_Held]) -> Iterator[Finding]:
-    """Whether the statistics of the record keys are those of the files."""
-    stats = stats_of(snapshot, RECORD_KEY, pa.string(), [file for file, _, _ in files])
-    bounds = stats.select(["minimum", "maximum"]).rename_columns(["min", "max"])
-    for (file, keys, _), found in zip(files, bounds.to_pylist(), strict=True):
-        expected = pc.min_max(keys).as_py()
-        if found != expected:
-            yield Finding("column-stats", file.path, f"expected {expected}, found {found}")
-
-
-def _check_filter(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
-    try:
-        [(_, body)] = snapshot.filters([file])
-    except CorruptError as error:
-        yield Finding("bloom-filter", file.path, str(error))
-        return
-    denied = int((~body.might_contain(hashes_of(keys))).sum())
-    if denied:
-        yield Finding("bloom-filter", file.path, f"{denied} keys of the file are denied")
-
-
-def _check_footer(snapshot: Snapshot, file: FileSlice, keys: pa.Array) -> Iterator[Finding]:
-    try:
-        denied = denied_by_footer(snapshot.store, file.base, keys)
-    except CorruptError as error:
-        yield Finding("footer", file.path, str(error))
-        return
-    if denied:
-        yield Finding("footer", file.path, f"{denied} keys of the file are denied")
-
-
-def _check_placement(
-    placement: Placement, file: FileSlice, keys: pa.Array, paths: pa.Array
-) -> Iterator[Finding]:
-    rows, file_ids = placement.place(keys, paths)
-    here = pc.equal(file_ids, file.file_id).to_numpy(zero_copy_only=False)
-    wrong = np.setdiff1d(np.arange(len(keys)), rows[here])
-    if len(wrong):
-        key = keys[int(wrong[0])].as_py()
-        yield Finding(
-            "placement", file.path, f"{len(wrong)} keys belong to another group, such as {key!r}"
-        )
-
-
-def _check_locations(snapshot: Snapshot, files: Sequence[_Held]) -> Iterator[Finding]:
-    """Whether the record index finds the keys of these files where they are: one lookup."""
-    found = snapshot.locate(*(pa.concat_arrays([one[at] for one in files]) for at in (1, 2)))
-    groups = {group: place for place, group in reversed([*enumerate(found.groups)])}
-    first = np.array([*(groups[group] for group in found.groups), -1])  # -1: nowhere
-    begin = 0
-    for file, keys, _ in files:
-        here = found.group[begin : begin + len(keys)]
-        begin += len(keys)
-        wrong = np.flatnonzero(first[here] != groups.get((file.partition_path, file.file_id), -2))
-        if len(wrong):
-            key, group = keys[int(wrong[0])].as_py(), int(here[wrong[0]])
-            named = "nowhere" if group < 0 else str(found.groups[group])
-            detail = f"{len(wrong)} keys elsewhere, such as {key!r}: {named}"
-            yield Finding("record-index", file.path, detail)
-
-
-def _check_unique(checked: Sequence[_Checked]) -> list[str]:
-    raw = b"".join(one.identities for one in checked)
-    identities = np.sort(np.frombuffer(raw, dtype=np.uint64))
-    again = int((identities[1:] == identities[:-1]).sum())
-    detail = f"{again} keys live in more than one place"
-    return [str(Finding("duplicate-keys", "table", detail))] if again else []
-
-
-def _check_entries(
-    snapshot: Snapshot, index: Index, files: Sequence[FileSlice], rows: int
-) -> list[str]:
-    """Entries of what is gone show as a count that is too high."""
-    findings = []
-    expected = {BloomFilterPartition.name: len(files), RecordIndexPartition.name: rows}
-    for partition in partitions_of(snapshot.options, index):
-        if partition.name not in expected:
-            continue
-        found = sum(batch.num_rows for batch in snapshot.scan(partition))
-        if found != expected[partition.name]:
-            detail = f"expected {expected[partition.name]} live entries, found {found}"
-            findings.append(str(Finding("entry-count", partition.name, detail)))
-    return findings + [str(one) for one in _check_stats_entries(snapshot, len(files))]
-
-
-def _check_commits(snapshot: Snapshot) -> list[str]:
-    """Hudi's timeline beside our versions; of both what came since is left out."""
-    store, manifest = snapshot.store, snapshot.manifest
-    done = Timeline(store).completed()
-    newest = load_newest(store) or manifest
-    ours = known_commits(store, manifest) - {manifest.instant} - set(newest.withdrawn)
-    found = [
-        Finding("foreign-commit", completed_path(instant), "no version of ours has published it")
-        for instant in foreign_commits(store, newest, done)
-    ]
-    found += [
-        Finding("commit-missing", completed_path(instant), "published, and not on the timeline")
-        for instant in sorted(ours - done)
-        if instant >= newest.archived
-    ]
-    return [str(one) for one in found]
-
-
-def _check_stats_entries(snapshot: Snapshot, files: int) -> Iterator[Finding]:
-    """Whether there are statistics of so many files, and each names the file of its key."""
-    partition = ColumnStatsPartition(snapshot.options)
-    known, wrong = np.zeros(0, np.uint64), 0
-    for batch in filled(gathered(snapshot.scan(partition), BATCH_ROWS)) or ():
-        names = decode_stats(batch["value"], None)["file_name"].combine_chunks()
-        hashed = np.ascontiguousarray(decode_keys(batch["key"])[:, FILE_HASH])
-        wrong += int((hashed != _hashed(names)).any(axis=1).sum())
-        known = np.union1d(known, hashed.view(np.uint64)[:, 0])
-    if len(known) != files:
-        detail = f"expected statistics of {files} files, found {len(known)}"
-        yield Finding("entry-count", partition.name, detail)
-    if wrong:
-        what = "1 entry names another file than its key"
-        several = f"{wrong} entries name other files than their keys"
-        yield Finding("column-stats", partition.name, what if wrong == 1 else several)
-
-
-def _hashed(names: pa.Array) -> npt.NDArray[np.uint8]:
-    """MD5 of each file name: n rows of 16 bytes."""
-    distinct = names.dictionary_encode()
-    hashes = np.frombuffer(b"".join(md5(distinct.dictionary).to_pylist()), np.uint8)
-    return np.asarray(hashes.reshape(-1, 16)[distinct.indices.to_numpy()])
-
-
-def _identity(snapshot: Snapshot, file: FileSlice) -> tuple[pa.Array, pa.Array]:
-    schema = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
-    table = read_slice(snapshot.store, file, schema)
-    return table[RECORD_KEY].combine_chunks(), table[PATH].combine_chunks()
+def _burial(scratch: Store, partition: MetadataPartition, keys: pa.Array) -> Run:
+    """Tombstones of these stored keys."""
+    gone = pa.nulls(len(keys), partition.schema.field("value").type)
+    places = pa.array(partition.places(keys))
+    return write_run(scratch, partition.name, pa.table([places, keys, gone], partition.schema))

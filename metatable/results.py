@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any, overload
 
 import numpy as np
@@ -13,14 +14,17 @@ import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
+from metatable.storage.errors import Finding
 
 __all__ = [
     "CommitInfo",
     "DataFiles",
     "Description",
     "Explain",
+    "Fault",
     "SavepointInfo",
     "ServiceResult",
+    "TableFinding",
     "WriteResult",
 ]
 
@@ -54,10 +58,60 @@ class WriteResult(RowCounts):
         )
 
 
+class Fault(StrEnum):
+    """What can be wrong with a table: all kinds that `verify` tells apart. README has the table of
+    what each is, and what `repair` does about it."""
+
+    PROPERTIES = "properties"
+    FOREIGN_COMMIT = "foreign-commit"
+    LATE_COMMIT = "late-commit"
+    COMMIT_MISSING = "commit-missing"
+    COMMIT_DAMAGED = "commit-damaged"
+    TRACES_MISSING = "traces-missing"
+    STRAY_INSTANT = "stray-instant"
+    SAVEPOINT = "savepoint"
+    VERSION = "version"
+    PAGE = "page"
+    HFILE = "hfile"
+    PLAN = "plan"
+    PARTITION_METADATA = "partition-metadata"
+    FILE_SIZE = "file-size"
+    FILE_DAMAGED = "file-damaged"
+    PARTITION_PATH = "partition-path"
+    PLACEMENT = "placement"
+    FOOTER = "footer"
+    DUPLICATE_KEYS = "duplicate-keys"
+    FILES = "files"
+    COLUMN_STATS = "column-stats"
+    BLOOM_FILTER = "bloom-filter"
+    RECORD_INDEX = "record-index"
+    ENTRIES = "entries"
+    ENTRY_COUNT = "entry-count"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFinding(Finding):
+    """A fault of a table. `code` is its kind, a `Fault`; `where` a path, a metadata partition or a
+    name; `detail` says in words what was expected and found there."""
+
+    remedy: str = ""
+    """What `repair` does about it; empty: nothing, the detail has the way out."""
+    rows_lost: int = 0
+    """Rows that are gone with it; -1: some, and nobody knows how many."""
+
+    @property
+    def kind(self) -> Fault:
+        return Fault(self.code)
+
+    def __str__(self) -> str:
+        return Finding.__str__(self)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ServiceResult:
-    """What a table service did. `findings` are faults as text (of `verify`), `plan` is the name
-    of the stored plan that was made or carried out."""
+    """What a table service did. `findings` are faults (of `verify` and `repair`), the first of each
+    kind, `finding_counts` how many there are of each; `plan` is the name of the stored plan that
+    was made or carried out."""
 
     service: str
     version: int
@@ -68,14 +122,25 @@ class ServiceResult:
     bytes_written: int = 0
     seconds: float = 0.0
     reason: str = ""
-    findings: tuple[str, ...] = ()
+    findings: tuple[TableFinding, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     plan: str = ""
     files_deleted: int = 0
     bytes_deleted: int = 0
+    finding_counts: Mapping[str, int] = field(default_factory=dict)
+    rows_lost: int = 0
+    """Rows of data files that are gone, as far as it is known how many."""
+
+    @property
+    def unmended(self) -> tuple[TableFinding, ...]:
+        """The findings about which `repair` does nothing."""
+        return tuple(one for one in self.findings if not one.remedy)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """With the findings twice: as texts, and in `faults` with all their fields."""
+        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        faults = [asdict(one) for one in self.findings]
+        return told | {"findings": [str(one) for one in self.findings], "faults": faults}
 
     def __repr__(self) -> str:
         text = f"{self.service} -> version {self.version}: {self.reason or 'done'}"
@@ -86,7 +151,9 @@ class ServiceResult:
         if self.plan:
             text += f"; plan {self.plan}"
         if self.findings:
-            text += f"; {len(self.findings)} findings"
+            text += f"; {sum(self.finding_counts.values()) or len(self.findings):,} findings"
+        if self.rows_lost:
+            text += f"; {self.rows_lost:,} rows lost"
         if self.bytes_written:
             text += f"; {_size(self.bytes_written)} written"
         return f"{text}; {self.seconds:.2f} s"

@@ -47,6 +47,7 @@ __all__ = [
     "ChangeOptions",
     "Draft",
     "FoldPages",
+    "Forget",
     "GoBack",
     "GroupsAbsent",
     "NewestIsBase",
@@ -250,6 +251,22 @@ class AddFiles:
             ours = [replace(ref, sequence=draft.version) for ref in refs]
             added = write_pages(draft.store, partition, ours, draft.prefix)
             draft.pages[partition] = (*draft.pages.get(partition, ()), *added)
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Pages and HFiles (by path) that are named no more, with all that is in them."""
+
+    pages: frozenset[str]
+    hfiles: frozenset[str]
+
+    def apply(self, draft: Draft) -> None:
+        for partition, pages in draft.pages.items():
+            left = [page for page in pages if page.path not in self.pages]
+            refs = all_refs(draft.store, left)
+            kept = [ref for ref in refs if ref.path not in self.hfiles]
+            if len(left) < len(pages) or len(kept) < len(refs):
+                draft.pages[partition] = _folded(draft, partition, left, kept)
 
 
 @dataclass(frozen=True, slots=True)

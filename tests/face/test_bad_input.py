@@ -452,7 +452,7 @@ def test_a_missing_manifest_is_found_out_by_writers_and_by_verify(one: metatable
         if name in WRITERS:
             with refused(one.uri, metatable.CorruptError, "a version is lost", path.name):
                 verb(metatable.open(one.uri, FAST))
-    assert [found[:14] for found in one.verify().findings] == ["foreign-commit"]
+    assert [found.code for found in one.verify().findings] == ["foreign-commit"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])

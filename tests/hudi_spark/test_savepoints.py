@@ -60,5 +60,5 @@ def test_a_savepoint_holds_against_their_cleaner_and_archive(
     again.upsert(arrow(rows(0, 3, 50)))
     assert scanned(again) == as_rows(hudi.read(table_uri))
     told = again.verify().findings
-    assert sorted(one.split("/")[1].split(".")[0] for one in told) == sorted(archived)
-    assert {one.partition(":")[0] for one in told} == {"commit-missing"}
+    assert sorted(one.where.split("/")[1].split(".")[0] for one in told) == sorted(archived)
+    assert {one.code for one in told} == {"commit-missing"}

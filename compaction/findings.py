@@ -1,0 +1,60 @@
+"""Findings: gathered while a table is looked through; all are counted, the first of each kind kept.
+
+So a table of which everything is wrong tells no more than a page; whoever mends goes by what the
+checks hand over beside them, never by what is kept here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from metatable.results import Fault, TableFinding
+
+__all__ = ["KEPT", "Findings"]
+
+KEPT = 100
+"""Of each kind."""
+
+
+class Findings:
+    """What was found, in the order of `Fault`."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Fault, list[TableFinding]] = {}
+        self._counts: Counter[Fault] = Counter()
+        self.rows_lost = 0
+        self.left = 0
+        """How many nothing is done about."""
+
+    def add(self, fault: Fault, where: str, detail: str, remedy: str = "", rows: int = 0) -> None:
+        """`rows`: that are gone with it; -1 where nobody knows how many."""
+        self._counts[fault] += 1
+        self.rows_lost += max(rows, 0)
+        self.left += not remedy
+        kept = self._kept.setdefault(fault, [])
+        if len(kept) < KEPT:
+            kept.append(TableFinding(fault, where, detail, remedy, rows))
+
+    def plus(self, later: Findings) -> Findings:
+        """Both, of which none is in the other."""
+        both = Findings()
+        for one in (self, later):
+            both._counts += one._counts
+            both.rows_lost += one.rows_lost
+            both.left += one.left
+            for fault, kept in one._kept.items():
+                held = both._kept.setdefault(fault, [])
+                held += kept[: KEPT - len(held)]
+        return both
+
+    @property
+    def told(self) -> tuple[TableFinding, ...]:
+        return tuple(one for fault in Fault for one in self._kept.get(fault, ()))
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {str(fault): self._counts[fault] for fault in Fault if self._counts[fault]}
+
+    def __len__(self) -> int:
+        return self._counts.total()

@@ -1,0 +1,249 @@
+"""Hudi's timeline beside our versions: which data commits count, and what is wrong with it.
+
+    completed, of a version         counts
+    completed, of no version        ours where what we staged for it is there: its version is lost.
+                                    Else another writer's
+    published, and not completed    counts, and is missing
+    completed, but withdrawn        a late hand's: counts for nobody but Hudi's readers
+    under way, without a lease      nobody's, if it has not moved for long: our writers have a lease
+
+What came after the version is left out of all of this, and so is what the steps of the newest
+version are still to do. Of the commits that count the bodies are read: which data files they wrote,
+which groups they replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from metatable.compaction.kept_versions import Versions
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.timeline import (
+    DATA_ACTIONS,
+    Instant,
+    Timeline,
+    completed_path,
+    inflight_path,
+    requested_path,
+)
+from metatable.metadata.known_commits import CommitSum, back_from
+from metatable.metadata.leases import LEASES, is_dead
+from metatable.metadata.lost_commit import rebuilt_commit
+from metatable.metadata.manifest import Manifest, Step, checksum, load_newest
+from metatable.metadata.retention import seen_time
+from metatable.metadata.steps import staged_body, staged_path
+from metatable.storage.errors import CorruptError, MetatableError
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
+
+__all__ = ["Action", "TimelineState"]
+
+STRAY_LEASES = 10
+"""An action without a lease that has not moved for so many leases is under way no more,"""
+
+STRAY_SECONDS = 600.0
+"""nor for so long, however short they are: a late hand may have left it just now."""
+
+Action = tuple[str, str]
+"""An instant and what it is."""
+
+
+@dataclass(frozen=True)
+class TimelineState:
+    """The timeline, as one version finds it."""
+
+    counted: frozenset[str]
+    """Data commits in the version's content, but for those that were archived."""
+    archived: str
+    withdrawn: frozenset[str]
+    ours: tuple[Action, ...]
+    """Of lost versions."""
+    foreign: tuple[Action, ...]
+    late: tuple[Action, ...]
+    missing: tuple[str, ...]
+    stray: tuple[Action, ...]
+    untraced: tuple[Action, ...]
+    """Completed, but `.requested` or `.inflight` is not there."""
+    damaged: Mapping[Action, str]
+    """Completed files that say something else than what was published, and how."""
+    savepoints: tuple[str, ...]
+    """Pinned, and not on the timeline: names."""
+    bodies: Mapping[str, CommitMetadata]
+    """Of the commits that count, as far as one can be read."""
+
+    def counts(self, instant: str) -> bool:
+        """Whether a data file of this instant is committed."""
+        before = instant < self.archived and instant not in self.withdrawn
+        return before or instant in self.counted
+
+    def rows_of(self) -> dict[str, int]:
+        """Rows by path, of the data files that the commits say they wrote."""
+        bodies = self.bodies.values()
+        return {stat.path: stat.row_count for body in bodies for stat in body.stats}
+
+    def replaced(self) -> frozenset[tuple[str, str]]:
+        """(partition path, file id) of groups that a replacecommit has taken away."""
+        return frozenset(
+            (path, group)
+            for body in self.bodies.values()
+            for path, ids in (body.replaced or {}).items()
+            for group in ids
+        )
+
+    @classmethod
+    def of(cls, store: Store, manifest: Manifest, versions: Versions) -> TimelineState:
+        """Reads the timeline, then who lives, then what was published since."""
+        listed = {one.path: one.modified for one in store.list(".hoodie")}
+        actions = Timeline(store).load()
+        leases = {one.name for one in store.list(LEASES)}
+        newest = load_newest(store) or manifest
+        since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
+        known = {one.instant for one in versions.roots.values()} - {""}
+        withdrawn, steps = set(newest.withdrawn), {one.instant for one in newest.steps}
+        done = {one.time: one.action for one in actions if one.changes_data}
+        done = {time: action for time, action in done.items() if time >= newest.archived}
+        late = {time for time in done if time in withdrawn} - steps
+        there = done.keys() - withdrawn
+        strange = _strange(newest, there, known | since, versions, store)
+        ours = {time for time in strange if store.size(staged_path(time, done[time])) is not None}
+        published = known - withdrawn - steps - {manifest.instant, newest.instant}
+        missing = {time for time in published - done.keys() if time >= newest.archived}
+        counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
+        open_actions = [one for one in actions if one.state != "completed"]
+        dead = partial(_is_dead, listed, seen_time(store), newest.options.lease_seconds)
+        stray = [
+            (one.time, one.action)
+            for one in open_actions
+            if one.action in DATA_ACTIONS
+            and one.time not in leases | known | since | steps | done.keys()
+            and dead(one)
+        ]
+        untraced = [
+            (time, done[time])
+            for time in sorted(counted & done.keys() - steps)
+            if not {path(time, done[time]) for path in (requested_path, inflight_path)}
+            <= listed.keys()
+        ]
+        bodies, damaged = _bodies(store, versions, sorted(counted), done)
+        pinned = {
+            name: completed_path(pin.instant, "savepoint") for name, pin in newest.pins.items()
+        }
+        return cls(
+            frozenset(counted),
+            newest.archived,
+            frozenset(withdrawn),
+            tuple((time, done[time]) for time in sorted(ours)),
+            tuple((time, done[time]) for time in sorted(strange - ours)),
+            tuple((time, done[time]) for time in sorted(late)),
+            tuple(sorted(missing)),
+            tuple(stray),
+            tuple(untraced),
+            damaged,
+            tuple(
+                name
+                for name, path in sorted(pinned.items())
+                if path not in listed and newest.pins[name].instant not in steps
+            ),
+            bodies,
+        )
+
+
+def completion_of(versions: Versions, instant: str, action: str) -> Step:
+    """The step that has put this commit on the timeline, last; without a checksum where its version
+    is not kept, or lost."""
+    known = _completions(versions).get((instant, action))
+    return known or Step("complete", instant, staged_path(instant, action), "", action)
+
+
+def _completions(versions: Versions) -> dict[Action, Step]:
+    """A repair may have completed a commit once more, with what was left of it."""
+    return {
+        (step.instant, step.action): step
+        for _, root in sorted(versions.roots.items())
+        for step in root.steps
+        if step.kind == "complete"
+    }
+
+
+def body_of(store: Store, versions: Versions, instant: str, action: str) -> bytes | None:
+    """The finished file of a commit that its version has published: as staged, from the timeline,
+    or made anew. None: it cannot be had."""
+    body = staged_body(store, completion_of(versions, instant, action))
+    if body is not None or action != "commit":
+        return body
+    for root in versions.roots.values():
+        if root.instant == instant:
+            try:
+                return rebuilt_commit(store, root)
+            except MetatableError:
+                return None
+    return None
+
+
+def _strange(
+    newest: Manifest, there: Collection[str], known: set[str], versions: Versions, store: Store
+) -> set[str]:
+    """Completed instants that no version has published."""
+    if CommitSum.decode(newest.commits) == CommitSum.of(there):
+        return set()
+    strange = set(there) - known
+    if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
+        strange = {
+            time
+            for time in strange
+            if time > newest.latest_instant or store.size(staged_path(time)) is None
+        }
+    return strange
+
+
+def _is_dead(listed: Mapping[str, float], now: float, seconds: float, one: Instant) -> bool:
+    paths = [path(one.time, one.action) for path in (requested_path, inflight_path)]
+    moved = max((listed[path] for path in paths if path in listed), default=now)
+    return is_dead(moved, now, max(seconds * STRAY_LEASES, STRAY_SECONDS))
+
+
+def _bodies(
+    store: Store, versions: Versions, instants: Sequence[str], done: Mapping[str, str]
+) -> tuple[dict[str, CommitMetadata], dict[Action, str]]:
+    steps = {
+        time: step
+        for (time, action), step in _completions(versions).items()
+        if action in DATA_ACTIONS
+    }
+    bodies, damaged = dict[str, CommitMetadata](), dict[Action, str]()
+    told = in_order(lambda time: _body(store, time, done.get(time), steps.get(time)), instants)
+    for time, (body, wrong) in zip(instants, told, strict=True):
+        if wrong:
+            damaged[time, done[time]] = wrong
+        if body is not None:
+            bodies[time] = body
+    return bodies, damaged
+
+
+def _body(
+    store: Store, instant: str, action: str | None, step: Step | None
+) -> tuple[CommitMetadata | None, str]:
+    """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
+    is not there."""
+    wrong = ""
+    for raw, path in _places(store, instant, action or (step.action if step else "commit")):
+        on_timeline = path == completed_path(instant, action) if action else False
+        if step is not None and step.checksum and checksum(raw) != step.checksum:
+            found = f"expected checksum {step.checksum}, found {checksum(raw)}"
+        else:
+            try:
+                return CommitMetadata.decode(raw, path), wrong
+            except CorruptError as error:
+                found = str(error)
+        if on_timeline:
+            wrong = found
+    return None, wrong
+
+
+def _places(store: Store, instant: str, action: str) -> Iterator[tuple[bytes, str]]:
+    for path in (completed_path(instant, action), staged_path(instant, action)):
+        raw = store.get(path)
+        if raw is not None:
+            yield raw, path
