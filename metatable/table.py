@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from metatable.arguments import noted, one_of, some
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.repair import repair
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
@@ -405,13 +406,26 @@ class Table:
         return savepoints(self._newest())
 
     def verify(self) -> ServiceResult:
-        """Read the data and hold the index against it, both ways. Findings are data.
+        """Read the data and hold the index against it, both ways; Hudi's timeline, and whether all
+        versions that are kept can be read.
 
-        Raises StaleError where a commit of this version was undone meanwhile.
+        `findings` are faults, each of a `kind`, with the `remedy` that `repair` has for it. Raises
+        StaleError where a commit of this version was undone meanwhile.
         """
         snapshot = self._snapshot(None)
         with self._counted(LocalEngine()) as engine, snapshot.reading():
             return verify(engine, snapshot.counting(engine.counters))
+
+    def repair(self, *, dry_run: bool = True) -> ServiceResult:
+        """Mend what `verify` finds; unless `dry_run` is False only say what would be done, in the
+        `remedy` of each finding. `unmended` are those that have none.
+
+        One version that others see whole or not at all. Of data files that are lost or damaged
+        the rows are gone: `rows_lost`. Raises ConflictError where others always publish meanwhile;
+        killed anywhere, the next one goes on.
+        """
+        with self._counted(LocalEngine()) as engine:
+            return repair(self._store, engine, dry_run=dry_run)
 
     def history(self, limit: int | None = None) -> list[CommitInfo]:
         """Every version that is kept, newest first; the newest `limit` of them cost as many small

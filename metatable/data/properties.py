@@ -113,20 +113,32 @@ class TableProperties:
 
         Raises CorruptError: Hudi's readers would go by these, our writers by those.
         """
-        ours = {
-            "hoodie.table.name": options.name,
-            "hoodie.table.recordkey.fields": ",".join(options.key),
-            "hoodie.table.partition.fields": ",".join(options.partition_by),
-        }
-        for key, expected in ours.items():
+        for key, expected in _identity(options).items():
             found = self.values.get(key, "")
             if ",".join(word.strip() for word in found.split(",")) != expected:
                 what = f"{key} is not what the table was created with: restore the file"
                 raise CorruptError(what, path=path, expected=expected, found=found)
 
+    def mended(self, options: Options, schema: pa.Schema) -> TableProperties:
+        """These, with what is missing, and what `check` refuses, as the table was created with."""
+        ours = self.of(options, schema).values
+        told = {key: value for key, value in _identity(options).items() if value}
+        kept = {key: value for key, value in self.values.items() if key not in _identity(options)}
+        values = {**ours, **kept, **told}
+        return TableProperties(values | {_CHECKSUM: _checksum(values)})
+
     def _number(self, key: str) -> int:
         value = self.values.get(key, "0")
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+
+
+def _identity(options: Options) -> dict[str, str]:
+    """What tells one table from another."""
+    return {
+        "hoodie.table.name": options.name,
+        "hoodie.table.recordkey.fields": ",".join(options.key),
+        "hoodie.table.partition.fields": ",".join(options.partition_by),
+    }
 
 
 def _word(flag: bool) -> str:

@@ -167,8 +167,8 @@ def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
 def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
     timeline = Timeline(store)
-    traces = (requested_path(step.instant, step.action), completed_path(step.instant, step.action))
-    if all(store.size(path) is None for path in traces):
+    traces = (requested_path, completed_path, inflight_path)
+    if all(store.size(path(step.instant, step.action)) is None for path in traces):
         return
     files = _files_of(store, step)
     timeline.withdraw(step.instant, ("completed",), step.action)

@@ -1,0 +1,404 @@
+"""Repair: mend what `verify` finds, by one ordinary version.
+
+    1  opening    what keeps anybody from writing: properties, commits that no version knows
+    2  a version  the entries that are missing, wrong or too many, in HFiles of their own, asked
+                  before all others; damaged pages and HFiles are named no more; groups of which
+                  the file is lost get an empty one; older versions that cannot be read are kept no
+                  more; steps put lost commits back on Hudi's timeline and withdraw dead ones
+    3  after      copies of what is the same elsewhere, and Hudi's small files
+
+Nobody sees half of it: the version is put as any, on the very version that was looked at, and
+who was first wins. Killed anywhere, the table is as before or after, and the next repair goes on.
+Nothing is deleted here but what a step withdraws: damaged files are garbage, for `clean`.
+
+A group of which the file is lost is written again, empty, by a commit of its own: so the rows of
+an older slice come back neither for us nor for Hudi's readers, who go by file names. Those rows are
+in the versions before, as long as those are kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.compaction.findings import Findings
+from metatable.compaction.kept_versions import Versions
+from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.timeline_check import (
+    Action,
+    TimelineState,
+    body_of,
+    completion_of,
+)
+from metatable.compaction.verify import (
+    Examined,
+    examine,
+    look_at_opening,
+    properties_fault,
+    told,
+    undoable,
+)
+from metatable.data import statistics
+from metatable.data.base_file import write_base_file
+from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.savepoint_metadata import savepoint_metadata
+from metatable.data.schema import with_meta_columns
+from metatable.data.slices import (
+    DataFile,
+    FileSlice,
+    marker_path,
+    partition_metadata,
+    partition_metadata_path,
+)
+from metatable.data.timeline import Timeline, completed_path, inflight_path, requested_path
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.change import AddFiles, Change, NewestIsBase, Update, Withdraw
+from metatable.metadata.commit import publish
+from metatable.metadata.entry_files import Run, cut_ranges, read_run, write_run
+from metatable.metadata.manifest import HFileRef, Manifest, Step, load_newest
+from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.plans import dropping
+from metatable.metadata.retention import RaiseFloor
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import announce, settle, stage, staged_body, staged_path
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.transaction import Transaction
+from metatable.metadata.written import WrittenSlice, entries_of, stats_columns
+from metatable.results import ServiceResult
+from metatable.storage.errors import ConflictError, CorruptError, StaleError
+from metatable.storage.store import Store
+
+__all__ = ["repair"]
+
+RETRIES = 5
+WRITE_TOKEN = "0-0-0"
+NO_KEYS = pa.array([], pa.string())
+
+
+def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> ServiceResult:
+    """Mend a table, or say what would be done: the `remedy` of each finding.
+
+    Raises ConflictError where others have always published meanwhile, CorruptError where the newest
+    root is damaged, UpgradeError for tables that are not for us.
+    """
+    began = time.perf_counter()
+    store = store.counting(engine.counters)
+    if dry_run:
+        snapshot = Snapshot(store, _newest(store))
+        with snapshot.reading():
+            found = examine(engine, snapshot)
+        done = f": dry run, nothing was done; {_spelled(found.findings, 'could be mended')}"
+        return told(engine, "repair", snapshot.version, found, began, done)
+    opened = Findings()
+    for attempt in count():
+        try:
+            _open(store, opened)
+            found, version = _mend(store, engine)
+            break
+        except ConflictError:
+            if attempt == RETRIES:
+                raise
+    found.findings = opened.plus(found.findings)
+    done = f": {_spelled(found.findings, 'mended')}"
+    return told(engine, "repair", version, found, began, done)
+
+
+def _spelled(findings: Findings, word: str) -> str:
+    left = findings.left
+    return f"{len(findings) - left} {word}" + (f", {left} not" if left else "")
+
+
+def _newest(store: Store) -> Manifest:
+    newest = load_newest(store)
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    return newest
+
+
+# What keeps anybody from writing
+
+
+def _open(store: Store, findings: Findings) -> None:
+    """Without this no transaction would begin."""
+    newest = _newest(store)
+    settle(store, newest)
+    versions = Versions.of(store, newest)
+    state = TimelineState.of(store, newest, versions)
+    snapshot = Snapshot(store, newest)
+    live = LiveSlices.of(snapshot, state, store.walk()) if state.foreign else None
+    look_at_opening(store, snapshot, state, live, findings)
+    if properties_fault(store, newest.options):
+        _write_properties(store, snapshot)
+    for instant, action in state.late:
+        Timeline(store).withdraw(instant, ("completed",), action)
+    for instant, action in state.ours:
+        newest = _publish_again(store, newest, versions, instant, action)
+    for instant, action in state.foreign:
+        if live is not None and undoable(live, (instant, action)):
+            newest = _undo(store, newest, instant, action)
+
+
+def _write_properties(store: Store, snapshot: Snapshot) -> None:
+    """What we wrote when the table was made, and what others have added since, if it is legible."""
+    try:
+        held = TableProperties.decode(store.get(PROPERTIES_PATH) or b"")
+    except CorruptError:
+        held = TableProperties({})
+    store.put(PROPERTIES_PATH, held.mended(snapshot.options, snapshot.schema).encode())
+
+
+def _publish_again(
+    store: Store, newest: Manifest, versions: Versions, instant: str, action: str
+) -> Manifest:
+    """A commit of ours of which the version is lost: a version that knows it. Its files are found
+    missing from `files` then, as any."""
+    body = body_of(store, versions, instant, action)
+    steps = () if body is None else (stage(store, instant, body, action),)
+    change = Change("repair", instant=instant, requires=(NewestIsBase(),), steps=steps)
+    return _published(store, newest, change)
+
+
+def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:
+    change = Change(
+        "repair",
+        requires=(NewestIsBase(),),
+        updates=(Withdraw((instant,)),),
+        steps=(Step("withdraw", instant, "", "", action),),
+    )
+    return _published(store, newest, change)
+
+
+def _published(store: Store, newest: Manifest, change: Change) -> Manifest:
+    """Nothing was written for it that could be left behind: it needs no lease."""
+    made = publish(store, newest, change, Owner.new("repair"))
+    announce(store, made)
+    return made
+
+
+# The version
+
+
+def _mend(store: Store, engine: Engine[Any]) -> tuple[Examined, int]:
+    """(what was found on the newest version, the table's version when it is mended)."""
+    scratch = engine.scratch(store)
+    with Transaction.begin(store) as transaction:
+        found = examine(engine, transaction.snapshot, scratch)
+        version = transaction.base.version
+        if _needs_version(found) or _to_stage(store, found):
+            version = transaction.publish(_change(transaction, found, scratch)).version
+    _finish(store, found)
+    return found, version
+
+
+def _needs_version(found: Examined) -> bool:
+    forgetting, state = found.index_files.forgetting, found.state
+    return bool(
+        found.lost
+        or found.runs
+        or found.plans
+        or found.floor
+        or forgetting.pages
+        or forgetting.hfiles
+        or state.missing
+        or state.savepoints
+        or state.stray
+    )
+
+
+def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change:
+    snapshot, state = transaction.snapshot, found.state
+    store, options = snapshot.store, snapshot.options
+    partitions = partitions_of(options, create_index(options))
+    runs, steps = list(found.runs), list(_steps(store, found))
+    instant = ""
+    if found.lost:
+        instant = transaction.start()
+        stats = _emptied(transaction, found, partitions, scratch, runs)
+        body = CommitMetadata.of_ours("repair", stats, {}, snapshot.schema, options.name).encode()
+        steps.insert(0, transaction.stage(body))
+    else:
+        transaction.serve("repair")
+    files = _built(store, scratch, partitions, runs, transaction.owner)
+    updates: list[Update] = [found.index_files.forgetting, AddFiles(files)]
+    if found.floor:
+        updates.append(RaiseFloor(found.floor))
+    if state.stray:
+        updates.append(Withdraw(tuple(time for time, _ in state.stray)))
+    return Change(
+        "repair",
+        instant=instant,
+        requires=(NewestIsBase(),),
+        updates=tuple(updates),
+        steps=tuple(steps),
+        summary={"findings": len(found.findings), "deleted": found.findings.rows_lost},
+    )
+
+
+def _emptied(
+    transaction: Transaction,
+    found: Examined,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    runs: list[Run],
+) -> tuple[WriteStat, ...]:
+    """An empty file for each group that has lost its own; entries of it go to `runs`."""
+    snapshot, store = transaction.snapshot, transaction.snapshot.store
+    made = [
+        DataFile(one.file.partition_path, one.file.file_id, WRITE_TOKEN, transaction.instant)
+        for one in found.lost
+    ]
+    transaction.planned = tuple(file.path for file in made)
+    empty = with_meta_columns(snapshot.schema).empty_table()
+    columns = stats_columns(snapshot.schema, snapshot.options)
+    facts = tuple(statistics.of_table(empty, columns))
+    written, stats = [], []
+    for lost, file in zip(found.lost, made, strict=True):
+        folder = file.partition_path
+        store.put(marker_path(file, "MERGE"), b"")
+        store.create(partition_metadata_path(folder), partition_metadata(file.instant, folder))
+        size_bytes, _ = write_base_file(store, file, empty, options=snapshot.options)
+        file = replace(file, size_bytes=size_bytes, row_count=0)
+        written.append(WrittenSlice(FileSlice(file), None, NO_KEYS, NO_KEYS, NO_KEYS, facts))
+        stat = WriteStat(
+            folder,
+            file.file_id,
+            file.path,
+            lost.file.instant,
+            0,
+            0,
+            0,
+            max(lost.rows, 0),
+            size_bytes,
+        )
+        stats.append(stat)
+    for name, entries in entries_of(written, partitions):
+        if entries.num_rows:
+            runs.append(write_run(scratch, name, entries))
+    return tuple(stats)
+
+
+def _built(
+    store: Store,
+    scratch: Store,
+    partitions: Sequence[MetadataPartition],
+    runs: Sequence[Run],
+    owner: Owner,
+) -> dict[str, tuple[HFileRef, ...]]:
+    """The HFiles of these runs, by metadata partition; in memory one at a time."""
+    built: dict[str, tuple[HFileRef, ...]] = {}
+    for partition in partitions:
+        ours = [run for run in runs if run.partition == partition.name]
+        for lo, hi in cut_ranges(partition, ours, partition.options.hfile_target_bytes):
+            entries = _distinct(_within(scratch, partition, ours, lo, hi))
+            ref = partition.store(store, lo, hi, entries, owner)
+            if ref is not None:
+                built[partition.name] = (*built.get(partition.name, ()), ref)
+    return built
+
+
+def _within(
+    scratch: Store, partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int
+) -> pa.Table:
+    parts = []
+    for run in runs:
+        for batch in read_run(scratch, run):
+            first, last = np.searchsorted(batch["place"].to_numpy(), [lo, hi])
+            parts.append(batch.slice(int(first), int(last - first)))
+    return pa.Table.from_batches(parts, partition.schema)
+
+
+def _distinct(entries: pa.Table) -> pa.Table:
+    """One entry a key: of a key that lives twice (which no entry can mend) any of the two."""
+    codes = entries["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    if len(first) == entries.num_rows:
+        return entries
+    return entries.unify_dictionaries().combine_chunks().take(pa.array(np.sort(first)))
+
+
+def _steps(store: Store, found: Examined) -> Iterator[Step]:
+    versions, state = found.versions, found.state
+    for instant in state.missing:
+        body = body_of(store, versions, instant, "commit") or _listed_commit(found, instant)
+        yield stage(store, instant, body)
+    for instant, action in _to_stage(store, found):
+        body = body_of(store, versions, instant, action) or _listed_commit(found, instant)
+        yield stage(store, instant, body, action)
+    for name in state.savepoints:
+        yield _savepoint(store, versions, name)
+    for instant, action in state.stray:
+        yield Step("withdraw", instant, "", "", action)
+    for path in found.plans:
+        yield dropping(path)
+
+
+def _to_stage(store: Store, found: Examined) -> list[Action]:
+    """Damaged commits of which no other copy is there, either."""
+    return [
+        one
+        for one in found.state.damaged
+        if staged_body(store, completion_of(found.versions, *one)) is None
+    ]
+
+
+def _listed_commit(found: Examined, instant: str) -> bytes:
+    """Of a commit of which nothing is left but files: those of them that are live."""
+    snapshot = found.snapshot
+    files = [one for one in found.live.there if one.instant == instant]
+    stats = [
+        WriteStat(one.partition_path, one.file_id, one.path, None, 0, 0, 0, 0, one.size_bytes)
+        for one in files
+    ]
+    name = snapshot.options.name
+    return CommitMetadata.of_ours("upsert", stats, {}, snapshot.schema, name).encode()
+
+
+def _savepoint(store: Store, versions: Versions, name: str) -> Step:
+    pin = versions.newest.pins[name]
+    body = store.get(staged_path(pin.instant, "savepoint"))
+    if body is None:
+        held = Snapshot(store, versions.roots[pin.version]).slices()
+        body = savepoint_metadata(list(held), pin.time_ms, pin.note)
+    return stage(store, pin.instant, body, "savepoint")
+
+
+# After it
+
+
+def _finish(store: Store, found: Examined) -> None:
+    """What needs no version: each is as it was, or should have been, and may be done twice."""
+    for path, twin in found.versions.copies.items():
+        store.put(path, store.fetch(twin))
+    for instant, action in found.state.damaged:
+        body = staged_body(store, completion_of(found.versions, instant, action))
+        store.put(
+            completed_path(instant, action), body or store.fetch(staged_path(instant, action))
+        )
+    for instant, action in found.state.untraced:
+        _retrace(store, instant, action)
+    instants = {one.partition_path: one.instant for one in found.live.there}
+    for folder in found.live.unmarked:
+        store.create(partition_metadata_path(folder), partition_metadata(instants[folder], folder))
+
+
+def _retrace(store: Store, instant: str, action: str) -> None:
+    """The first files of a completed commit; of one that is being undone they go again, for what
+    is under way without its commit hides nobody's files."""
+    timeline = Timeline(store)
+    missing = [
+        path(instant, action)
+        for path in (requested_path, inflight_path)
+        if store.size(path(instant, action)) is None
+    ]
+    timeline.begin(instant, action)
+    if not timeline.is_complete(instant, action):
+        store.delete(missing)
