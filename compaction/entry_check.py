@@ -16,7 +16,7 @@ made of the slice by `entries_of` and kept as runs. That entries are left of wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -31,6 +31,7 @@ from metatable.data.parquet import open_parquet
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import FileSlice
 from metatable.data.statistics import ColumnStats
+from metatable.data.stored_columns import StoredColumns
 from metatable.engine.batches import filled, gathered
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.protocol import Index
@@ -88,10 +89,11 @@ def read_held(view: Snapshot, file: FileSlice) -> Held:
     """
     if file.logs:
         raise UpgradeError("log files are not read by this version", path=file.path)
-    wanted, stats = stats_columns(view.schema, view.options), dict[str, ColumnStats]()
+    stats = dict[str, ColumnStats]()
     texts: dict[str, pa.Array] = {}
     with open_parquet(view.store, file.base) as parquet:
         rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
+        wanted = _called(view, StoredColumns.of(parquet, file.path))
         at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
         for columns in map(parquet.read, at_once):
             if columns.num_rows != rows:
@@ -101,13 +103,23 @@ def read_held(view: Snapshot, file: FileSlice) -> Held:
             for one in statistics.of_table(
                 columns, [*filter(wanted.__contains__, columns.column_names)]
             ):
-                stats[one.column] = one
+                stats[one.column] = replace(one, column=wanted[one.column])
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
                 texts[name] = columns[name].combine_chunks().cast(pa.string())
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
         raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
     told = tuple(stats[name] for name in wanted if name in stats)
     return Held(file, texts[RECORD_KEY], texts[PATH], told)
+
+
+def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
+    """Columns of a file of which there surely are statistics, and what they are called there: where
+    columns are gone, the last of those that are left had none before."""
+    table, options = view.table_schema, view.options
+    count = max(options.stats_columns - len(table.past_stats), 0)
+    kept = stats_columns(table, replace(options, stats_columns=count))
+    found = ((stored.find(name, table), called) for name, called in kept.items())
+    return {field.name: called for field, called in found if field is not None}
 
 
 def hashes_of_keys(view: Snapshot, index: Index, held: Held) -> npt.NDArray[np.uint64]:

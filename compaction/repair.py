@@ -44,7 +44,6 @@ from metatable.compaction.verify import (
     told,
     undoable,
 )
-from metatable.data import statistics
 from metatable.data.base_file import write_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
@@ -72,7 +71,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, settle, stage, staged_body, staged_path
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
-from metatable.metadata.written import WrittenSlice, entries_of, stats_columns
+from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.store import Store
@@ -258,14 +257,16 @@ def _emptied(
     ]
     transaction.planned = tuple(file.path for file in made)
     empty = with_meta_columns(snapshot.schema).empty_table()
-    columns = stats_columns(snapshot.schema, snapshot.options)
-    facts = tuple(statistics.of_table(empty, columns))
+    columns = stats_columns(snapshot.table_schema, snapshot.options)
+    facts = tuple(stats_of_rows(empty, columns))
     written, stats = [], []
     for lost, file in zip(found.lost, made, strict=True):
         folder = file.partition_path
         store.put(marker_path(file, "MERGE"), b"")
         store.create(partition_metadata_path(folder), partition_metadata(file.instant, folder))
-        size_bytes, _ = write_base_file(store, file, empty, options=snapshot.options)
+        size_bytes, _ = write_base_file(
+            store, file, empty, options=snapshot.options, columns=snapshot.table_schema
+        )
         file = replace(file, size_bytes=size_bytes, row_count=0)
         written.append(WrittenSlice(FileSlice(file), None, NO_KEYS, NO_KEYS, NO_KEYS, facts))
         stat = WriteStat(

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["align", "is_list"]
+__all__ = ["align", "is_list", "null_mask", "offsets_of", "widens"]
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -123,7 +123,7 @@ def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 
 def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
-    if not _widens(array.type, kind):
+    if not widens(array.type, kind):
         raise _other_type(column, kind, str(array.type))
     try:
         return array.cast(kind)
@@ -137,7 +137,7 @@ def _struct(array: pa.StructArray, kind: pa.StructType, column: str) -> pa.Array
             name = f"{column}.{given.name}"
             raise UsageError("column is not in the table", column=name, expected=kind.names)
     columns = [_member(array, field, f"{column}.{field.name}") for field in kind]
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=_mask(array))
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask(array))
 
 
 def _member(array: pa.StructArray, field: pa.Field, column: str) -> pa.Array:
@@ -156,29 +156,30 @@ def _member(array: pa.StructArray, field: pa.Field, column: str) -> pa.Array:
 
 def _list(array: pa.Array, kind: pa.ListType, column: str) -> pa.Array:
     array = array.cast(pa.list_(array.type.value_field))
-    offsets, first, last = _offsets(array)
+    offsets, first, last = offsets_of(array)
     values = array.values.slice(first, last - first)
     values = _aligned(values, kind.value_field, f"{column}.element")
-    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=_mask(array))
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=null_mask(array))
 
 
 def _map(array: pa.MapArray, kind: pa.MapType, column: str) -> pa.Array:
-    offsets, first, last = _offsets(array)
+    offsets, first, last = offsets_of(array)
     keys = array.keys.slice(first, last - first)
     items = array.items.slice(first, last - first)
     keys = _aligned(keys, kind.key_field, f"{column}.key")
     items = _aligned(items, kind.item_field, f"{column}.value")
-    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_mask(array))
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=null_mask(array))
 
 
-def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+def offsets_of(array: pa.Array) -> tuple[pa.Array, int, int]:
     """Offsets that begin at 0, and which part of the values they were into."""
     bounds = array.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
     return pa.array(bounds - first, pa.int32()), first, last
 
 
-def _mask(array: pa.Array) -> pa.Array | None:
+def null_mask(array: pa.Array) -> pa.Array | None:
+    """Which rows are null; None: none is."""
     return array.is_null() if array.null_count else None
 
 
@@ -189,7 +190,8 @@ _NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ..
 )
 
 
-def _widens(given: pa.DataType, kind: pa.DataType) -> bool:
+def widens(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether every value of the one is one of the other, by the table above."""
     return any(is_kind(given) and allows(given, kind) for is_kind, allows in _WIDENING)
 
 

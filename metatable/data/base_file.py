@@ -2,16 +2,17 @@
 
 Columns: the five meta columns, then the table's. The footer tells bounds of the record keys and a
 filter over them (`key_footer.py`): without the filter Hudi's bloom index dies of a null pointer,
-so there always is one. The Arrow schema is not stored: readers see plain Parquet types. A file's
-name is planned before it is written and the write is put-if-absent: a second attempt finds the
-file of the first and adopts it, because two files of one slice would make every read of the table
-fail.
+so there always is one. The Arrow schema is not stored: readers see plain Parquet types, and, as
+Parquet's field ids, the ids of the table's columns (`stored_columns.py`). A file's name is planned
+before it is written and the write is put-if-absent: a second attempt finds the file of the first
+and adopts it, because two files of one slice would make every read of the table fail.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,9 @@ from metatable.data.key_footer import footer_of
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_FIELDS
+from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
+from metatable.data.stored_columns import IDS_ARE_OURS, StoredColumns
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
@@ -81,14 +84,21 @@ def with_file_name(table: pa.Table, data_file: DataFile) -> pa.Table:
 
 
 def write_base_file(
-    store: Store, data_file: DataFile, table: pa.Table, *, options: Options
+    store: Store,
+    data_file: DataFile,
+    table: pa.Table,
+    *,
+    options: Options,
+    columns: TableSchema | None = None,
 ) -> tuple[int, bool]:
     """Write the rows, meta columns included, under the file's name, unless it is there.
+
+    `columns` are the table's, with their ids; None: the file tells none.
 
     Returns its size in bytes, and whether what is stored is what was given. False: another
     attempt wrote other bytes first; they are the file, and entries must be made from them.
     """
-    body = _encode(table, options)
+    body = _encode(table, options, columns)
     if store.create(data_file.path, body):
         return len(body), True
     return _stored_size(store, data_file), False
@@ -100,6 +110,7 @@ def stream_to_base_file(
     pieces: Iterable[pa.Table],
     *,
     options: Options,
+    columns: TableSchema | None,
     with_nan: Collection[str],
 ) -> tuple[int, bool]:
     """The same, of rows that come piece by piece, of which one is in memory at a time.
@@ -108,7 +119,7 @@ def stream_to_base_file(
     the first ones are written. The bytes wait in a temporary file.
     """
     with tempfile.TemporaryFile() as body:
-        _encode_pieces(body, iter(pieces), options, with_nan)
+        _encode_pieces(body, iter(pieces), options, columns, with_nan)
         size_bytes = body.tell()
         if store.create(data_file.path, body):
             return size_bytes, True
@@ -122,28 +133,77 @@ def _stored_size(store: Store, data_file: DataFile) -> int:
     return size
 
 
-def read_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> pa.Table:
+def read_base_file(
+    store: Store, data_file: DataFile, schema: pa.Schema, columns: TableSchema | None = None
+) -> pa.Table:
     """Exactly these columns, in this order. Raises CorruptError.
 
-    A nullable column that the file lacks is null; a narrower type is widened.
+    A nullable column that the file lacks is null; a narrower type is widened. `columns` are the
+    table's: what a file has of one its id tells; None: its name.
     """
     with open_parquet(store, data_file) as parquet:
         groups = range(parquet.num_row_groups)
-        table = _read(store, data_file, parquet, groups, schema)
+        asked = _Asked.of(parquet, data_file, schema, columns)
+        table = _read(store, data_file, parquet, groups, asked)
         _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
         return table
 
 
-def stream_base_file(store: Store, data_file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def stream_base_file(
+    store: Store, data_file: DataFile, schema: pa.Schema, columns: TableSchema | None = None
+) -> Iterator[pa.Table]:
     """As `read_base_file`, but row groups of some STEP_BYTES at a time, at least one."""
     with open_parquet(store, data_file) as parquet:
         given = 0
-        for groups in _steps(parquet.metadata, schema.names):
-            table = _read(store, data_file, parquet, groups, schema)
+        asked = _Asked.of(parquet, data_file, schema, columns)
+        for groups in _steps(parquet.metadata, asked.names):
+            table = _read(store, data_file, parquet, groups, asked)
             given += table.num_rows
             yield table
             del table  # not held while the next ones are read
         _check_rows(data_file, parquet.metadata.num_rows, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Columns that are asked of a file, and which of its fields each one is (None: it lacks it)."""
+
+    stored: StoredColumns
+    fields: tuple[pa.Field | None, ...]
+    schema: pa.Schema
+    columns: TableSchema | None
+
+    @classmethod
+    def of(
+        cls, parquet: pq.ParquetFile, file: DataFile, schema: pa.Schema, columns: TableSchema | None
+    ) -> _Asked:
+        stored = StoredColumns.of(parquet, file.path)
+        fields = tuple(stored.find(name, columns) for name in schema.names)
+        return cls(stored, fields, schema, columns)
+
+    @property
+    def names(self) -> list[str]:
+        """As the file has them."""
+        return [one.name for one in self.fields if one is not None]
+
+    def of_table(self, table: pa.Table) -> pa.Table:
+        """What was read of `names`, as the columns that are asked."""
+        pairs = zip(self.fields, self.schema, strict=True)
+        return pa.table([self._column(table, *pair) for pair in pairs], schema=self.schema)
+
+    def _column(self, table: pa.Table, stored: pa.Field | None, field: pa.Field) -> pa.ChunkedArray:
+        path = self.stored.path
+        if stored is None and field.nullable:
+            return pa.nulls(table.num_rows, field.type)
+        if stored is None:
+            what = "data file lacks a required column"
+            raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
+        column = table.column(stored.name)
+        if column.null_count and not field.nullable:
+            raise CorruptError(
+                "data file holds nulls in a required column", path=path, found=field.name
+            )
+        return self.stored.fitted(column, stored, field, self.columns)
 
 
 def _read(
@@ -151,16 +211,14 @@ def _read(
     data_file: DataFile,
     parquet: pq.ParquetFile,
     groups: Sequence[int],
-    schema: pa.Schema,
+    asked: _Asked,
 ) -> pa.Table:
-    """Exactly these columns of some row groups."""
-    held = set(parquet.schema_arrow.names)
-    table = parquet.read_row_groups(list(groups), [name for name in schema.names if name in held])
+    """What is asked, of some row groups."""
+    table = parquet.read_row_groups(list(groups), asked.names)
     store.counters.add("data.row_groups", len(groups))
     expected = sum(parquet.metadata.row_group(group).num_rows for group in groups)
     _check_rows(data_file, expected, table.num_rows)
-    columns = [_column(table, field, data_file.path) for field in schema]
-    return pa.table(columns, schema=schema)
+    return asked.of_table(table)
 
 
 def _steps(footer: pq.FileMetaData, names: Iterable[str]) -> Iterator[list[int]]:
@@ -210,20 +268,24 @@ def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
         raise CorruptError(what, path=data_file.path, expected=expected, found=found)
 
 
-def _encode(table: pa.Table, options: Options) -> bytes:
+def _encode(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
     sink = pa.BufferOutputStream()
-    _encode_pieces(sink, iter([table]), options, columns_with_nan(table))
+    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
     return bytes(sink.getvalue())
 
 
 def _encode_pieces(
-    sink: Any, pieces: Iterator[pa.Table], options: Options, with_nan: Collection[str]
+    sink: Any,
+    pieces: Iterator[pa.Table],
+    options: Options,
+    columns: TableSchema | None,
+    with_nan: Collection[str],
 ) -> None:
     """The first piece tells which columns are worth a dictionary."""
     first = next(pieces)
     writer = pq.ParquetWriter(
         sink,
-        first.schema,
+        first.schema if columns is None else _with_ids(columns),
         compression=options.parquet_codec,
         use_dictionary=_worth_a_dictionary(first),
         write_statistics=_worth_statistics(first.schema, with_nan),
@@ -238,7 +300,13 @@ def _encode_pieces(
                 writer.write_table(piece, row_group_size=options.row_group_rows)
             keys += piece.column(KEY_COLUMN).chunks
         every = pa.chunked_array(keys, first.schema.field(KEY_COLUMN).type)
-        writer.add_key_value_metadata(footer_of(every, options.footer_bloom_fpp))
+        footer = footer_of(every, options.footer_bloom_fpp)
+        footer |= {IDS_ARE_OURS: "1"} if columns else {}
+        writer.add_key_value_metadata(footer)
+
+
+def _with_ids(columns: TableSchema) -> pa.Schema:
+    return pa.schema([*META_FIELDS, *(one.arrow_with_ids for one in columns.columns)])
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:
@@ -288,21 +356,6 @@ def _leaves(field: pa.Field) -> list[str]:
     else:
         return [field.name]
     return [f"{field.name}.{leaf}" for leaf in below]
-
-
-def _column(table: pa.Table, field: pa.Field, path: str) -> pa.ChunkedArray:
-    place = table.schema.get_field_index(field.name)
-    if place < 0 and field.nullable:
-        return pa.nulls(table.num_rows, field.type)
-    if place < 0:
-        what = "data file lacks a required column"
-        raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
-    column = table.column(place)
-    if column.null_count and not field.nullable:
-        raise CorruptError(
-            "data file holds nulls in a required column", path=path, found=field.name
-        )
-    return column if column.type == field.type else column.cast(field.type)
 
 
 def _row_groups(

@@ -39,7 +39,7 @@ REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
 
-_WORDS = {"merge": "UPSERT", "repair": "DELETE"}
+_WORDS = {"merge": "UPSERT", "repair": "DELETE", "alter": "ALTER_SCHEMA"}
 """Hudi's words for our operations, where they are not the same: it reads no others."""
 
 _ZEROS = (

@@ -90,6 +90,10 @@ class Options:
     # commits
     lease_seconds: float = 60.0
     commit_retries: int = 20
+    # columns
+    hudi_readable: bool = True
+    """Every file has the table's columns under their names: those of which files have other names
+    are written anew. Hudi's readers go by names."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Words of a newer version, kept as they are."""
 

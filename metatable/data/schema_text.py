@@ -15,6 +15,14 @@ next. A text of before there were ids (it has no `last_column_id` either) is rea
 these. What is unknown in a field or beside `fields` is kept, as in all records
 (`stored_fields.py`). Refused are types that are not known here, and ids that are lost, bent or
 given twice.
+
+A schema that has changed (`schema_changes.py`) also says
+
+    "known_as"     of a field that was added or renamed: what it is called in statistics, and in
+                   data files without field ids: its first name, or `name#id` of one that was added
+    "past_names"   paths by which files may hold what is no column now, or another one
+    "past_stats"   top-level columns that are gone, as they were `known_as`
+    "by_id"        true: some file has another name, or another column, for one of these
 """
 
 from __future__ import annotations
@@ -30,7 +38,16 @@ import pyarrow as pa
 
 from metatable.storage.errors import CorruptError, UpgradeError
 
-__all__ = ["Column", "TableSchema", "decode_schema", "encode_schema"]
+__all__ = [
+    "FIELD_ID",
+    "GREATEST_ID",
+    "Column",
+    "TableSchema",
+    "column_of",
+    "decode_schema",
+    "encode_schema",
+    "walk",
+]
 
 GREATEST_ID = (1 << 31) - 1
 """Parquet's field ids and Iceberg's column ids have 32 bits."""
@@ -61,7 +78,11 @@ _UNREADABLE = (
 _DECIMAL = re.compile(r"decimal128\((\d{1,2}), (\d{1,2})\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
 _UNNAMED = {"list": "element", "map": "value"}
-_OWN = {"id", "name", "type", "nullable"}
+_OWN = {"id", "name", "type", "nullable", "known_as"}
+_PAST = ("past_names", "past_stats")
+
+FIELD_ID = b"PARQUET:field_id"
+"""How Arrow's metadata of a field has Parquet's field id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +96,30 @@ class Column:
     """Of a nested type: its fields, its one element or value. Their types are in `type` too."""
     id: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    known_as: str = ""
+    """Empty: by its name."""
 
     @property
     def arrow(self) -> pa.Field:
         return pa.field(self.name, self.type, self.nullable)
+
+    @property
+    def first_name(self) -> str:
+        """What it is called in statistics, and in data files without field ids."""
+        return self.known_as or self.name
+
+    @property
+    def arrow_with_ids(self) -> pa.Field:
+        """With Parquet's field ids, at every depth."""
+        kind, inner = self.type, [one.arrow_with_ids for one in self.inner]
+        if pa.types.is_struct(kind):
+            kind = pa.struct(inner)
+        elif pa.types.is_list(kind):
+            kind = pa.list_(inner[0])
+        elif pa.types.is_map(kind):
+            kind = pa.map_(pa.string(), inner[0])
+        metadata = {FIELD_ID: str(self.id).encode()}
+        return pa.field(self.name, kind, self.nullable, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +130,42 @@ class TableSchema:
     last_column_id: int
     """The greatest id that was ever given, to a column that may be gone."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    past_names: tuple[str, ...] = ()
+    past_stats: tuple[str, ...] = ()
+    by_id: bool = False
 
     @classmethod
     def of(cls, schema: pa.Schema) -> TableSchema:
         """A new table's. `schema` is one that `metatable.data.schema.normal` made."""
-        return _numbered(map(_column, schema), {})
+        return _numbered(map(column_of, schema), {})
 
     @property
     def arrow(self) -> pa.Schema:
         return pa.schema([column.arrow for column in self.columns])
 
+    @property
+    def misleads(self) -> bool:
+        """Whether who goes by names would take one column for another: in files, or, where one has
+        the name that another is known as, in statistics."""
+        known = {one.first_name: one.name for one in self.columns}
+        return self.by_id or any(known.get(one.name, one.name) != one.name for one in self.columns)
+
+    def column(self, name: str) -> Column | None:
+        """A column of the table itself, by its name."""
+        return next((one for one in self.columns if one.name == name), None)
+
     def ids(self) -> dict[str, int]:
         """The id of every field by its path (`a`, `a.b`, `tags.element`, `attrs.value`), in
         pre-order."""
-        return {path: column.id for path, column in _walk(self.columns)}
+        return {path: column.id for path, column in walk(self.columns)}
 
     def encode(self) -> str:
         fields = [_body(column) for column in self.columns]
         own = {"fields": fields, "last_column_id": self.last_column_id}
-        return json.dumps({**self.unknown, **own})
+        past = {name: list(getattr(self, name)) for name in _PAST if getattr(self, name)}
+        return json.dumps(
+            {**self.unknown, **own, **past, **({"by_id": True} if self.by_id else {})}
+        )
 
     @classmethod
     def decode(cls, text: str, path: str) -> TableSchema:
@@ -118,13 +176,18 @@ class TableSchema:
         try:
             body = json.loads(text)
             columns = tuple(_read_field(one, "", path) for one in body["fields"])
-            unknown = _without(body, {"fields", "last_column_id"})
-            if "last_column_id" not in body and not any(one.id for _, one in _walk(columns)):
+            unknown = _without(body, {"fields", "last_column_id", "by_id", *_PAST})
+            if "last_column_id" not in body and not any(one.id for _, one in walk(columns)):
                 return _numbered(columns, unknown)
         except _UNREADABLE as error:
             raise CorruptError("schema is not readable", path=path, found=str(error)) from error
-        made = cls(columns, body.get("last_column_id"), unknown)
+        names, stats = (_read_past(body, name, path) for name in _PAST)
+        by_id = body.get("by_id", False)
+        if type(by_id) is not bool:
+            raise CorruptError("schema is not readable", path=path, field="by_id", found=by_id)
+        made = cls(columns, body.get("last_column_id"), unknown, names, stats, by_id)
         _check_ids(made, path)
+        _check_names(made.columns, path)
         return made
 
 
@@ -138,7 +201,7 @@ def decode_schema(text: str, path: str) -> pa.Schema:
     return TableSchema.decode(text, path).arrow
 
 
-def _column(arrow: pa.Field) -> Column:
+def column_of(arrow: pa.Field) -> Column:
     kind = arrow.type
     inner: Iterable[pa.Field] = ()
     if pa.types.is_list(kind):
@@ -147,7 +210,7 @@ def _column(arrow: pa.Field) -> Column:
         inner = [kind.item_field]
     elif pa.types.is_struct(kind):
         inner = kind
-    return Column(arrow.name, kind, arrow.nullable, tuple(map(_column, inner)))
+    return Column(arrow.name, kind, arrow.nullable, tuple(map(column_of, inner)))
 
 
 def _numbered(columns: Iterable[Column], unknown: Mapping[str, Any]) -> TableSchema:
@@ -162,12 +225,12 @@ def _with_ids(column: Column, ids: Iterator[int]) -> Column:
     return replace(column, id=ours, inner=tuple(_with_ids(one, ids) for one in column.inner))
 
 
-def _walk(columns: Iterable[Column], parent: str = "") -> Iterator[tuple[str, Column]]:
+def walk(columns: Iterable[Column], parent: str = "") -> Iterator[tuple[str, Column]]:
     """Every field with its path, in pre-order."""
     for column in columns:
         path = _joined(parent, column.name)
         yield path, column
-        yield from _walk(column.inner, path)
+        yield from walk(column.inner, path)
 
 
 def _joined(parent: str, name: str) -> str:
@@ -181,7 +244,7 @@ def _check_ids(schema: TableSchema, path: str) -> None:
             "schema does not tell the greatest column id", path=path, found=_told(greatest)
         )
     seen: dict[int, str] = {}
-    for name, column in _walk(schema.columns):
+    for name, column in walk(schema.columns):
         facts = {"path": path, "column": name, "found": column.id}
         if not column.id:
             raise CorruptError("column has no id, in a schema that has ids", **facts)
@@ -191,6 +254,25 @@ def _check_ids(schema: TableSchema, path: str) -> None:
             expected = f"{greatest} or less"
             raise CorruptError("column id was never given out", **facts, expected=expected)
         seen[column.id] = name
+
+
+def _check_names(columns: Iterable[Column], path: str, parent: str = "") -> None:
+    """Columns beside each other differ in their names, and in what they are known as."""
+    columns = tuple(columns)
+    for told in ("name", "first_name"):
+        names = [getattr(one, told) for one in columns]
+        if len(set(names)) < len(names):
+            raise CorruptError("two columns have one name", path=path, column=parent, found=names)
+    for one in columns:
+        _check_names(one.inner, path, _joined(parent, one.name))
+
+
+def _read_past(body: Mapping[str, Any], name: str, path: str) -> tuple[str, ...]:
+    found = body.get(name, [])
+    if type(found) is not list or not all(type(one) is str for one in found):
+        expected = "a list of texts"
+        raise CorruptError("schema is not readable", path=path, field=name, expected=expected)
+    return tuple(found)
 
 
 def _is_id(value: Any, least: int = 1) -> bool:
@@ -207,7 +289,8 @@ def _told(value: Any) -> Any:
 
 def _body(column: Column) -> dict[str, Any]:
     own = {"id": column.id, "name": column.name, "type": _type_body(column)}
-    return {**column.unknown, **own, "nullable": column.nullable}
+    past = {"known_as": column.known_as} if column.known_as else {}
+    return {**column.unknown, **own, "nullable": column.nullable, **past}
 
 
 def _type_body(column: Column) -> Any:
@@ -232,9 +315,15 @@ def _read_field(stored: dict[str, Any], parent: str, path: str) -> Column:
             found=_told(stored["id"]),
         )
     made = Column(
-        name, kind, stored["nullable"], inner, stored.get("id", 0), _without(stored, _OWN)
+        name,
+        kind,
+        stored["nullable"],
+        inner,
+        stored.get("id", 0),
+        _without(stored, _OWN),
+        stored.get("known_as", ""),
     )
-    _ = made.arrow  # names that Arrow refuses are damage
+    _ = made.arrow, made.known_as.encode()  # names that Arrow refuses are damage
     return made
 
 

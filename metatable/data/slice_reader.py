@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
+from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.storage.errors import UpgradeError
 from metatable.storage.store import Store
@@ -20,19 +21,24 @@ from metatable.storage.store import Store
 __all__ = ["read_slice", "read_slice_keys", "stream_slice"]
 
 
-def read_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> pa.Table:
+def read_slice(
+    store: Store, file_slice: FileSlice, schema: pa.Schema, columns: TableSchema | None
+) -> pa.Table:
     """Exactly these columns (meta columns where named), in this order.
 
-    Raises CorruptError, and UpgradeError for a slice with log files.
+    `columns` are the table's, by whose ids its files are read; None where only meta columns are
+    asked. Raises CorruptError, and UpgradeError for a slice with log files.
     """
     _refuse_logs(file_slice)
-    return read_base_file(store, file_slice.base, schema)
+    return read_base_file(store, file_slice.base, schema, columns)
 
 
-def stream_slice(store: Store, file_slice: FileSlice, schema: pa.Schema) -> Iterator[pa.Table]:
+def stream_slice(
+    store: Store, file_slice: FileSlice, schema: pa.Schema, columns: TableSchema | None
+) -> Iterator[pa.Table]:
     """The same rows, in the same order, a few row groups at a time."""
     _refuse_logs(file_slice)
-    return stream_base_file(store, file_slice.base, schema)
+    return stream_base_file(store, file_slice.base, schema, columns)
 
 
 def read_slice_keys(

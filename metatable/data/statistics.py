@@ -23,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.parquet import open_parquet
+from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
+from metatable.data.stored_columns import StoredColumns
 from metatable.storage.store import Store
 
 __all__ = [
@@ -92,18 +94,24 @@ def _end(choose: Callable[[list[Any]], Any], bounds: list[Any | None]) -> Any | 
     return choose(bounds) if bounds and None not in bounds else None
 
 
-def of_file(store: Store, data_file: DataFile, columns: Sequence[str]) -> list[ColumnStats]:
+def of_file(
+    store: Store, data_file: DataFile, columns: Sequence[str], table: TableSchema | None = None
+) -> list[ColumnStats]:
     """The same, read back from a stored file, with types as they are in the file.
 
+    `table`: the columns with their ids, by which the file's are found; None: by their names.
     Columns that the file lacks are left out. Raises CorruptError.
     """
     with open_parquet(store, data_file) as parquet:
-        held = set(parquet.schema_arrow.names)
-        table = parquet.read([name for name in columns if name in held])
+        stored = StoredColumns.of(parquet, data_file.path)
+        held = {name: one.name for name in columns if (one := stored.find(name, table))}
+        rows = parquet.read(list(held.values()))
         sizes = stored_sizes(parquet.metadata)
+    rows = rows.select(list(held.values())).rename_columns(list(held))
+    of_rows = zip(of_table(rows, rows.column_names), held.values(), strict=True)
     return [
-        replace(one, size_bytes=sizes[one.column][0], uncompressed_bytes=sizes[one.column][1])
-        for one in of_table(table, table.column_names)
+        replace(one, size_bytes=sizes[name][0], uncompressed_bytes=sizes[name][1])
+        for one, name in of_rows
     ]
 
 

@@ -177,7 +177,7 @@ def _unwrap(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: st
 _WRAPPERS: list[tuple[Any, tuple[str, ...]]] = [
     (pa.types.is_boolean, ("BooleanWrapper",)),
     (pa.types.is_integer, ("IntWrapper", "LongWrapper")),
-    (pa.types.is_float64, ("DoubleWrapper", "FloatWrapper")),
+    (pa.types.is_float64, ("DoubleWrapper", "FloatWrapper", "IntWrapper")),
     (pa.types.is_float32, ("FloatWrapper",)),
     (lambda kind: str(kind) in _FORMS and _FORMS[str(kind)].ordinal == 7, ("StringWrapper",)),
     (lambda kind: str(kind) in _FORMS and _FORMS[str(kind)].ordinal == 8, ("BytesWrapper",)),

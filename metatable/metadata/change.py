@@ -22,8 +22,9 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import sum_of
 from metatable.metadata.manifest import (
+    LEAST_READER,
     PAGE_REFS,
-    READER_FORMAT,
+    READER_BY_ID,
     WRITER_FORMAT,
     HFileRef,
     Manifest,
@@ -51,9 +52,12 @@ __all__ = [
     "GoBack",
     "GroupsAbsent",
     "NewestIsBase",
+    "NoneLater",
     "Race",
     "Requirement",
     "RowsUnchanged",
+    "SchemaIsBase",
+    "SetSchema",
     "SlicesCurrent",
     "Swap",
     "SwapFiles",
@@ -143,6 +147,34 @@ class GroupsAbsent:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaIsBase:
+    """Nobody has changed the columns that files were written for."""
+
+    def check(self, race: Race) -> None:
+        ours, theirs = (
+            TableSchema.decode(one.schema, one.path) for one in (race.base, race.newest)
+        )
+        if ours != theirs:
+            raise race.lost("another commit changed the columns of the table: retry")
+
+
+@dataclass(frozen=True, slots=True)
+class NoneLater:
+    """No other commit has a later instant than this one, which changes the columns: Hudi's readers
+    take those of the latest."""
+
+    instant: str
+
+    def check(self, race: Race) -> None:
+        if race.newest.latest_instant >= self.instant:
+            raise race.lost(
+                "another commit with a later instant was first: retry",
+                expected=f"less than {self.instant}",
+                found=race.newest.latest_instant,
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class NewestIsBase:
     """Valid on the very version it was made on: a rollback, a fence."""
 
@@ -181,6 +213,7 @@ class Draft:
     fenced: Mapping[str, int]
     pins: Mapping[str, Pin]
     options: Options
+    schema: str
     dropped: frozenset[str] = frozenset()
     """Data commits of the newest version that leave the content, or Hudi's timeline."""
 
@@ -199,6 +232,7 @@ class Draft:
             newest.fenced,
             newest.pins,
             newest.options,
+            newest.schema,
         )
 
     @property
@@ -209,11 +243,13 @@ class Draft:
         """The next version, ready to be put."""
         newest, content, instant = self.newest, self.content, change.instant
         used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
+        schema = TableSchema.decode(self.schema, newest.path)
+        reader = READER_BY_ID if schema.misleads else LEAST_READER
         return Manifest(
             version=self.version,
             operation=change.operation,
             options=self.options,
-            schema=TableSchema.decode(newest.schema, newest.path).encode(),  # with ids
+            schema=schema.encode(),  # with ids
             instant=instant,
             time_ms=clock.now_ms(),
             parent=newest.version,
@@ -227,7 +263,7 @@ class Draft:
             note=change.note,
             format={
                 **newest.format,
-                "reader": max(newest.format.get("reader", 0), READER_FORMAT),
+                "reader": max(newest.format.get("reader", 0), reader),
                 "writer": max(newest.format.get("writer", 0), WRITER_FORMAT),
             },
             commits=sum_of(self.store, newest, instant, self.dropped),
@@ -281,8 +317,25 @@ class GoBack:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
         draft.options = draft.content.options
+        draft.schema = _taken_back(draft.content, draft.newest)
         draft.restored_at = draft.version
         draft.dropped |= set(self.undone)
+
+
+def _taken_back(content: Manifest, newest: Manifest) -> str:
+    """The schema of an older version; ids that were given out since are not given again."""
+    schema, since = (TableSchema.decode(one.schema, one.path) for one in (content, newest))
+    return replace(schema, last_column_id=max(schema.last_column_id, since.last_column_id)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchema:
+    """The columns are these from now on, as the text has them."""
+
+    schema: str
+
+    def apply(self, draft: Draft) -> None:
+        draft.schema = self.schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,10 @@ class ColumnStatsPartition(MetadataPartition):
         names = [each.made.base.name for each in written for _ in each.stats]
         made = [(one.column, each.made) for each in written for one in each.stats]
         replaced = [
-            (one.column, old) for each in written if (old := each.replaced) for one in each.stats
+            (column, old)
+            for each in written
+            if (old := each.replaced)
+            for column in dict.fromkeys((*(one.column for one in each.stats), *each.past_stats))
         ]
         keys = _keys([*made, *replaced])
         values = encode_stats(names, stats)

@@ -58,11 +58,14 @@ class Found:
 class Entries:
     """The metadata table at one version: a consistent view of what is stored by key."""
 
-    def __init__(self, store: Store, manifest: Manifest, after: int = 0) -> None:
+    def __init__(
+        self, store: Store, manifest: Manifest, after: int = 0, columns: str | None = None
+    ) -> None:
         self.store = store
         self.manifest = manifest
         self._after = after
-        self.table_schema = TableSchema.decode(manifest.schema, manifest.path)
+        self._columns = columns
+        self.table_schema = TableSchema.decode(columns or manifest.schema, manifest.path)
         self.schema: pa.Schema = self.table_schema.arrow
 
     @property
@@ -80,11 +83,15 @@ class Entries:
 
     def counting(self, counters: Counters) -> Self:
         """The same view, counting what it reads into `counters`."""
-        return type(self)(self.store.counting(counters), self.manifest, self._after)
+        return type(self)(self.store.counting(counters), self.manifest, self._after, self._columns)
+
+    def with_columns(self, columns: str) -> Self:
+        """The same view with the columns that the table is to have from the next version on."""
+        return type(self)(self.store, self.manifest, self._after, columns)
 
     def since(self, version: int) -> Self:
         """Only what was published after `version`."""
-        return type(self)(self.store, self.manifest, max(version, self._after))
+        return type(self)(self.store, self.manifest, max(version, self._after), self._columns)
 
     def base(self) -> Self | None:
         """The version that `since` named, whole; None for a view of everything."""
@@ -186,7 +193,12 @@ class Entries:
 
     def __getstate__(self) -> dict[str, Any]:
         name = self.options.record_bucket_function
-        return {"store": self.store, "identity": self.identity, "function": (name, carried(name))}
+        return {
+            "store": self.store,
+            "identity": self.identity,
+            "function": (name, carried(name)),
+            "columns": self._columns,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         store, (_, version, nonce, after) = state["store"], state["identity"]
@@ -196,7 +208,7 @@ class Entries:
             lambda: _reload(store, version, nonce),
             lambda _: 20_000,
         )
-        self.__init__(store, manifest, after)  # type: ignore[misc]
+        self.__init__(store, manifest, after, state["columns"])  # type: ignore[misc]
 
 
 _PAIRS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])

@@ -62,9 +62,11 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 2
+READER_FORMAT = 6
 WRITER_FORMAT = 6
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
+LEAST_READER, READER_BY_ID = 2, 6
+"""Whom a version asks for; and where columns have to be found by their ids."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -217,7 +219,7 @@ class Manifest:
     note: Mapping[str, str] = field(default_factory=dict)
     """What whoever made this version wanted to be remembered with it."""
     format: Mapping[str, int] = field(
-        default_factory=lambda: {"reader": READER_FORMAT, "writer": WRITER_FORMAT}
+        default_factory=lambda: {"reader": LEAST_READER, "writer": WRITER_FORMAT}
     )
     """The least reader and the least writer that understand this version."""
     commits: str = ""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.options import Options
+from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.storage.counters import Counters
 from metatable.storage.filters import Filter
@@ -39,6 +40,11 @@ class TableView(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The table's columns, without Hudi's meta columns."""
+        ...
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The same with their ids: what data files are read by."""
         ...
 
     @property

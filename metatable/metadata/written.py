@@ -6,8 +6,8 @@ back from its file, and comes to the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,13 +15,21 @@ import pyarrow as pa
 from metatable.data import statistics
 from metatable.data.key_texts import KEY
 from metatable.data.options import Options
+from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice_keys
 from metatable.data.slices import FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.data.taking import whole
 from metatable.storage.store import Store
 
-__all__ = ["PassingRows", "WrittenSlice", "entries_of", "facts_of_stored", "stats_columns"]
+__all__ = [
+    "PassingRows",
+    "WrittenSlice",
+    "entries_of",
+    "facts_of_stored",
+    "stats_columns",
+    "stats_of_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,8 @@ class WrittenSlice:
     """A new slice, and what it changed. Keys are record-key texts.
 
     `keys` are all that the file holds; `arrived` live in this file group only since this
-    commit (inserted, or moved in from another one); `departed` are in no file any more.
+    commit (inserted, or moved in from another one); `departed` are in no file any more. What was
+    replaced may have statistics of `past_stats`, columns that are gone, too.
     """
 
     made: FileSlice
@@ -38,6 +47,7 @@ class WrittenSlice:
     arrived: pa.Array
     departed: pa.Array
     stats: tuple[ColumnStats, ...]
+    past_stats: tuple[str, ...] = ()
 
 
 class _Partition(Protocol):
@@ -61,16 +71,18 @@ Facts = tuple[pa.Array, tuple[ColumnStats, ...]]
 """The record keys of a slice, and statistics of its columns."""
 
 
-def stats_columns(schema: pa.Schema, options: Options) -> list[str]:
-    """Columns whose statistics are kept: the record key, and the first of the table's."""
-    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
-    return [KEY, *flat[: options.stats_columns]]
+def stats_columns(schema: TableSchema, options: Options) -> dict[str, str]:
+    """Columns whose statistics are kept, and what they are called there: the record key, and the
+    first of the table's, as they were added: what has statistics keeps them."""
+    flat = [one for one in schema.columns if not pa.types.is_nested(one.type)]
+    kept = {one.id for one in sorted(flat, key=lambda one: one.id)[: options.stats_columns]}
+    return {KEY: KEY, **{one.name: one.first_name for one in flat if one.id in kept}}
 
 
 class PassingRows:
     """Tells the facts of rows that pass to their file, meta columns included, piece by piece."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Mapping[str, str]) -> None:
         self._columns = columns
         self._keys: list[pa.Array] = []
         self._stats: list[list[ColumnStats]] = []
@@ -78,7 +90,7 @@ class PassingRows:
     def passing(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for piece in pieces:
             self._keys += piece[KEY].chunks
-            self._stats.append(statistics.of_table(piece, self._columns))
+            self._stats.append(stats_of_rows(piece, self._columns))
             yield piece
 
     def facts(self) -> Facts:
@@ -87,7 +99,19 @@ class PassingRows:
         return whole(keys), tuple(statistics.of_all(self._stats))
 
 
-def facts_of_stored(store: Store, made: FileSlice, columns: Sequence[str]) -> Facts:
+def facts_of_stored(
+    store: Store, made: FileSlice, columns: Mapping[str, str], table: TableSchema
+) -> Facts:
     """The same, read back. Raises CorruptError."""
     keys, _ = read_slice_keys(store, made)
-    return keys, tuple(statistics.of_file(store, made.base, columns))
+    found = statistics.of_file(store, made.base, [*columns], table)
+    return keys, tuple(_called(found, columns))
+
+
+def stats_of_rows(rows: pa.Table, columns: Mapping[str, str]) -> list[ColumnStats]:
+    """Statistics of these columns of a table's rows, under the names that they have there."""
+    return _called(statistics.of_table(rows, [*columns]), columns)
+
+
+def _called(stats: Iterable[ColumnStats], columns: Mapping[str, str]) -> list[ColumnStats]:
+    return [replace(one, column=columns[one.column]) for one in stats]

@@ -177,40 +177,40 @@ def _compared(
     for batch in batches:
         for pair in zip(*(batch[name].to_pylist() for name in _GROUP.names[:2]), strict=True):
             before, after = (None if one is None else FileSlice.decode(one) for one in pair)
-            for rows in _differing(view.store, before, after, read):
+            for rows in _differing(view, before, after, read):
                 texts = identities(view.options.is_global, rows[KEY], rows[PATH])
                 dealt = xxh64(texts, 0) % np.uint64(parts)
                 yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
 
 
 def _differing(
-    store: Store, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
+    view: TableView, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    was, now = _states(store, before), _states(store, after)
+    was, now = _states(view.store, before), _states(view.store, after)
     places = places_in(was[KEY], now[KEY])
     if after is not None:
         then = was[COMMIT].take(pa.array(places, mask=places < 0))
         same = pc.equal(then, now[COMMIT]).fill_null(False)
         differs = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
         kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
-        yield from _rows_of(store, after, read, now, differs, kinds)
+        yield from _rows_of(view, after, read, now, differs, kinds)
     if before is not None:
         left = np.ones(was.num_rows, bool)
         left[places[places >= 0]] = False
         gone = np.flatnonzero(left)
-        yield from _rows_of(store, before, read, was, gone, pa.repeat(DELETE, len(gone)))
+        yield from _rows_of(view, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 
 
 def _states(store: Store, file: FileSlice | None) -> pa.RecordBatch:
     """Of each row the record key, and the commit that wrote it; nothing of no slice."""
     schema = pa.schema([field for field in IDENTITY if field.name != PATH])
-    rows = schema.empty_table() if file is None else read_slice(store, file, schema)
+    rows = schema.empty_table() if file is None else read_slice(store, file, schema, None)
     columns = [whole(column) for column in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _rows_of(
-    store: Store,
+    view: TableView,
     file: FileSlice,
     read: pa.Schema,
     states: pa.RecordBatch,
@@ -229,7 +229,7 @@ def _rows_of(
         yield from known.select(names).to_batches()
         return
     start = given = 0
-    for table in stream_slice(store, file, others):
+    for table in stream_slice(view.store, file, others, view.table_schema):
         end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
         rows = taken(table, pa.array(chosen[given:end] - start))
         told = known.slice(given, end - given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -33,6 +33,11 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
 
 __all__ = ["Scan"]
+
+TASKS_PER_SLOT = 3
+"""More tasks than slots even out files of different size."""
+
+_FILES = pa.schema([("file", pa.string()), ("_metatable_task", pa.int32())])
 
 
 class Scan(Rows):
@@ -80,9 +85,12 @@ class Scan(Rows):
         """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
 
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
-        not know the table's store.
+        not know the table's store. Where files have other names for some columns, which Spark's
+        reader would not find, its Python workers read them, with the table's credentials.
         """
         session = spark_session(session)
+        if self._view.table_schema.by_id:
+            return self._by_workers(session)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
         read = self._with_condition(self.schema)
@@ -92,6 +100,21 @@ class Scan(Rows):
         if self._limit is not None:
             rows = rows.limit(self._limit)
         return parquet.select(rows, self.schema.names)
+
+    def _by_workers(self, session: Any) -> Any:
+        """As `to_spark`; a task has some files."""
+        from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
+        from metatable.spark.parquet import readable  # noqa: PLC0415
+
+        engine, files = SparkEngine(session), [*self._selection.files()]
+        tasks = max(1, min(len(files), engine.slots * TASKS_PER_SLOT))
+        dealt = [place % tasks for place in range(len(files))]
+        listed = pa.table([[one.encode() for one in files], dealt], schema=_FILES)
+        spread = engine.exchange(engine.rows(listed), _FILES.names[1], tasks)
+        made = readable(self.schema)
+        read = partial(_read_files, self._view, self._asked, self.schema.names, made)
+        rows = engine.map(spread, _FILES.names[:1], read, made)
+        return rows if self._limit is None else rows.limit(self._limit)
 
     def count(self) -> int:
         """How many rows there are, no more than the limit. Raises as `to_batches`.
@@ -174,7 +197,7 @@ class Scan(Rows):
     def _read(self, file: FileSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = self._view.store
         try:
-            for table in stream_slice(store, file, schema):
+            for table in stream_slice(store, file, schema, self._view.table_schema):
                 yield from table.to_batches()
         except CorruptError as error:
             newest = load_newest(store)
@@ -195,6 +218,22 @@ class Scan(Rows):
         if self._limit is not None:
             told.append(f"limit={self._limit}")
         return f"Scan({', '.join(told)})"
+
+
+def _read_files(
+    view: TableView,
+    where: Expression | None,
+    columns: Sequence[str],
+    made: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: the rows of some files for which the condition is true."""
+    scan = Scan(view.counting(counters), columns, where)
+    for batch in batches:
+        files = map(FileSlice.decode, batch[_FILES.names[0]].to_pylist())
+        for rows in scan._rows(files, scan.schema):
+            yield rows.cast(made)
 
 
 def _rows_or_none(limit: Any) -> int | None:

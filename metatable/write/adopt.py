@@ -162,7 +162,7 @@ def _with_entries(
     view = Snapshot(store, first)
     index = create_index(first.options)
     partitions = partitions_of(first.options, index)
-    columns = stats_columns(view.schema, first.options)
+    columns = stats_columns(view.table_schema, first.options)
     files = StoredFiles.of(view, index, partitions, columns, foreign=True)
     scratch = engine.scratch(store)
     runs = runs_of(engine, files, scratch, live.slices)

@@ -78,7 +78,7 @@ def _changed(
     store = snapshot.store
     other = create_index(options)
     view = Snapshot(store, replace(base, options=options))  # for what its index asks of it
-    made = StoredFiles.of(view, other, other.partitions, (), foreign=False)
+    made = StoredFiles.of(view, other, other.partitions, {}, foreign=False)
     owner = transaction.serve(OPERATION)
     scratch = engine.scratch(store)
     reads = bool(other.partitions) or made.placement is not None

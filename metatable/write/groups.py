@@ -216,7 +216,7 @@ def _write_group(
         path = target.partition_path
         store.create(partition_metadata_path(path), partition_metadata(target.instant, path))
     new = _new_slice(view, plan, place, group, rows)
-    columns = stats_columns(view.schema, view.options)
+    columns = stats_columns(view.table_schema, view.options)
     passing = PassingRows(columns)
     pieces = passing.passing(with_file_name(one, target) for one in new.rows)
     size_bytes, ours = new.stored(view, target, pieces)
@@ -224,7 +224,7 @@ def _write_group(
     target = replace(target, size_bytes=size_bytes, row_count=len(keys))
     arriving, made = rows.arriving(place), FileSlice(target)
     if not ours:
-        keys, stats = facts_of_stored(store, made, columns)
+        keys, stats = facts_of_stored(store, made, columns, view.table_schema)
     written = WrittenSlice(
         made=made,
         replaced=base,
@@ -232,6 +232,7 @@ def _write_group(
         arrived=rows.keys(arriving),
         departed=new.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
         stats=stats,
+        past_stats=view.table_schema.past_stats,
     )
     stat = WriteStat.of(target, base.instant if base else None, new.counts)
     moved = len(arriving) - len(rows.new(place))

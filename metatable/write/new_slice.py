@@ -118,8 +118,16 @@ class NewSlice:
         """(bytes of the file, whether it is ours), when the pieces, its rows, have passed."""
         store, options = view.store, view.options
         if self.with_nan is None:
-            return write_base_file(store, target, pa.concat_tables(pieces), options=options)
-        return stream_to_base_file(store, target, pieces, options=options, with_nan=self.with_nan)
+            rows, columns = pa.concat_tables(pieces), view.table_schema
+            return write_base_file(store, target, rows, options=options, columns=columns)
+        return stream_to_base_file(
+            store,
+            target,
+            pieces,
+            options=options,
+            columns=view.table_schema,
+            with_nan=self.with_nan,
+        )
 
 
 def merged_slice(
@@ -129,10 +137,10 @@ def merged_slice(
     schema, ordering = with_meta_columns(view.schema), view.options.ordering
     small = base.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     if small:
-        stored = read_slice(view.store, base, schema)
+        stored = read_slice(view.store, base, schema, view.table_schema)
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
-        pieces = stream_slice(view.store, base, schema)
+        pieces = stream_slice(view.store, base, schema, view.table_schema)
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
@@ -147,7 +155,7 @@ def _looked_through(
     kept = [KEY, *filter(None, (view.options.ordering,))]
     asked = pa.schema(map(schema.field, dict.fromkeys([*kept, *_floats(schema)])))
     found, with_nan = [asked.empty_table().select(kept)], set[str]()
-    for piece in stream_slice(view.store, base, asked):
+    for piece in stream_slice(view.store, base, asked, view.table_schema):
         found.append(piece.select(kept))
         with_nan.update(columns_with_nan(piece))
     return pa.concat_tables(found), with_nan

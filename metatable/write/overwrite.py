@@ -228,7 +228,8 @@ def entries_gone(
     """Runs of tombstones: of the files that leave, and of the keys that do not come back."""
     leaving, runs = gone.leaving(plan), []
     if len(leaving):
-        columns = stats_columns(view.schema, view.options)
+        table = view.table_schema
+        columns = (*stats_columns(table, view.options).values(), *table.past_stats)
         files = _dealt(engine, leaving, -(-len(leaving) // FILES_TOGETHER))
         work = partial(_retired, tuple(partitions), columns, scratch)
         runs += engine.run(files, work, RUN_SCHEMA).to_pylist()
@@ -281,7 +282,7 @@ def _keys_of(
     view = view.counting(counters)
     for batch in batches:
         for one in _slices(batch):
-            for piece in stream_slice(view.store, one, pa.schema([(KEY, pa.string())])):
+            for piece in stream_slice(view.store, one, pa.schema([(KEY, pa.string())]), None):
                 for keys in piece[KEY].chunks:
                     paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
                     yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)

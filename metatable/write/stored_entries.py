@@ -13,7 +13,7 @@ index believes them; the placement, if it has one; and no key twice in its scope
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -30,6 +30,7 @@ from metatable.data.key_texts import KEY, PATH, identities
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
+from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.statistics import ColumnStats
@@ -72,15 +73,16 @@ _META = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
 class StoredFiles:
     """What is made of files, and what they are held against. Pickles.
 
-    `schema`: the table's. `columns`: those whose statistics are told. `foreign`: another software
-    wrote the files.
+    `table`: its columns. `columns`: those whose statistics are told, and what they are called
+    there. `foreign`: another software wrote the files.
     """
 
     store: Store
     options: Options
     schema: pa.Schema
+    table: TableSchema
     partitions: tuple[MetadataPartition, ...]
-    columns: tuple[str, ...]
+    columns: Mapping[str, str]
     placement: Placement | None
     asks_footers: bool
     foreign: bool
@@ -91,7 +93,7 @@ class StoredFiles:
         view: TableView,
         index: Index,
         partitions: Sequence[MetadataPartition],
-        columns: Sequence[str],
+        columns: Mapping[str, str],
         *,
         foreign: bool,
     ) -> StoredFiles:
@@ -99,8 +101,9 @@ class StoredFiles:
             view.store,
             view.options,
             view.schema,
+            view.table_schema,
             tuple(partitions),
-            tuple(columns),
+            dict(columns),
             index.placement(view),
             index.asks_footers,
             foreign,
@@ -109,7 +112,7 @@ class StoredFiles:
     def counting(self, counters: Counters) -> StoredFiles:
         return replace(self, store=self.store.counting(counters))
 
-    def asked(self, passing: Sequence[str]) -> pa.Schema:
+    def asked(self, passing: Collection[str]) -> pa.Schema:
         """The columns to read: key text, partition path, those of which statistics are made as
         they pass, and those that keys are made of."""
         generator = KeyGenerator(self.options).columns if self.foreign else ()
@@ -202,11 +205,13 @@ def _runs(scratch: Store, entries: dict[str, list[pa.Table]]) -> Iterator[Run]:
 def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
     told = _footer_stats(files, made)
     known = {one.column for one in told}
-    passing = [name for name in files.columns if name not in known]
+    passing = {name: called for name, called in files.columns.items() if name not in known}
     asked = files.asked(passing)
     facts = PassingRows(passing)
     nothing = asked.empty_table()  # of a file without rows there are facts too
-    for piece in facts.passing(chain([nothing], stream_slice(files.store, made, asked))):
+    for piece in facts.passing(
+        chain([nothing], stream_slice(files.store, made, asked, files.table))
+    ):
         _check_rows(files, made, piece)
     keys, stats = facts.facts()
     if files.foreign and files.asks_footers:
@@ -370,7 +375,7 @@ def _held(
     files = files.counting(counters)
     wanted = np.frombuffer(hashes, np.uint64)
     for job in jobs:
-        rows = read_slice(files.store, FileSlice.decode(job.slice), _META)
+        rows = read_slice(files.store, FileSlice.decode(job.slice), _META, None)
         texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
         here = np.flatnonzero(np.isin(xxh64(texts, 0), wanted))
         for text in texts.take(pa.array(here)).to_pylist():

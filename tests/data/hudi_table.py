@@ -107,6 +107,8 @@ class HudiTable:
 
     def merged(self, old: DataFile | None, rows: pa.Table, deletes: pa.Array | None) -> Merged:
         schema = with_meta_columns(self.schema)
-        stored = read_slice(self.store, FileSlice(old), schema) if old else schema.empty_table()
+        stored = (
+            read_slice(self.store, FileSlice(old), schema, None) if old else schema.empty_table()
+        )
         gone = pa.array([], pa.string()) if deletes is None else deletes
         return merge_rows(stored, rows, gone, self.options.ordering)

@@ -286,9 +286,9 @@ def test_a_missing_file_is_damage(store: Store) -> None:
 
 def test_slices_with_logs_are_refused(store: Store) -> None:
     data_file = written(store, rows(3))
-    assert read_slice(store, FileSlice(data_file), rows(0).schema).equals(rows(3))
+    assert read_slice(store, FileSlice(data_file), rows(0).schema, None).equals(rows(3))
     with pytest.raises(UpgradeError, match="log files are not read"):
-        read_slice(store, FileSlice(data_file, (".f-0_1.log.1_0-0-0",)), rows(0).schema)
+        read_slice(store, FileSlice(data_file, (".f-0_1.log.1_0-0-0",)), rows(0).schema, None)
 
 
 def test_statistics_of_a_file_are_those_of_its_rows(store: Store) -> None:

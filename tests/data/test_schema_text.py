@@ -179,6 +179,37 @@ def test_ids_that_are_lost_bent_or_given_twice_are_damage(edit: Any, told: str) 
         TableSchema.decode(edited(edit), "m")
 
 
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda _, stored: stored[1].update(known_as=5), "schema is not readable"),
+        (lambda _, stored: stored[1].update(known_as="\ud800"), "schema is not readable"),
+        (lambda _, stored: stored[1].update(known_as="id"), "two columns have one name"),
+        (lambda _, stored: stored[1].update(name="id"), "two columns have one name"),
+        (lambda body, _: body.update(past_names="id"), "not readable.*field='past_names'"),
+        (lambda body, _: body.update(past_stats=[1]), "not readable.*field='past_stats'"),
+        (lambda body, _: body.update(by_id=1), "not readable.*field='by_id' found=1"),
+    ],
+)
+def test_a_past_that_is_bent_is_damage(edit: Any, told: str) -> None:
+    with pytest.raises(CorruptError, match=told):
+        TableSchema.decode(edited(edit), "m")
+
+
+def test_the_past_comes_back_as_it_was_and_a_new_table_has_none() -> None:
+    plain = TableSchema.decode(edited(lambda *_: None), "m")
+    assert not {"past_names", "past_stats", "by_id"} & set(json.loads(plain.encode()))
+    assert "known_as" not in plain.encode()
+
+    def age(body: dict[str, Any], stored: list[dict[str, Any]]) -> None:
+        body.update(past_names=["a.b"], past_stats=["c#9"], by_id=True)
+        stored[22]["known_as"] = "former"
+
+    aged = TableSchema.decode(edited(age), "m")
+    assert (aged.past_names, aged.past_stats, aged.by_id) == (("a.b",), ("c#9",), True)
+    assert json.loads(aged.encode()) == json.loads(edited(age))
+
+
 @pytest.mark.parametrize("depth", [50, 5000])
 def test_a_text_of_any_depth_is_read_or_told_as_damage(depth: int) -> None:
     kind = '{"list": {"nullable": true, "type": ' * depth + '"int32"' + "}}" * depth

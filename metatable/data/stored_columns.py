@@ -1,0 +1,170 @@
+"""Columns of a data file as the table's: found by id, and in the types that the table has now.
+
+Data files outlive the schema that they were written with. Ours tell Parquet's field ids, at every
+depth, and say in the footer that these are the table's column ids (`IDS_ARE_OURS`: some engines put
+ids of their own there). In such a file a column is its id, whatever it is called; in one without
+it is what the column was first called (`Column.first_name`). Parts of structs, lists and maps
+likewise. Meta columns go by name, always.
+
+What the file lacks is null; a narrower type is widened; a field of the file that is no column of
+the table any more is passed over. All else is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.align import is_list, null_mask, offsets_of, widens
+from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
+from metatable.storage.errors import CorruptError
+
+__all__ = ["IDS_ARE_OURS", "StoredColumns"]
+
+IDS_ARE_OURS = "metatable.field_ids"
+"""Footer key: the field ids of this file are column ids of its table."""
+
+Fit = Callable[[pa.Array], pa.Array]
+"""Brings an array of a file into the table's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumns:
+    """What columns a file has, as Arrow fields; whether they tell ids, or are known by names."""
+
+    fields: tuple[pa.Field, ...]
+    by_id: bool
+    path: str
+
+    @classmethod
+    def of(cls, parquet: Any, path: str) -> StoredColumns:
+        """Of an open file (`pyarrow.parquet.ParquetFile`). Raises CorruptError for wrong ids."""
+        by_id = IDS_ARE_OURS.encode() in (parquet.metadata.metadata or {})
+        made = cls(tuple(parquet.schema_arrow), by_id, path)
+        if by_id:
+            made._check_ids([one for one in made.fields if one.metadata])
+        return made
+
+    def find(self, name: str, table: TableSchema | None) -> pa.Field | None:
+        """The file's field for the column of this name, a meta column or one of the table's."""
+        column = None if table is None else table.column(name)
+        if column is None:
+            return next((one for one in self.fields if one.name == name), None)
+        place = self._place(self.fields, column)
+        return None if place is None else self.fields[place]
+
+    def fitted(
+        self, held: pa.ChunkedArray, stored: pa.Field, wanted: pa.Field, table: TableSchema | None
+    ) -> pa.ChunkedArray:
+        """What was read of a field, as the column `wanted`. Raises CorruptError."""
+        column = None if table is None else table.column(wanted.name)
+        if column is not None:
+            fit = self._fit(stored, column, column.name)
+            if fit is not None:
+                held = pa.chunked_array([fit(chunk) for chunk in held.chunks], column.type)
+        return held if held.type == wanted.type else held.cast(wanted.type)
+
+    def _place(self, fields: Sequence[pa.Field], column: Column) -> int | None:
+        """Where a column, or a part of one, stands among fields of the file."""
+        told: list[Any] = [_id_of(one) if self.by_id else one.name for one in fields]
+        known_by = column.id if self.by_id else column.first_name
+        return told.index(known_by) if known_by in told else None
+
+    def _fit(self, stored: pa.Field, column: Column, name: str) -> Fit | None:
+        """What brings the field into the column's type; None: it is the column as it is."""
+        kind, found = column.type, stored.type
+        if pa.types.is_struct(kind) and pa.types.is_struct(found):
+            return self._fit_struct(found, column, name)
+        if is_list(kind) and is_list(found):
+            inner = self._fit(found.value_field, column.inner[0], f"{name}.element")
+            return None if inner is None and found == kind else partial(_list, kind, inner)
+        if pa.types.is_map(kind) and pa.types.is_map(found):
+            inner = self._fit(found.item_field, column.inner[0], f"{name}.value")
+            return None if inner is None and found == kind else partial(_map, kind, inner)
+        if found == kind:
+            return None
+        if self.by_id and not widens(found, kind):
+            self._refuse(name, str(kind), str(found))
+        return partial(_cast, kind)
+
+    def _fit_struct(self, found: pa.StructType, column: Column, name: str) -> Fit | None:
+        fields = list(found)
+        places = [self._place(fields, one) for one in column.inner]
+        parts: list[tuple[int | None, pa.Field, Fit | None]] = []
+        for place, one in zip(places, column.inner, strict=True):
+            path = f"{name}.{one.name}"
+            if place is None and not one.nullable:
+                self._refuse(path, str(one.type), "nothing")
+            fit = None if place is None else self._fit(fields[place], one, path)
+            parts.append((place, one.arrow, fit))
+        if (
+            found == column.type
+            and places == [*range(len(fields))]
+            and not any(fit for _, _, fit in parts)
+        ):
+            return None
+        return partial(_struct, column.type, parts, self.path, name)
+
+    def _check_ids(self, fields: Sequence[pa.Field]) -> None:
+        """Beside each other no two have one id, and each is a number."""
+        ids = [_id_of(one) for one in fields]
+        known = [one for one in ids if one]
+        if len(set(known)) < len(known) or not all(0 <= one <= GREATEST_ID for one in ids):
+            what = "column ids of a data file are wrong"
+            raise CorruptError(what, path=self.path, found=ids[:100])
+        for one in fields:
+            inner = [one.type.field(place) for place in range(one.type.num_fields)]
+            self._check_ids(inner)
+
+    def _refuse(self, column: str, expected: str, found: str) -> None:
+        what = "data file has another type for a column than the table ever had"
+        raise CorruptError(what, path=self.path, column=column, expected=expected, found=found)
+
+
+def _id_of(field: pa.Field) -> int:
+    """0: none."""
+    text = (field.metadata or {}).get(FIELD_ID, b"0")
+    return int(text) if text.isdigit() and len(text) < 11 else -1
+
+
+def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
+    return array.cast(kind)
+
+
+def _struct(
+    kind: pa.StructType,
+    parts: Sequence[tuple[int | None, pa.Field, Fit | None]],
+    path: str,
+    name: str,
+    array: pa.StructArray,
+) -> pa.Array:
+    columns = []
+    for place, field, fit in parts:
+        if place is None:
+            columns.append(pa.nulls(len(array), field.type))
+            continue
+        inner = array.field(place)
+        if not field.nullable and inner.filter(array.is_valid()).null_count:
+            what = "data file holds nulls in a required column"
+            raise CorruptError(what, path=path, found=f"{name}.{field.name}")
+        columns.append(inner if fit is None else fit(inner))
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask(array))
+
+
+def _list(kind: pa.ListType, inner: Fit | None, array: pa.Array) -> pa.Array:
+    offsets, first, last = offsets_of(array)
+    values = array.values.slice(first, last - first)
+    values = values if inner is None else inner(values)
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=null_mask(array))
+
+
+def _map(kind: pa.MapType, inner: Fit | None, array: pa.MapArray) -> pa.Array:
+    offsets, first, last = offsets_of(array)
+    keys = array.keys.slice(first, last - first)
+    items = array.items.slice(first, last - first)
+    items = items if inner is None else inner(items)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=null_mask(array))
