@@ -22,6 +22,12 @@ if TYPE_CHECKING:
         register_bucket_function as register_bucket_function,
     )
     from metatable.data.options import Options as Options
+    from metatable.data.schema_changes import AddColumn as AddColumn
+    from metatable.data.schema_changes import DropColumn as DropColumn
+    from metatable.data.schema_changes import MakeNullable as MakeNullable
+    from metatable.data.schema_changes import MoveColumn as MoveColumn
+    from metatable.data.schema_changes import RenameColumn as RenameColumn
+    from metatable.data.schema_changes import WidenColumn as WidenColumn
     from metatable.opening import create as create
     from metatable.opening import open_table as open
     from metatable.query.expressions import col as col
@@ -43,21 +49,28 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless s
 
 _ERRORS = "metatable.storage.errors"
 _BUCKETS = "metatable.data.bucket_functions"
+_CHANGES = "metatable.data.schema_changes"
 _WHERE = {
     "AccessError": (_ERRORS, "AccessError"),
+    "AddColumn": (_CHANGES, "AddColumn"),
     "BucketFunction": (_BUCKETS, "BucketFunction"),
     "ConflictError": (_ERRORS, "ConflictError"),
     "CorruptError": (_ERRORS, "CorruptError"),
+    "DropColumn": (_CHANGES, "DropColumn"),
     "Finding": (_ERRORS, "Finding"),
+    "MakeNullable": (_CHANGES, "MakeNullable"),
     "MetatableError": (_ERRORS, "MetatableError"),
+    "MoveColumn": (_CHANGES, "MoveColumn"),
     "NotFoundError": (_ERRORS, "NotFoundError"),
     "Options": ("metatable.data.options", "Options"),
+    "RenameColumn": (_CHANGES, "RenameColumn"),
     "StaleError": (_ERRORS, "StaleError"),
     "StoreError": (_ERRORS, "StoreError"),
     "Table": ("metatable.table", "Table"),
     "UpgradeError": (_ERRORS, "UpgradeError"),
     "UsageError": (_ERRORS, "UsageError"),
     "adopt": ("metatable.adopting", "adopt"),
+    "WidenColumn": (_CHANGES, "WidenColumn"),
     "col": ("metatable.query.expressions", "col"),
     "create": ("metatable.opening", "create"),
     "open": ("metatable.opening", "open_table"),
@@ -66,18 +79,24 @@ _WHERE = {
 
 __all__ = [
     "AccessError",
+    "AddColumn",
     "BucketFunction",
     "ConflictError",
     "CorruptError",
+    "DropColumn",
     "Finding",
+    "MakeNullable",
     "MetatableError",
+    "MoveColumn",
     "NotFoundError",
     "Options",
+    "RenameColumn",
     "StaleError",
     "StoreError",
     "Table",
     "UpgradeError",
     "UsageError",
+    "WidenColumn",
     "adopt",
     "col",
     "create",

@@ -51,7 +51,8 @@ class WriteResult(RowCounts):
             for name in ("inserted", "updated", "deleted", "moved", "stale", "absent")
             if getattr(self, name)
         }
-        did = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing to do"
+        nothing = "nothing to do" if self.instant is None else "no row changed"
+        did = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or nothing
         return (
             f"{self.operation} -> version {self.version}: {did}; {self.files} files,"
             f" {_size(self.bytes)}, {self.seconds:.2f} s"

@@ -34,6 +34,7 @@ from metatable.compaction.verify import verify
 from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
+from metatable.data.schema_changes import ColumnChange
 from metatable.data.timeline import instant_of
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
@@ -62,6 +63,7 @@ from metatable.storage.errors import (
     UsageError,
 )
 from metatable.storage.store import Store
+from metatable.write.alter import alter
 from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
 from metatable.write.plan import BULK_INSERT, DELETE, MERGE
 
@@ -114,13 +116,17 @@ class Table:
     def options(self) -> Options:
         return self._newest().options
 
-    def insert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+    def insert(
+        self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
+    ) -> WriteResult:
         """Add rows. Raises UsageError where a key exists, ConflictError after lost races.
 
         `note`: a few names and values, such as `{"job": "nightly"}`, for `history` to tell; they
         stand beside the commit on Hudi's timeline, too.
+        `evolve`: columns of the rows, and fields of their structs, that the table lacks become its
+        own, in the same version: last, and null in all other rows.
         """
-        return self._write(rows, INSERT, note)
+        return self._write(rows, INSERT, note, evolve)
 
     def bulk_insert(
         self,
@@ -143,11 +149,15 @@ class Table:
             lambda on: write(self._store, on, rows, BULK_INSERT, texts, sort_by=columns),
         )
 
-    def upsert(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+    def upsert(
+        self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
+    ) -> WriteResult:
         """Add rows, or replace those of the same keys. Where nothing is new, no version is made."""
-        return self._write(rows, UPSERT, note)
+        return self._write(rows, UPSERT, note, evolve)
 
-    def merge(self, rows: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
+    def merge(
+        self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
+    ) -> WriteResult:
         """Change some columns: rows of the key columns and those to be set, as they are, null too.
 
         Columns left out keep what is stored, or become null of a key that is new. In global scope
@@ -155,7 +165,24 @@ class Table:
         it is given, older rows change nothing. Raises UsageError as upsert, and for new keys that
         lack their partition or a column that may not be null.
         """
-        return self._write(rows, MERGE, note)
+        return self._write(rows, MERGE, note, evolve)
+
+    def alter(
+        self, *changes: ColumnChange, note: Mapping[str, Any] | None = None, engine: Any = None
+    ) -> WriteResult:
+        """Change columns, all at once, in one version: `AddColumn("tip", pyarrow.float64())`,
+        `RenameColumn("fare", "price")`, `WidenColumn`, `DropColumn`, `MoveColumn`, `MakeNullable`;
+        a field of a struct by its path, `"driver.name"`.
+
+        Files stay as they are, and older versions keep their columns. Only a new name, or a name
+        that was another column's, lets Hudi's readers, which go by names, not find a column in the
+        files of before: then all files are written anew (with a Spark session as the `engine` on
+        its cluster), unless the table was created with `hudi_readable=False`. Raises UsageError for
+        what would lose values, and for key, partition and ordering columns; ConflictError after
+        lost races.
+        """
+        texts = noted(note)
+        return self._written(engine_for(engine), lambda on: alter(self._store, on, changes, texts))
 
     def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""
@@ -446,10 +473,13 @@ class Table:
         told = describe(snapshot)
         return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
 
-    def _write(self, rows: Any, operation: str, note: Mapping[str, Any] | None) -> WriteResult:
+    def _write(
+        self, rows: Any, operation: str, note: Mapping[str, Any] | None, evolve: bool = False
+    ) -> WriteResult:
         texts = noted(note)
         return self._written(
-            _engine(rows), lambda on: write(self._store, on, rows, operation, texts)
+            _engine(rows),
+            lambda on: write(self._store, on, rows, operation, texts, evolve=evolve),
         )
 
     def _written(

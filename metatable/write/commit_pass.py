@@ -33,41 +33,41 @@ import pyarrow.compute as pc
 from metatable.data.commit_metadata import (
     DELETE_PARTITION,
     REPLACING,
-    CommitMetadata,
     WriteStat,
     action_of,
 )
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
+from metatable.data.schema_changes import needs_rewriting, with_new_columns
+from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index
-from metatable.metadata.change import AddFiles, Change, GroupsAbsent, Race, SlicesCurrent
+from metatable.metadata.change import (
+    AddFiles,
+    Change,
+    GroupsAbsent,
+    NoneLater,
+    Race,
+    Requirement,
+    SchemaIsBase,
+    SetSchema,
+    SlicesCurrent,
+    Update,
+)
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.manifest import load_newest
-from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
-from metatable.write.build import build_hfiles
-from metatable.write.groups import (
-    ARRIVALS,
-    EMPTIED,
-    RECEIPT,
-    FileReceipt,
-    empty_groups,
-    write_groups,
-)
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
-    entries_gone,
     named_paths,
     overwritten,
 )
@@ -76,7 +76,6 @@ from metatable.write.plan import (
     BULK_INSERT,
     DELETE,
     MERGE,
-    NO_TASK,
     ROUTE,
     TASK_COLUMN,
     WritePlan,
@@ -85,8 +84,9 @@ from metatable.write.plan import (
 from metatable.write.prepare import distinct, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
+from metatable.write.written_files import written_groups
 
-__all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
+__all__ = ["FIRST_WAIT_SECONDS", "INSERT", "UPSERT", "delete_partitions", "write"]
 
 _log = logging.getLogger("metatable.write")
 
@@ -102,28 +102,33 @@ def write(
     data: Any,
     operation: str,
     note: Mapping[str, str] | None = None,
+    *,
+    evolve: bool = False,
     named: tuple[str, ...] = (),
     sort_by: tuple[str, ...] = (),
 ) -> WriteResult:
     """One data commit; again from `tag` when another writer was first.
 
-    `note` is remembered with the version, and with the commit on Hudi's timeline. `named`: of a
-    delete of partitions, which ones; `sort_by`: of a bulk insert, by which columns.
+    `note` is remembered with the version, and with the commit on Hudi's timeline. `evolve`: the
+    version has the columns of the rows, too, that the table lacks. `named`: of a delete of
+    partitions, which ones; `sort_by`: of a bulk insert, by which columns.
     """
     began = time.perf_counter()
     newest = load_newest(store.counting(engine.counters))
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
-    options, schema = newest.options, Snapshot(store, newest).schema
+    rows, options = engine.rows(data), newest.options
+    given = _Given(engine.schema(rows), evolve)
     if sort_by:
         _check_sorting(Snapshot(store, newest), sort_by)
-    rows = prepared(engine, engine.rows(data), options, schema, operation)
+    columns = given.columns(Snapshot(store, newest))
+    rows = prepared(engine, rows, options, columns.arrow, operation)
     with engine.keep(rows) as rows:
         rows = distinct(engine, rows, options, operation)
         for attempt in range(options.commit_retries + 1):
             try:
                 counting = store.counting(engine.counters)
-                asked = operation, dict(note or {}), named, sort_by
+                asked = operation, dict(note or {}), given, named, sort_by
                 attempted = _Attempt(counting, engine, rows, *asked)
                 return attempted.run(attempt + 1, began)
             except ConflictError as lost:
@@ -143,7 +148,27 @@ def delete_partitions(
         raise StaleError("the table is gone", path=store.uri)
     schema = Snapshot(store, newest).schema
     named = named_paths(newest.options, schema, partitions)
-    return write(store, engine, schema.empty_table(), DELETE_PARTITION, note, named)
+    return write(store, engine, schema.empty_table(), DELETE_PARTITION, note, named=named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The columns of the rows as they were given; `evolve`: the table gets those that it lacks."""
+
+    schema: pa.Schema
+    evolve: bool
+
+    def columns(self, snapshot: Snapshot) -> TableSchema:
+        """What the table is to have. Raises UsageError."""
+        if not self.evolve:
+            return snapshot.table_schema
+        made = with_new_columns(snapshot.table_schema, self.schema, snapshot.options)
+        if needs_rewriting(made, snapshot.options):
+            raise UsageError(
+                "files hold another column of the name of a new one: alter(AddColumn(…)) first",
+                found=sorted({*made.arrow.names} - {*snapshot.schema.names}),
+            )
+        return made
 
 
 @dataclass(slots=True)
@@ -155,17 +180,18 @@ class _Attempt:
     rows: Any
     operation: str
     note: Mapping[str, str]
+    given: _Given
     named: tuple[str, ...]
     sort_by: tuple[str, ...]
 
     def run(self, attempt: int, began: float) -> WriteResult:
         with Transaction.begin(self.store) as transaction:
-            snapshot = transaction.snapshot
+            snapshot = self._with_columns(transaction.snapshot)
             index = create_index(snapshot.options)
             # an upsert goes where its key would be: whether it is there, its merge will see
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             look = index.tag if self.operation == UPSERT else partial(present, index)
-            located = look(self.engine, self.rows, snapshot)
+            located = look(self.engine, self._rows(snapshot), snapshot)
             if self.operation == MERGE:
                 located = made_whole(self.engine, located, snapshot)
             with (
@@ -173,7 +199,7 @@ class _Attempt:
                 self._profiled(index, located, snapshot) as (located, profile, stale),
             ):
                 gone = self._gone(located, snapshot)
-                done = self._write(transaction, index, located, profile, gone)
+                done = self._write(transaction, snapshot, index, located, profile, gone)
         return WriteResult(
             **asdict(replace(done.counts, stale=done.counts.stale + stale)),
             operation=self.operation,
@@ -191,6 +217,29 @@ class _Attempt:
         if self.operation not in REPLACING:
             return None
         return overwritten(self.engine, located, snapshot, self.operation, self.named)
+
+    def _with_columns(self, snapshot: Snapshot) -> Snapshot:
+        """The base version with the columns that come with the rows."""
+        columns = self.given.columns(snapshot)
+        if columns == snapshot.table_schema:
+            return snapshot
+        return snapshot.with_columns(columns.encode())
+
+    def _rows(self, snapshot: Snapshot) -> Any:
+        """The prepared rows; again where the columns have changed since they were."""
+        held = self.engine.schema(self.rows)
+        if self.operation == DELETE:
+            return self.rows
+        own = [field for field in held if field.name not in (KEY, PATH)]
+        given = self.given.schema.names
+        if self.operation == MERGE:
+            wanted = [field for field in snapshot.schema if field.name in given]
+        else:
+            wanted = list(snapshot.schema)
+        if [(one.name, one.type) for one in own] == [(one.name, one.type) for one in wanted]:
+            return self.rows
+        kept = self.engine.select(self.rows, [name for name in held.names if name in given])
+        return prepared(self.engine, kept, snapshot.options, snapshot.schema, self.operation)
 
     @contextmanager
     def _profiled(
@@ -218,6 +267,7 @@ class _Attempt:
     def _write(
         self,
         transaction: Transaction,
+        snapshot: Snapshot,
         index: Index,
         located: Any,
         profile: pa.Table,
@@ -229,78 +279,38 @@ class _Attempt:
             profile = profile.filter(profile["file_id"].is_valid())
         if not profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), absent)
-        snapshot, engine = transaction.snapshot, self.engine
-        instant = transaction.start(action_of(self.operation))
+        engine, instant = self.engine, transaction.start(action_of(self.operation))
         told = snapshot, index, profile, self.operation, instant, engine.slots
         plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
-        groups, rows = len(plan.groups), _rows(profile)
-        _log.info("writing %d rows to %d files as %s", rows, groups, instant)
-        transaction.planned = tuple(group.target.path for group in plan.groups)
-        partitions = partitions_of(snapshot.options, index)
-        scratch = engine.scratch(self.store)
-        work = snapshot, plan, partitions, scratch
-        receipts, runs = _split(self._files_written(located, *work))
-        if gone:
-            runs += entries_gone(engine, located, gone, *work)
-        _log.info("%d files are written, building the index", len(receipts))
-        adds = build_hfiles(engine, self.store, scratch, partitions, runs, transaction.owner)
-        stats = tuple(one.stat for one in receipts)
-        counts = RowCounts.total([absent, *(one.counts for one in receipts)])
-        if gone:
-            counts = replace(counts, deleted=max(gone.row_count - counts.updated, 0))
-        body = self._body(stats, snapshot, gone.told(plan) if gone else None)
-        change = Change(
-            operation=self.operation,
-            instant=instant,
-            requires=(
-                SlicesCurrent(tuple(group.base for group in plan.groups if group.base)),
-                GroupsAbsent(plan.opened),
-                KeysAbsent(index, scratch, tuple(run for run in runs if run.partition == ARRIVALS)),
-                *([PartitionsUnchanged(gone.paths)] if gone else []),
-            ),
-            updates=(AddFiles(adds),),
-            steps=(transaction.stage(body),),
-            summary=_summary(counts, stats),
-            note=self.note,
-        )
-        published = transaction.publish(change)
-        scratch.delete(run.path for run in runs if run.path is not None)
-        return _Done(published.version, stats, counts)
-
-    def _files_written(
-        self,
-        located: Any,
-        snapshot: Snapshot,
-        plan: WritePlan,
-        partitions: Sequence[MetadataPartition],
-        scratch: Store,
-    ) -> pa.Table:
-        """What the tasks tell that write the plan's groups: in `RECEIPT`."""
-        engine = self.engine
+        _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
         inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.sort_by]))
         routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
         kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
         spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
-        work = partial(write_groups, snapshot, plan, partitions, scratch)
-        told = engine.run(spread, work, RECEIPT)
-        empty = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
-        if not empty:
-            return told
-        tasks = min(engine.slots, len(empty))
-        jobs = pa.table([empty, [place % tasks for place in empty]], schema=EMPTIED)
-        work = partial(empty_groups, snapshot, plan, partitions, scratch)
-        spread = engine.exchange(engine.rows(jobs), TASK_COLUMN, tasks)
-        return pa.concat_tables([told, engine.run(spread, work, RECEIPT)])
-
-    def _body(
-        self,
-        stats: tuple[WriteStat, ...],
-        snapshot: Snapshot,
-        replaced: Mapping[str, tuple[str, ...]] | None,
-    ) -> bytes:
-        """What Hudi is told."""
-        table = snapshot.schema, snapshot.options.name
-        return CommitMetadata.of_ours(self.operation, stats, self.note, *table, replaced).encode()
+        leaving = (located, gone) if gone else None
+        written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
+        counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
+        requires: list[Requirement] = [
+            SlicesCurrent(tuple(group.base for group in plan.groups if group.base)),
+            GroupsAbsent(plan.opened),
+            KeysAbsent(index, written.scratch, written.arrivals),
+            SchemaIsBase(),
+        ]
+        if gone:
+            counts = replace(counts, deleted=max(gone.row_count - counts.updated, 0))
+            requires.append(PartitionsUnchanged(gone.paths))
+        updates: list[Update] = [AddFiles(written.adds)]
+        if snapshot.table_schema != transaction.snapshot.table_schema:
+            requires.append(NoneLater(instant))
+            updates.append(SetSchema(snapshot.table_schema.encode()))
+        version = written.published(
+            transaction,
+            snapshot,
+            Change(self.operation, instant, (*requires,), (*updates,)),
+            counts,
+            self.note,
+        )
+        return _Done(version, written.stats, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,20 +334,6 @@ def _check_sorting(snapshot: Snapshot, sort_by: Sequence[str]) -> None:
         )
 
 
-def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:
-    """As history tells it."""
-    return {
-        "inserted": counts.inserted,
-        "updated": counts.updated,
-        "deleted": counts.deleted,
-        "moved": counts.moved,
-        "stale": counts.stale,
-        "misses": counts.index_misses,
-        "bytes": sum(stat.size_bytes for stat in stats),
-        "rows": sum(stat.row_count for stat in stats),
-    }
-
-
 def _refuse_existing(profile: pa.Table) -> None:
     existing = profile.filter(profile["file_id"].is_valid())
     if existing.num_rows:
@@ -347,13 +343,6 @@ def _refuse_existing(profile: pa.Table) -> None:
             keys=named[:NAMED_KEYS],
             found=f"{_rows(existing)} existing keys",
         )
-
-
-def _split(table: pa.Table) -> tuple[list[FileReceipt], list[Run]]:
-    files = table["file"].drop_null().to_pylist()
-    runs = table.filter(table["file"].is_null()).drop_columns(["file"]).to_pylist()
-    receipts = [FileReceipt.decode(one) for one in files]
-    return sorted(receipts, key=lambda one: one.stat.path), [Run(**one) for one in runs]
 
 
 @dataclass(frozen=True, slots=True)

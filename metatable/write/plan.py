@@ -162,6 +162,16 @@ class WritePlan:
         """Whether what its groups hold now leaves the table."""
         return self.operation in REPLACING
 
+    @classmethod
+    def anew(cls, slices: Sequence[FileSlice], instant: str, slots: int) -> WritePlan:
+        """The plan for writing these slices again with the rows that they hold: one of deletes, of
+        no key."""
+        chosen = _Groups()
+        for one in slices:
+            chosen.add(one.partition_path, one.file_id, one, one.size_bytes)
+        tasks, spread = _spread(chosen.weights, slots)
+        return cls(instant, DELETE, chosen.planned(instant, spread), {}, None, True, tasks)
+
     @property
     def opened(self) -> tuple[tuple[str, str], ...]:
         """(partition path, id) of groups that another writer could open, too: it would be told

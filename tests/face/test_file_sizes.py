@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable.data import taking
-from metatable.write import bins, commit_pass, groups, plan, profile
+from metatable.write import bins, groups, plan, profile, written_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
@@ -127,7 +127,7 @@ def test_a_task_is_given_no_more_bytes_than_its_budget(
         held.append(sum(batch.num_rows for batch in batches))
         return groups.write_groups(*rest, iter(batches), counters)
 
-    monkeypatch.setattr(commit_pass, "write_groups", spied)
+    monkeypatch.setattr(written_files, "write_groups", spied)
     table = _create(tmp_path, index, file_rows=50)
     keys = [f"customer-number-{place:06d}" for place in range(3000)]
     table.insert(_rows(keys))

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import ConflictError, Table
+from metatable import AddColumn, ConflictError, DropColumn, Table
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Scheduled, execute, schedule
@@ -34,6 +35,7 @@ from metatable.metadata.plans import PLANS
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
+from metatable.write.alter import alter
 from metatable.write.commit_pass import delete_partitions, write
 from tests.faults import READS, Refused, dying, watched
 from tests.model import (
@@ -70,6 +72,12 @@ def writing(operation: str, given: Sequence[Row]) -> Operation:
 
 def serving(service: Any) -> Operation:
     return lambda store: execute(store, LocalEngine(1), service)
+
+
+def altering(store: Store) -> None:
+    """Columns that come and go by one name, so that every file is written anew."""
+    word, number = AddColumn("x", pa.string()), AddColumn("x", pa.int64())
+    alter(store, LocalEngine(1), [word, DropColumn("x"), number], {})
 
 
 def scheduling(store: Store) -> None:
@@ -134,6 +142,7 @@ CASES = {
     "major compaction": Case("record", "global", (FIRST, SECOND, MOVE), MAJOR),
     "minor compaction": Case("metadata_bloom", "partition", (FIRST, SECOND), MINOR),
     "compaction by a stored plan": Case("record", "global", (FIRST, SECOND, scheduling), by_plan),
+    "columns changed": Case("record", "global", (FIRST, MOVE), altering),
     "rollback": Case("record", "global", (FIRST, SECOND, MOVE), ROLLBACK),
     "rollback of a compaction": Case("metadata_bloom", "global", (FIRST, MOVE, MAJOR), ROLLBACK),
     "rollback of the first": Case("metadata_bloom", "partition", (FIRST,), ROLLBACK),

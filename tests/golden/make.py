@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from metatable import Table
+from metatable import AddColumn, DropColumn, RenameColumn, Table, WidenColumn
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifest import HOME, WRITER_FORMAT, load_newest
 from metatable.metadata.snapshot import Snapshot
@@ -176,6 +176,17 @@ def archived_half(table: Table) -> None:
     _dying_clean(table, r"delete .*\.inflight")
 
 
+def altered(table: Table) -> None:
+    """Columns that were added, renamed, widened and dropped, and files of before and after."""
+    grown(table)
+    table.alter(AddColumn("x", pa.int32()), WidenColumn("v", pa.int64()))
+    with_x = arrow(rows(3, 6, 5)).append_column("x", pa.array([1, 2, 3], pa.int32()))
+    table.upsert(with_x)
+    table.alter(RenameColumn("x", "y"), AddColumn("x", pa.string()), AddColumn("z", pa.float32()))
+    table.upsert(arrow(rows(5, 8, 6)).append_column("y", pa.array([4, 5, 6], pa.int32())))
+    table.alter(DropColumn("z"), WidenColumn("y", pa.int64()))
+
+
 def _dying_clean(table: Table, where: str) -> None:
     compacted(table)
     with dying(table.uri, where) as store:
@@ -225,6 +236,7 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "bloom-partition-rolled-back": ("metadata_bloom", "partition", rolled_back, {}),
     "bloom-undone-half": ("metadata_bloom", "global", undone_half, {}),
     "bloom-nested": ("metadata_bloom", "partition", nested, {}),
+    "bloom-altered": ("metadata_bloom", "global", altered, {"hudi_readable": False}),
     "footers": ("bloom", "partition", grown, {}),
     "buckets": ("bucket", "partition", grown, {"bucket_count": 3}),
     "index-changed": ("metadata_bloom", "global", index_changed, {}),
@@ -247,7 +259,7 @@ FORMATS = {
     ),
     "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
     "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
-    "format6": ("index-changed", "adopted"),
+    "format6": ("index-changed", "adopted", "bloom-altered"),
 }
 """Which kinds there are of each."""
 

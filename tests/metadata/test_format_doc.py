@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import pyarrow as pa
 import pytest
 
 import metatable
+from metatable import AddColumn, DropColumn, RenameColumn
 from metatable.compaction.compaction_plan import CompactionTask
 from metatable.data import schema_text
 from metatable.data.options import Options
+from metatable.data.stored_columns import IDS_ARE_OURS
 from metatable.data.stored_fields import UNKNOWN
 from metatable.data.timeline import ACTIONS
 from metatable.metadata import keys, leases, manifest, payload, plans, steps
@@ -30,6 +33,7 @@ from tests.index.rows import make, rows
 
 TEXT = (Path(manifest.__file__).parent / "FORMAT.md").read_text("utf-8")
 SCHEMA = TEXT.partition("### Schema")[2].partition("### Options")[0]
+PAST = {"past_names", "past_stats", "by_id"}
 PARTITIONS = (FilesPartition, BloomFilterPartition, ColumnStatsPartition, RecordIndexPartition)
 
 
@@ -154,6 +158,21 @@ def test_a_stored_schema_is_as_described(stored: metatable.Table) -> None:
     )
     for one in text["fields"]:
         check(one, "field of a column")
+    assert f"footer key `{IDS_ARE_OURS}`" in SCHEMA
+
+
+def test_a_schema_that_has_changed_is_as_described(tmp_path: Path) -> None:
+    table = make(str(tmp_path / "table"), "record", "global", hudi_readable=False)
+    table.insert(rows(0, 3))
+    assert newest(table)["format"]["reader"] == manifest.LEAST_READER
+    table.alter(RenameColumn("note", "words"), DropColumn("value"), AddColumn("value", pa.int8()))
+    body = newest(table)
+    text = json.loads(body["schema"])
+    known = {one["known_as"] for one in text["fields"] if "known_as" in one}
+    assert known == {"note", f"value#{text['last_column_id']}"}
+    told = {"known_as": "note"} | {name: text[name] for name in text if name in PAST}
+    check(told, "field after a change")
+    assert body["format"]["reader"] == manifest.READER_BY_ID == 5
     assert f"at most {schema_text.GREATEST_ID};" in SCHEMA
 
 

@@ -74,7 +74,7 @@ ROOMS = (
     Room(
         "data",
         ("metatable/data/*.py",),
-        (("tests/data",), _files(FACE, "rules", "bad_input", "file_sizes")),
+        (("tests/data",), _files(FACE, "rules", "bad_input", "file_sizes", "evolution")),
     ),
     Room(
         "metadata",

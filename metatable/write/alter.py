@@ -1,0 +1,157 @@
+"""Alter: a commit that changes the table's columns.
+
+Nothing but the schema of the next version changes, as a rule: files are read by the ids of their
+columns (`data/stored_columns.py`). It is a data commit without files, so that Hudi's readers are
+told the new columns, and a rollback, a restore, a savepoint know it as any other commit.
+
+Where Hudi's readers would find the wrong column, or none, under a name (`needs_rewriting`), every
+file is written anew in the same commit, a file group at a time, as any copy-on-write is; rows keep
+their keys, their places and their commits.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.data.commit_metadata import WriteStat
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.row_counts import RowCounts
+from metatable.data.schema_changes import ColumnChange, changed, needs_rewriting, rewritten
+from metatable.data.schema_text import TableSchema
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.change import (
+    AddFiles,
+    Change,
+    NoneLater,
+    Race,
+    Requirement,
+    SchemaIsBase,
+    SetSchema,
+)
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.transaction import Transaction
+from metatable.results import WriteResult
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError, StaleError, UsageError
+from metatable.storage.store import Store
+from metatable.write.commit_pass import FIRST_WAIT_SECONDS
+from metatable.write.plan import SOURCE_COLUMN, TASK_COLUMN, WritePlan
+from metatable.write.written_files import Written, written_groups
+
+__all__ = ["ALTER", "alter"]
+
+ALTER = "alter"
+
+_EMPTY_TASKS = pa.schema(
+    [
+        pa.field(KEY, pa.string()),
+        pa.field(PATH, pa.string()),
+        pa.field(TASK_COLUMN, pa.int32()),
+        pa.field(SOURCE_COLUMN, pa.int32()),
+    ]
+)
+
+
+def alter(
+    store: Store, engine: Engine[Any], changes: Sequence[ColumnChange], note: Mapping[str, str]
+) -> WriteResult:
+    """All of these changes in one version; none where they change nothing.
+
+    Raises UsageError for what cannot be, ConflictError after lost races.
+    """
+    began = time.perf_counter()
+    if not changes:
+        raise UsageError("alter what?", expected="AddColumn, RenameColumn, …")
+    counting = store.counting(engine.counters)
+    newest = load_newest(counting)
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    for attempt in range(newest.options.commit_retries + 1):
+        try:
+            with Transaction.begin(counting) as transaction:
+                return _altered(engine, transaction, changes, note, attempt + 1, began)
+        except ConflictError:
+            if attempt == newest.options.commit_retries:
+                raise
+            clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
+    raise AssertionError("unreachable")
+
+
+def _altered(
+    engine: Engine[Any],
+    transaction: Transaction,
+    changes: Sequence[ColumnChange],
+    note: Mapping[str, str],
+    attempt: int,
+    began: float,
+) -> WriteResult:
+    base = transaction.snapshot
+    columns = changed(base.table_schema, changes, base.options)
+    version, stats = base.version, tuple[WriteStat, ...]()
+    if columns != base.table_schema:
+        version, stats = _published(engine, transaction, columns, note)
+    return WriteResult(
+        **asdict(RowCounts()),
+        operation=ALTER,
+        version=version,
+        instant=transaction.instant or None,
+        files=len(stats),
+        bytes=sum(one.size_bytes for one in stats),
+        attempts=attempt,
+        seconds=time.perf_counter() - began,
+        counters=dict(engine.counters),
+    )
+
+
+def _published(
+    engine: Engine[Any], transaction: Transaction, columns: TableSchema, note: Mapping[str, str]
+) -> tuple[int, tuple[WriteStat, ...]]:
+    """(version, what was told of the files that were written)."""
+    base = transaction.snapshot
+    instant = transaction.start()
+    requires: tuple[Requirement, ...] = (SchemaIsBase(), NoneLater(instant))
+    written = Written((), (), engine.scratch(transaction.store), {})
+    if needs_rewriting(columns, base.options):
+        anew = base.with_columns(columns.encode())
+        written = _rewritten(engine, transaction, anew, instant)
+        requires, columns = (*requires, NoDataSince()), rewritten(columns)
+    snapshot = base.with_columns(columns.encode())
+    change = Change(
+        operation=ALTER,
+        instant=instant,
+        requires=requires,
+        updates=(AddFiles(written.adds), SetSchema(columns.encode())),
+    )
+    version = written.published(transaction, snapshot, change, RowCounts(), note)
+    return version, written.stats
+
+
+def _rewritten(
+    engine: Engine[Any], transaction: Transaction, snapshot: Snapshot, instant: str
+) -> Written:
+    """Every file group written anew, with the columns of `snapshot`."""
+    plan = WritePlan.anew(list(snapshot.slices()), instant, engine.slots)
+    tasks = range(plan.tasks)
+    empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]
+    columns = [pa.array(one, field.type) for one, field in zip(empty, _EMPTY_TASKS, strict=True)]
+    rows = engine.rows(pa.table(columns, schema=_EMPTY_TASKS))
+    spread = engine.exchange(rows, TASK_COLUMN, plan.tasks)
+    index = create_index(snapshot.options)
+    return written_groups(engine, transaction, snapshot, index, plan, spread)
+
+
+@dataclass(frozen=True, slots=True)
+class NoDataSince:
+    """Nobody has written a file that would have to be written anew, too."""
+
+    def check(self, race: Race) -> None:
+        if race.newest.last_commit != race.base.last_commit:
+            raise race.lost("another commit wrote files with the columns of before: retry")

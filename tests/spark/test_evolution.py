@@ -1,0 +1,105 @@
+"""Changed columns on Spark: its own reader where names tell, our workers where ids do."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import metatable
+from metatable import AddColumn, DropColumn, RenameColumn, Table, WidenColumn, col
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "n": pa.int32(),
+        "m": pa.int32(),
+        "f": pa.float32(),
+        "d": pa.decimal128(6, 2),
+        "t": pa.timestamp("ms", "UTC"),
+        "b": pa.binary(2),
+        "s": pa.struct([("x", pa.int32()), ("y", pa.string())]),
+        "l": pa.list_(pa.struct([("q", pa.int32())])),
+    }
+)
+
+
+def rows(low: int, high: int) -> pa.Table:
+    made = [
+        {
+            "id": n,
+            "n": n,
+            "m": -n,
+            "f": n / 10,
+            "d": Decimal(n) / 4,
+            "t": n * 1001,
+            "b": bytes([n, 255]),
+            "s": {"x": n, "y": str(n)},
+            "l": [{"q": n}],
+        }
+        for n in range(low, high)
+    ]
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+def create(uri: Path, **options: Any) -> Table:
+    table = metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        options={"small_file_bytes": 0, **options},
+        storage_options={"durable": "false"},
+    )
+    table.insert(rows(0, 4))
+    return table
+
+
+def found_by_spark(spark: Any, table: Table, **asked: Any) -> list[dict[str, Any]]:
+    scan = table.scan(**asked)
+    by_spark = scan.to_spark(spark).toArrow().cast(scan.schema).sort_by("id")
+    assert by_spark.to_pylist() == scan.to_arrow().sort_by("id").to_pylist()
+    return list(by_spark.to_pylist())
+
+
+def test_spark_finds_the_rows_after_every_change(spark: Any, tmp_path: Path) -> None:
+    table = create(tmp_path / "table", hudi_readable=False)
+    table.alter(
+        WidenColumn("n", pa.int64()),
+        WidenColumn("m", pa.float64()),
+        WidenColumn("f", pa.float64()),
+        WidenColumn("d", pa.decimal128(12, 4)),
+        WidenColumn("t", pa.timestamp("us", "UTC")),
+        WidenColumn("b", pa.binary()),
+        WidenColumn("s.x", pa.int64()),
+        WidenColumn("l.element.q", pa.int64()),
+        AddColumn("l.element.w", pa.string()),
+        AddColumn("s.z", pa.string(), after=""),
+        AddColumn("new", pa.string()),
+    )
+    table.insert(rows(4, 6))
+    assert len(found_by_spark(spark, table)) == 6
+    table.alter(RenameColumn("n", "o"), DropColumn("m"), AddColumn("m", pa.string()))
+    assert [one["o"] for one in found_by_spark(spark, table, where=col("o") > 2)] == [3, 4, 5]
+
+
+def test_a_dataframe_brings_new_columns_along(spark: Any, tmp_path: Path) -> None:
+    table = create(tmp_path / "table", hudi_readable=False)
+    table.alter(RenameColumn("m", "n2"), DropColumn("b"))
+    rows = spark.createDataFrame([(1, 7, "new"), (9, 8, "newer")], "id bigint, n2 int, word string")
+    assert table.upsert(rows, evolve=True).updated == 1
+    found = table.scan().to_arrow().to_pylist()
+    told = {one["id"]: (one["n2"], one["word"]) for one in found}
+    assert told == {0: (0, None), 1: (7, "new"), 2: (-2, None), 3: (-3, None), 9: (8, "newer")}
+    assert table.verify().findings == ()
+
+
+def test_files_are_written_anew_by_the_workers(spark: Any, tmp_path: Path) -> None:
+    table = create(tmp_path / "table")
+    table.insert(rows(4, 6))
+    before = table.scan().to_arrow().sort_by("id")
+    assert table.alter(RenameColumn("n", "o"), engine=spark).files == 2
+    after = table.scan().to_arrow().sort_by("id")
+    assert after.rename_columns(before.column_names).equals(before)
+    assert table.verify().findings == ()
