@@ -384,7 +384,8 @@ def _finish(store: Store, found: Examined) -> None:
         store.put(
             completed_path(instant, action), body or store.fetch(staged_path(instant, action))
         )
-    for instant, action in found.state.untraced:
+    again = [(instant, "commit") for instant in found.state.missing]
+    for instant, action in [*found.state.untraced, *again]:
         _retrace(store, instant, action)
     instants = {one.partition_path: one.instant for one in found.live.there}
     for folder in found.live.unmarked:

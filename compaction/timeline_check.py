@@ -122,7 +122,7 @@ class TimelineState:
         ]
         untraced = [
             (time, done[time])
-            for time in sorted(counted & done.keys() - steps)
+            for time in sorted(counted & done.keys())
             if not {path(time, done[time]) for path in (requested_path, inflight_path)}
             <= listed.keys()
         ]
