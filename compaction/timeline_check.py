@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from metatable.compaction.kept_versions import Versions
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.commit_metadata import CommitMetadata, action_of
 from metatable.data.timeline import (
     DATA_ACTIONS,
+    TRANSACTED,
     Instant,
     Timeline,
     completed_path,
@@ -65,7 +66,7 @@ class TimelineState:
     missing: tuple[str, ...]
     stray: tuple[Action, ...]
     untraced: tuple[Action, ...]
-    """Completed, but `.requested` or `.inflight` is not there."""
+    """Completed, of ours, but `.requested` or `.inflight` is not there."""
     damaged: Mapping[Action, str]
     """Completed files that say something else than what was published, and how."""
     savepoints: tuple[str, ...]
@@ -100,7 +101,7 @@ class TimelineState:
         leases = {one.name for one in store.list(LEASES)}
         newest = load_newest(store) or manifest
         since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
-        known = {one.instant for one in versions.roots.values()} - {""}
+        known = {one.instant for one in versions.roots.values()} - {""} | {*newest.adopted}
         withdrawn, steps = set(newest.withdrawn), {one.instant for one in newest.steps}
         done = {one.time: one.action for one in actions if one.changes_data}
         done = {time: action for time, action in done.items() if time >= newest.archived}
@@ -122,7 +123,7 @@ class TimelineState:
         ]
         untraced = [
             (time, done[time])
-            for time in sorted(counted & done.keys())
+            for time in sorted(counted & done.keys() - {*newest.adopted})
             if not {path(time, done[time]) for path in (requested_path, inflight_path)}
             <= listed.keys()
         ]
@@ -171,12 +172,12 @@ def body_of(store: Store, versions: Versions, instant: str, action: str) -> byte
     """The finished file of a commit that its version has published: as staged, from the timeline,
     or made anew. None: it cannot be had."""
     body = staged_body(store, completion_of(versions, instant, action))
-    if body is not None or action != "commit":
+    if body is not None or action not in TRANSACTED:
         return body
     for root in versions.roots.values():
         if root.instant == instant:
             try:
-                return rebuilt_commit(store, root)
+                return rebuilt_commit(store, root, action)
             except MetatableError:
                 return None
     return None
@@ -213,7 +214,10 @@ def _bodies(
         if action in DATA_ACTIONS
     }
     bodies, damaged = dict[str, CommitMetadata](), dict[Action, str]()
-    told = in_order(lambda time: _body(store, time, done.get(time), steps.get(time)), instants)
+    roots = {root.instant: root for root in versions.roots.values()}
+    told = in_order(
+        lambda time: _body(store, time, done.get(time), steps.get(time), roots.get(time)), instants
+    )
     for time, (body, wrong) in zip(instants, told, strict=True):
         if wrong:
             damaged[time, done[time]] = wrong
@@ -223,14 +227,20 @@ def _bodies(
 
 
 def _body(
-    store: Store, instant: str, action: str | None, step: Step | None
+    store: Store, instant: str, action: str | None, step: Step | None, root: Manifest | None
 ) -> tuple[CommitMetadata | None, str]:
     """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
-    is not there."""
+    is not there. One that was made anew, by whoever found what was staged lost, tells the same
+    files."""
     wrong = ""
     for raw, path in _places(store, instant, action or (step.action if step else "commit")):
         on_timeline = path == completed_path(instant, action) if action else False
-        if step is not None and step.checksum and checksum(raw) != step.checksum:
+        if (
+            step is not None
+            and step.checksum
+            and checksum(raw) != step.checksum
+            and not (root and _tells_the_same(store, raw, path, root))
+        ):
             found = f"expected checksum {step.checksum}, found {checksum(raw)}"
         else:
             try:
@@ -240,6 +250,22 @@ def _body(
         if on_timeline:
             wrong = found
     return None, wrong
+
+
+def _tells_the_same(store: Store, raw: bytes, path: str, root: Manifest) -> bool:
+    """Whether a commit's file tells the files that its version has, and the groups that left."""
+    try:
+        body = CommitMetadata.decode(raw, path)
+        known = CommitMetadata.decode(rebuilt_commit(store, root, action_of(root.operation)), path)
+    except MetatableError:
+        return False
+    return _told_files(body) == _told_files(known)
+
+
+def _told_files(body: CommitMetadata) -> tuple[set[str], set[tuple[str, str]]]:
+    replaced = (body.replaced or {}).items()
+    gone = {(folder, file_id) for folder, ids in replaced for file_id in ids}
+    return {stat.path for stat in body.stats}, gone
 
 
 def _places(store: Store, instant: str, action: str) -> Iterator[tuple[bytes, str]]:

@@ -34,6 +34,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.statistics import ColumnStats
+from metatable.data.stored_columns import StoredColumns
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index.footer_bloom import denied_by_footer
@@ -227,6 +228,7 @@ def _footer_stats(files: StoredFiles, made: FileSlice) -> list[ColumnStats]:
         footer, held = parquet.metadata, parquet.schema_arrow
         if files.foreign:
             _check_columns(files, made, held)
+            _check_ids(files, made, StoredColumns.of(parquet, made.path))
         wanted = pa.schema([one for one in files.schema if one.name in files.columns])
         return of_footer(footer, held, wanted)
 
@@ -239,6 +241,22 @@ def _hashed(files: StoredFiles, written: WrittenSlice) -> pa.Table:
 
 
 # What files are held against
+
+
+def _check_ids(files: StoredFiles, made: FileSlice, stored: StoredColumns) -> None:
+    """Files of a table of ours, that has lost what it knew of itself, tell ids: are they those that
+    its columns get now?"""
+    for field in files.schema:
+        found = stored.find(field.name, files.table)
+        there = any(one.name == field.name for one in stored.fields)
+        if there if found is None else found.name != field.name:
+            raise UpgradeError(
+                "a data file tells its columns by ids that are not the table's: create one from"
+                " its rows",
+                path=made.path,
+                column=field.name,
+                found=None if found is None else found.name,
+            )
 
 
 def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None:

@@ -137,8 +137,8 @@ class Hurt:
         return set(pq.ParquetFile(self.path(file.path)).read(["id"])["id"].to_pylist())
 
     def written(self, file: FileSlice, **told: Any) -> WrittenSlice:
-        columns = stats_columns(self.snapshot.schema, self.table.options)
-        keys, stats = facts_of_stored(self.store, file, columns)
+        columns = stats_columns(self.snapshot.table_schema, self.table.options)
+        keys, stats = facts_of_stored(self.store, file, columns, self.snapshot.table_schema)
         given = {"keys": keys, "arrived": NO_KEYS, "departed": NO_KEYS, "stats": stats}
         return WrittenSlice(made=file, replaced=None, **(given | told))
 

@@ -565,7 +565,8 @@ def twin(theirs: str, scope: str) -> None:
     held = pq.read_table(live)
     for column, text in (("city", "sf"), ("_hoodie_partition_path", "city=sf")):
         place = held.schema.get_field_index(column)
-        held = held.set_column(place, column, pa.repeat(text, held.num_rows))
+        field = held.schema.field(place)  # with its id
+        held = held.set_column(place, field, pa.repeat(text, held.num_rows))
     pq.write_table(held, Path(theirs, "city=sf", name))
 
 
@@ -980,3 +981,13 @@ def test_histories_with_changes_of_the_index(seed: int, tmp_path: Path) -> None:
     check(table, model, probe)
     with Transaction.begin(Store(str(uri), FAST)):
         pass
+
+
+def test_columns_that_came_and_went_are_not_taken_for_others(tmp_path: Path) -> None:
+    """Files of a table of ours tell ids: a table that is adopted gives them anew."""
+    table = created(tmp_path / "table", "metadata_bloom", "partition", hudi_readable=False)
+    table.insert(arrow(rows(0, 4, 1)))
+    table.alter(metatable.DropColumn("v"), metatable.AddColumn("v", pa.int64()))
+    table.insert(arrow(rows(4, 6, 1)))
+    theirs = stripped(tmp_path / "table")
+    check_refused(theirs, UpgradeError, "ids that are not the table's")

@@ -172,7 +172,7 @@ def test_a_schema_that_has_changed_is_as_described(tmp_path: Path) -> None:
     assert known == {"note", f"value#{text['last_column_id']}"}
     told = {"known_as": "note"} | {name: text[name] for name in text if name in PAST}
     check(told, "field after a change")
-    assert body["format"]["reader"] == manifest.READER_BY_ID == 5
+    assert body["format"]["reader"] == manifest.READER_BY_ID == 6
     assert f"at most {schema_text.GREATEST_ID};" in SCHEMA
 
 
