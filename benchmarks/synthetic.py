@@ -103,6 +103,7 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
     store = store.counting(counters)
     with Transaction.begin(store) as transaction:
         instant = transaction.start()
+        transaction.begin_files()
         options = transaction.snapshot.options
         scratch = LocalEngine().scratch(store)
         partitions = partitions_of(options, create_index(options))

@@ -256,6 +256,7 @@ def _emptied(
         for one in found.lost
     ]
     transaction.planned = tuple(file.path for file in made)
+    transaction.begin_files()
     empty = with_meta_columns(snapshot.schema).empty_table()
     columns = stats_columns(snapshot.table_schema, snapshot.options)
     facts = tuple(stats_of_rows(empty, columns))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,7 @@ from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.key_filters import AskedKeys, KeyFilter
-from metatable.index.presence import BATCH_KEYS, chunks, confirmed, validate
+from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
@@ -40,8 +41,16 @@ from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
 
+HELD_TOGETHER = 16
+"""Files that passed their filters and wait to be looked into."""
+
+
 class LookupSource(Protocol):
     """Where ranges and filters come from. Pickles."""
+
+    def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
+        """Fetch together, from afar, what `ranges` of these partitions begin with."""
+        ...
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         """The live slices of a table partition (None: of all) and their bounds."""
@@ -122,9 +131,17 @@ def candidates(
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        for path, rows in _by_partition(view, paths):
-            probe = _Probe.of(keys, rows, batch)
-            yield from _candidates_in(source, view, tasks, batch, probe, path)
+        parts = list(_by_partition(view, paths))
+        source.fetch(view, [path for path, _ in parts])
+        found = (
+            one
+            for path, rows in parts
+            for one in _candidates_in(source, view, _Probe.of(keys, rows, batch), path)
+        )
+        while some := list(islice(found, HELD_TOGETHER)):
+            hold(view, [held for held, _ in some])
+            for held, passed in some:
+                yield from chunks(held, tasks, batch, passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +200,9 @@ def _by_partition(
 
 
 def _candidates_in(
-    source: LookupSource,
-    view: TableView,
-    tasks: int,
-    batch: pa.RecordBatch,
-    probe: _Probe,
-    partition_path: str | None,
-) -> Iterator[pa.RecordBatch]:
+    source: LookupSource, view: TableView, probe: _Probe, partition_path: str | None
+) -> Iterator[tuple[FileSlice, npt.NDArray[np.int64]]]:
+    """Slices that may hold some of the keys, and the rows of those."""
     counters = view.store.counters
     ranges = source.ranges(view, partition_path)
     counters.add("tag.files", len(ranges.files))
@@ -203,7 +216,8 @@ def _candidates_in(
         passed = lo + np.flatnonzero(body.might_contain(probe.keys, lo, highs[place]))
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
-        yield from chunks(slices[place], tasks, batch, probe.rows[passed])
+        if len(passed):
+            yield slices[place], probe.rows[passed]
 
 
 def key_slices(

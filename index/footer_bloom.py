@@ -11,9 +11,10 @@ Counted, besides the levels: `data.footers_read`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,9 @@ from metatable.storage.threads import in_order
 
 __all__ = ["FooterBloomIndex", "FooterSource", "denied_by_footer"]
 
+READ_TOGETHER = 64
+"""Footers that are read from afar at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class FooterSource:
@@ -43,6 +47,11 @@ class FooterSource:
     after it."""
 
     late: bool = False
+
+    def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
+        if view.store.is_distant and not self.late:
+            files = (one.base for path in partition_paths for one in view.slices(path))
+            _hold(view.store, files)
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         if self.late:
@@ -78,11 +87,29 @@ def _ranges(store: Store, slices: FileSystemView) -> Ranges:
     files = [one.base for one in slices]
     kept = [cache.shared.get(_footer_key(store, file)) for file in files]
     missing = [files[place] for place, one in enumerate(kept) if one is None]
-    read = in_order(partial(_read, store), missing)
+    _hold(store, missing)
+    read = _all_read(store, missing)
     footers = [next(read)[0] if one is None else one for one in kept]
     minimum = pa.array([one.minimum for one in footers], pa.string())
     maximum = pa.array([one.maximum for one in footers], pa.string())
     return Ranges(slices, minimum, maximum)
+
+
+def _all_read(
+    store: Store, files: Sequence[DataFile]
+) -> Iterator[tuple[KeyFooter, HudiFilter | None]]:
+    if not store.is_distant:
+        yield from in_order(partial(_read, store), files)
+        return
+    for start in range(0, len(files), READ_TOGETHER):
+        some = files[start : start + READ_TOGETHER]
+        yield from store.together([partial(_read, store, file) for file in some])
+
+
+def _hold(store: Store, files: Iterable[DataFile]) -> None:
+    """The first of those whose footers are not known: a small file is looked into next."""
+    missing = (one for one in files if cache.shared.get(_footer_key(store, one)) is None)
+    store.hold((one.path, one.size_bytes) for one in islice(missing, READ_TOGETHER))
 
 
 def _read(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:

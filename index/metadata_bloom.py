@@ -31,6 +31,9 @@ class MetadataSource:
 
     late: bool = False
 
+    def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
+        """Statistics of all partitions lie together."""
+
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         paths = None if partition_path is None else [partition_path]
         stats = view.stats(RECORD_KEY, pa.string(), paths)

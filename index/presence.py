@@ -38,7 +38,7 @@ from metatable.index.protocol import (
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 
-__all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "present", "validate"]
+__all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "hold", "present", "validate"]
 
 CHUNK_KEYS = 128 << 10
 """Most candidates of one file in one task."""
@@ -120,12 +120,18 @@ def validate(
     """Task, level 3: `chunks` in, identity columns and the location out."""
     view = view.counting(counters)
     for batch in batches:
-        for number in range(batch.num_rows):
-            held = FileSlice.decode(batch["_slice"][number].as_py())
+        slices = [FileSlice.decode(one) for one in batch["_slice"].to_pylist()]
+        hold(view, slices)
+        for number, held in enumerate(slices):
             asked = pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
             matches = _validate(view, held, asked)
             counters.add("tag.false_positives", asked.num_rows - matches.num_rows)
             yield matches
+
+
+def hold(view: TableView, slices: Sequence[FileSlice]) -> None:
+    """Fetch the files that will be looked into, together, where they are small and far away."""
+    view.store.hold((one.base.path, one.base.size_bytes) for one in slices)
 
 
 def _candidate_schema(identity: pa.Schema) -> pa.Schema:

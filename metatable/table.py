@@ -514,7 +514,7 @@ class Table:
         keys_only: bool = False,
         proven: bool = False,
     ) -> Any:
-        snapshot = snapshot.counting(engine.counters)
+        snapshot = snapshot.holding().counting(engine.counters)
         adopted = engine.rows(rows)
         needed = identity_columns(snapshot.options, engine.schema(adopted).names)
         if keys_only:

@@ -62,6 +62,14 @@ class Cache:
             self._evict()
         return value
 
+    def replace(self, key: Hashable, value: object, size_bytes: int) -> None:
+        """Keep `value` in place of what may be there."""
+        with self._lock:
+            _, before = self._held.pop(key, (None, 0))
+            self._held[key] = (value, size_bytes)
+            self._bytes += size_bytes - before
+            self._evict()
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

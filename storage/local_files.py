@@ -25,8 +25,11 @@ import numpy.typing as npt
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.together import in_turn
 
 __all__ = ["LocalFiles"]
+
+R = TypeVar("R")
 
 Made = TypeVar("Made")
 
@@ -42,6 +45,8 @@ _COPIED_BYTES = 1 << 20
 
 class LocalFiles:
     """A folder. `durable=False` leaves out the fsyncs: for tests, not for tables."""
+
+    distant = False
 
     def __init__(self, root: str, temporary: str, durable: bool = True) -> None:
         self._root = Path(root)
@@ -134,6 +139,9 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError):
                 return
         self._drop_empty_folders(target.parent)
+
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        return in_turn(calls)
 
     def _drop_empty_folders(self, folder: Path) -> None:
         """Object stores have no empty folders, so ours go as well: fewer differences to test."""

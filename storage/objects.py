@@ -18,10 +18,10 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import obstore
 from obstore.exceptions import (
@@ -37,10 +37,13 @@ from obstore.store import MemoryStore, from_url
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.object_options import ClientOptions
+from metatable.storage.together import at_once, in_turn
 
 __all__ = ["Objects"]
 
 _log = logging.getLogger("metatable.storage")
+
+R = TypeVar("R")
 
 _SPOOL_BYTES = 64 << 20
 
@@ -58,6 +61,8 @@ _MISPLACED = ("169.254.", "incorrectly configured region")
 
 class Objects:
     """One prefix of a bucket. `options` are told in `object_options.py`."""
+
+    distant = True
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
@@ -161,6 +166,9 @@ class Objects:
                 obstore.delete(self._store, path)
             except FileNotFoundError as error:
                 _check_absence(error)
+
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        return in_turn(calls) if isinstance(self._store, MemoryStore) else at_once(calls)
 
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:

@@ -22,9 +22,11 @@ import io
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import IO, Protocol
+from functools import partial
+from itertools import islice
+from typing import IO, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -40,8 +42,19 @@ __all__ = ["Backend", "Store", "StoreFile"]
 
 _log = logging.getLogger("metatable.storage")
 
+R = TypeVar("R")
+
 COALESCE_GAP_BYTES = 64 << 10
 """Ranges nearer than this are read together: a request costs more than these bytes."""
+
+DISTANT_GAP_BYTES = 512 << 10
+"""The same where an answer takes some 30 ms."""
+
+HELD_BYTES = 64 << 20
+"""What one operation holds of small files that it reads more than once."""
+
+TOGETHER = 256
+"""Files of a long list that are deleted together."""
 
 TEMPORARY = ".hoodie/metatable/tmp"
 """Where half-written local files wait: a private folder that no Hudi reader looks into."""
@@ -49,6 +62,11 @@ TEMPORARY = ".hoodie/metatable/tmp"
 
 class Backend(Protocol):
     """What a kind of storage must be able to do. Absence is None or False, never an exception."""
+
+    @property
+    def distant(self) -> bool:
+        """Whether an answer takes as long as a megabyte does: then more is asked for at once."""
+        ...
 
     def size(self, path: str) -> int | None: ...
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
@@ -59,6 +77,7 @@ class Backend(Protocol):
     def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]: ...
     def delete(self, path: str) -> None: ...
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]: ...
 
 
 class Store:
@@ -78,6 +97,40 @@ class Store:
         self.options = _texts(options)
         self.counters = Counters() if counters is None else counters
         self.backend = _backend(self.uri, self.options)
+        self._held: dict[str, bytes] | None = None
+
+    def holding(self) -> Store:
+        """The same place, for one operation: what `hold` fetches is not asked for again."""
+        twin = self.counting(self.counters)
+        twin._held = {}
+        return twin
+
+    def hold(self, files: Iterable[tuple[str, int]]) -> None:
+        """Fetch small files (path, bytes) that are about to be read, and never change, together.
+
+        Nothing is done near by, nor where nobody holds.
+        """
+        if self._held is None or not self.backend.distant:
+            return
+        room = HELD_BYTES - sum(map(len, self._held.values()))
+        wanted = []
+        for path, size in files:
+            if 0 < size <= min(self.request_bytes, room) and path not in self._held:
+                wanted.append((path, size))
+                room -= size
+        parts = self.together([partial(self.read, path, [(0, size)]) for path, size in wanted])
+        for (path, _), [body] in zip(wanted, parts, strict=True):
+            self._held[path] = body
+
+    @property
+    def request_bytes(self) -> int:
+        """What is rather read than asked for in another request."""
+        return DISTANT_GAP_BYTES if self.backend.distant else COALESCE_GAP_BYTES
+
+    @property
+    def is_distant(self) -> bool:
+        """Whether requests that follow each other are what takes time."""
+        return self.backend.distant
 
     def counting(self, counters: Counters) -> Store:
         """The same place, counting into `counters`."""
@@ -113,13 +166,18 @@ class Store:
         wanted = [one for one in ranges if one[1] > 0]
         if not wanted:
             return [b"" for _ in ranges]
-        spans = _coalesce(wanted)
-        self._count("reads", len(spans))
-        parts = self.backend.read(_file(path), spans)
+        spans = _coalesce(wanted, self.request_bytes)
+        held = self._held.get(path) if self._held else None
+        if held is not None:
+            parts: list[bytes] | None = [held[start : start + size] for start, size in spans]
+        else:
+            self._count("reads", len(spans))
+            parts = self.backend.read(_file(path), spans)
         if parts is None:
             raise _missing(self, path)
         for (offset, size), part in zip(spans, parts, strict=True):
-            self.counters.add("store.bytes_read", len(part))
+            if held is None:
+                self.counters.add("store.bytes_read", len(part))
             if len(part) != size:
                 raise CorruptError(
                     "file ends too early",
@@ -199,10 +257,22 @@ class Store:
         return self.backend.list("", True)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are gone already are passed over."""
+        """Delete files one after the other, in this order; those that are gone already are passed
+        over."""
         for path in paths:
             self._count("deletes")
             self.backend.delete(_file(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files in any order, some at a time."""
+        left = iter(paths)
+        while some := list(islice(left, TOGETHER)):
+            self.together([partial(self.delete, [path]) for path in some])
+
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        """What each call gives, in this order. None needs another one's effect or answer, and of a
+        process that dies any part of them may be carried out (`together.py`)."""
+        return self.backend.together(calls)
 
     def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
         """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""
@@ -356,10 +426,10 @@ def _missing(store: Store, path: str) -> CorruptError:
     return CorruptError("file is missing", path=path, store=store.uri)
 
 
-def _coalesce(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     for offset, size in sorted(ranges):
-        if spans and offset <= sum(spans[-1]) + COALESCE_GAP_BYTES:
+        if spans and offset <= sum(spans[-1]) + gap:
             start = spans[-1][0]
             spans[-1] = (start, max(sum(spans[-1]), offset + size) - start)
         else:

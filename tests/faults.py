@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ import pytest
 
 from metatable.storage.listing import Listed
 from metatable.storage.store import Backend, Store
+from metatable.storage.together import in_turn
+
+R = TypeVar("R")
 
 READS = frozenset({"size", "read", "read_whole", "map", "list"})
 
@@ -38,12 +41,18 @@ class Watched:
         inner: Backend,
         limit: int | None = None,
         before: Callable[[str, str], None] | None = None,
+        backwards: bool = False,
     ) -> None:
         self._inner = inner
         self.limit = limit
         self._before = before
+        self._backwards = backwards
         self._lock = threading.Lock()
         self.calls: list[tuple[str, str]] = []
+
+    @property
+    def distant(self) -> bool:
+        return self._inner.distant
 
     def paths(self, *verbs: str) -> set[str]:
         """The paths that were asked for by these verbs."""
@@ -87,6 +96,12 @@ class Watched:
     def delete(self, path: str) -> None:
         self._count("delete", path)
         self._inner.delete(path)
+
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        """One after the other; backwards, if that was asked for: any order must do."""
+        if not self._backwards:
+            return in_turn(calls)
+        return in_turn(calls[::-1])[::-1]
 
     def _count(self, verb: str, path: str) -> None:
         with self._lock:

@@ -36,8 +36,10 @@ from metatable.storage.store import Store
 __all__ = [
     "add_meta_columns",
     "columns_with_nan",
+    "encoded_base_file",
     "read_base_file",
     "read_record_keys",
+    "store_base_file",
     "stream_base_file",
     "stream_to_base_file",
     "with_file_name",
@@ -98,7 +100,18 @@ def write_base_file(
     Returns its size in bytes, and whether what is stored is what was given. False: another
     attempt wrote other bytes first; they are the file, and entries must be made from them.
     """
-    body = _encode(table, options, columns)
+    return store_base_file(store, data_file, encoded_base_file(table, options, columns))
+
+
+def encoded_base_file(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
+    """The bytes of a file with these rows, meta columns included."""
+    sink = pa.BufferOutputStream()
+    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
+    return bytes(sink.getvalue())
+
+
+def store_base_file(store: Store, data_file: DataFile, body: bytes) -> tuple[int, bool]:
+    """Write these bytes under the file's name, unless it is there; as `write_base_file`."""
     if store.create(data_file.path, body):
         return len(body), True
     return _stored_size(store, data_file), False
@@ -266,12 +279,6 @@ def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
     if found != expected:
         what = "data file holds another number of rows than its footer says"
         raise CorruptError(what, path=data_file.path, expected=expected, found=found)
-
-
-def _encode(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
-    sink = pa.BufferOutputStream()
-    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
-    return bytes(sink.getvalue())
 
 
 def _encode_pieces(

@@ -34,8 +34,8 @@ from metatable.metadata.manifest import (
     Step,
     all_refs,
     load_version,
+    made_pages,
     read_page,
-    write_pages,
 )
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import clock
@@ -108,6 +108,9 @@ class Change:
     """What must follow the put, done again by whoever comes next until it is done."""
     summary: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What has to be put before the version is, by path: index files and commits that are small,
+    so that they and the pages go together."""
 
 
 # Requirements
@@ -216,6 +219,8 @@ class Draft:
     schema: str
     dropped: frozenset[str] = frozenset()
     """Data commits of the newest version that leave the content, or Hudi's timeline."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What has to be put before this version is: its new pages."""
 
     @classmethod
     def of(cls, store: Store, newest: Manifest, prefix: str) -> Draft:
@@ -238,6 +243,12 @@ class Draft:
     @property
     def version(self) -> int:
         return self.newest.version + 1
+
+    def added_pages(self, partition: str, refs: Sequence[HFileRef]) -> tuple[PageRef, ...]:
+        """New pages with these references."""
+        pages, files = made_pages(partition, refs, self.prefix)
+        self.files |= files
+        return pages
 
     def finished(self, change: Change) -> Manifest:
         """The next version, ready to be put."""
@@ -285,7 +296,7 @@ class AddFiles:
     def apply(self, draft: Draft) -> None:
         for partition, refs in self.files.items():
             ours = [replace(ref, sequence=draft.version) for ref in refs]
-            added = write_pages(draft.store, partition, ours, draft.prefix)
+            added = draft.added_pages(partition, ours)
             draft.pages[partition] = (*draft.pages.get(partition, ()), *added)
 
 
@@ -443,7 +454,7 @@ def _folded(
             for known in held:
                 del rest[known]
     ordered = sorted(rest.values(), key=lambda ref: (ref.sequence, ref.lo, ref.path))
-    return (*kept, *write_pages(draft.store, partition, ordered, draft.prefix))
+    return (*kept, *draft.added_pages(partition, ordered))
 
 
 def _known_by(ref: HFileRef) -> tuple[str, int, int, int, int]:

@@ -92,6 +92,8 @@ def stats_column(
 ) -> StatsColumn:
     """A column's statistics in the named table partitions (None: in all), live slices only."""
     paths = None if partition_paths is None else sorted(set(partition_paths))
+    # a key's bounds are asked for by whoever asks for its filters next
+    entries.warm("files", "column_stats", *(["bloom_filter"] if column == RECORD_KEY else []))
     if paths is None or len(paths) > FEW_PARTITIONS:
         whole = _kept(entries, column, type, None)
         return whole if paths is None else _only(whole, paths)

@@ -12,10 +12,12 @@ there, and its writer looks after the put. Where it is not, the writer may also 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from metatable.data.timeline import Timeline
 from metatable.metadata.change import Change, Draft, Race
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest, load_newest, put_files
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
 from metatable.storage.errors import ConflictError, StaleError
@@ -30,14 +32,28 @@ MOST_PUTS = 1000
 in the time of one commit are no contention, but something that goes in a circle."""
 
 
-def publish(store: Store, base: Manifest, change: Change, owner: Owner) -> Manifest:
-    """Put the next version. Raises ConflictError or StaleError; then nothing is visible."""
-    newest = base
+def publish(
+    store: Store,
+    base: Manifest,
+    change: Change,
+    owner: Owner,
+    read_beside: Callable[[], object] | None = None,
+) -> Manifest:
+    """Put the next version. Raises ConflictError or StaleError; then nothing is visible.
+
+    `read_beside`: what is asked of the store beside the look after the put; it changes nothing.
+    """
+    newest, files = base, change.files
     _check_fence(Race(store, base, base), change, owner)
     for _ in range(MOST_PUTS):
-        manifest = _compose(store, newest, change, owner)
+        draft = _compose(store, newest, change, owner)
+        manifest = draft.finished(change)
+        put_files(store, {**files, **draft.files})
+        files = {}
         if store.create(manifest.path, manifest.encode()):
-            if _is_there(store, newest) or _counts(store, manifest):
+            asked: list[Callable[[], object]] = [partial(_is_there, store, newest)]
+            is_there, *_ = store.together([*asked, *([read_beside] if read_beside else [])])
+            if is_there or _counts(store, manifest):
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
@@ -109,8 +125,8 @@ def _check_fence(race: Race, change: Change, owner: Owner) -> None:
         raise race.lost("this service was taken for dead: retry", service=owner.name)
 
 
-def _compose(store: Store, newest: Manifest, change: Change, owner: Owner) -> Manifest:
+def _compose(store: Store, newest: Manifest, change: Change, owner: Owner) -> Draft:
     draft = Draft.of(store, newest, owner.prefix)
     for update in change.updates:
         update.apply(draft)
-    return draft.finished(change)
+    return draft

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -40,6 +41,9 @@ from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
 
 __all__ = ["Entries", "Found"]
+
+WARM_FILES = 48
+"""HFiles that are opened before it is known which of them have the keys' places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,10 @@ class Entries:
         """The same view with the columns that the table is to have from the next version on."""
         return type(self)(self.store, self.manifest, self._after, columns)
 
+    def holding(self) -> Self:
+        """The same view, for one operation: it reads no small file twice."""
+        return type(self)(self.store.holding(), self.manifest, self._after)
+
     def since(self, version: int) -> Self:
         """Only what was published after `version`."""
         return type(self)(self.store, self.manifest, max(version, self._after), self._columns)
@@ -121,6 +129,21 @@ class Entries:
                 newest=newest.version,
             ) from error
 
+    def warm(self, *partitions: str) -> None:
+        """Fetch what lookups in these partitions begin with: their pages together, then the ends of
+        their HFiles together, where they are not many. Near by, whoever asks first fetches."""
+        if not self.store.is_distant:
+            return
+        calls = [partial(self.refs, name) for name in partitions]
+        refs = [ref for found in self.store.together(calls) for ref in found]
+        if len(refs) <= WARM_FILES:
+            self._open(refs)
+
+    def _open(self, refs: Sequence[HFileRef]) -> None:
+        """HFiles that will be asked, together."""
+        if self.store.is_distant:
+            self.store.together([partial(self.reader, ref) for ref in refs])
+
     def refs(self, partition: str) -> list[HFileRef]:
         """The HFiles of a partition, newest first."""
         pages = self.manifest.pages.get(partition, ())
@@ -149,15 +172,15 @@ class Entries:
 
     def prefix(self, partition: MetadataPartition, prefix: bytes) -> pa.Table:
         """Live entries whose key starts with `prefix`: columns key, value, by key."""
-        parts = [
-            partition.live(self.reader(ref).prefix(prefix), ref.lo, ref.hi)
-            for ref in self.placed(partition)
-        ]
+        refs = self.placed(partition)
+        self._open(refs)
+        parts = [partition.live(self.reader(ref).prefix(prefix), ref.lo, ref.hi) for ref in refs]
         return _newest(partition, parts)
 
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
         """All live entries (key, value) by key; streams, holding a few blocks a file."""
         refs = self.placed(partition)
+        self._open(refs)
         streams = [self._stream(partition, ref) for ref in refs]
         live = (
             pa.RecordBatch.from_arrays([keys, values], schema=_PAIRS)
@@ -174,6 +197,8 @@ class Entries:
     ) -> tuple[pa.Array, npt.NDArray[np.int32]]:
         """Answers for sorted keys, newest file first, each key until somebody knows it."""
         keys, live = as_binary(stored), _live(partition, refs, stored)
+        if self.store.is_distant:
+            self._open([ref for ref in refs if live(ref).any()])
         sources = np.full(len(keys), -1, dtype=np.int32)
         places = np.zeros(len(keys), dtype=np.int64)
         parts: list[pa.Array] = [pa.nulls(1, pa.binary())]

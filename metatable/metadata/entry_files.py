@@ -21,6 +21,7 @@ import pyarrow as pa
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
+from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
 __all__ = ["RUN_SCHEMA", "Run", "build_hfile", "cut_ranges", "read_places", "read_run", "write_run"]
@@ -115,7 +116,7 @@ def cut_ranges(
 
 
 def build_hfile(
-    store: Store,
+    store: Sinks,
     scratch: Store,
     partition: MetadataPartition,
     runs: Sequence[Run],

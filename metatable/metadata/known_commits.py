@@ -31,6 +31,7 @@ __all__ = [
     "foreign_commits",
     "known_commits",
     "sum_of",
+    "tells_all",
 ]
 
 
@@ -95,6 +96,12 @@ def known_commits(store: Store, manifest: Manifest) -> frozenset[str]:
     published = {one.instant for one in walked if one.instant}
     known = (known or frozenset()).union(published, manifest.adopted)
     return shared.offer(_key(store, manifest), known, 80 * len(known) + 200)
+
+
+def tells_all(base: Manifest, done: Collection[str]) -> bool:
+    """Whether these completed instants, whenever they were listed, are those of the base."""
+    known = set(done).difference(base.withdrawn)
+    return CommitSum.decode(base.commits) == CommitSum.of(_listed(known, base))
 
 
 def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list[str]:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import google_crc32c
@@ -32,7 +33,7 @@ from metatable.data.stored_fields import (
     one_of,
     stored,
 )
-from metatable.storage.cache import cached
+from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError, StaleError, UpgradeError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -51,13 +52,14 @@ __all__ = [
     "list_roots",
     "load_newest",
     "load_version",
+    "made_pages",
+    "put_files",
     "put_hint",
     "read_page",
     "saved_path",
     "seal",
     "unseal",
     "version_path",
-    "write_pages",
 ]
 
 HOME = ".hoodie/metatable"
@@ -300,24 +302,40 @@ def saved_path(version: int) -> str:
 
 
 def load_newest(store: Store) -> Manifest | None:
-    """The newest version, or None where there is no table. Two or three small requests.
+    """The newest version, or None where there is no table. Three small requests: the hint, the root
+    that it names and the one behind it; in one round where this process has seen that root before,
+    else in two.
 
     The hint saves a listing; one that is lost, garbage, or names no version costs one. One of a
     version that was cleaned may name what a writer who slept has put there in its place (which is
     void, `commit.py`): so it tells the nonce of the root that it means.
     """
-    version, nonce = _hinted(store)
-    raw = None if version is None else store.get(version_path(version))
-    if version is None or raw is None or nonce not in raw:
+    seen: int | None = shared.get(("seen", store.uri))
+    hint: Callable[[], Any] = partial(_hinted, store)
+    (version, nonce), *pair = store.together([hint, *_pair(store, seen)])
+    if version is not None and version != seen:
+        pair = list(store.together(_pair(store, version)))
+    if version is None or pair[0] is None or nonce not in pair[0]:
         version = max(list_roots(store), default=None)
-        raw = None if version is None else store.get(version_path(version))
+        pair = list(store.together(_pair(store, version)))
     if version is None:
         return None
+    raw, later = pair
     if raw is None:
         raise CorruptError("manifest vanished while it was read", path=version_path(version))
-    while (later := store.get(version_path(version + 1))) is not None:
+    while later is not None:
         version, raw = version + 1, later
-    return Manifest.decode(raw, version_path(version))
+        later = store.get(version_path(version + 1))
+    newest = Manifest.decode(raw, version_path(version))
+    shared.replace(("seen", store.uri), version, 200)
+    return newest
+
+
+def _pair(store: Store, version: int | None) -> list[Callable[[], Any]]:
+    """Calls for a root and the one behind it."""
+    if version is None:
+        return []
+    return [partial(store.get, version_path(one)) for one in (version, version + 1)]
 
 
 def load_version(store: Store, version: int) -> Manifest:
@@ -348,12 +366,19 @@ def put_hint(store: Store, manifest: Manifest) -> None:
     store.put(f"{HOME}/manifest/latest", f"{manifest.version} {manifest.nonce}".encode())
 
 
-def write_pages(
-    store: Store, partition: str, refs: Sequence[HFileRef], prefix: str
-) -> tuple[PageRef, ...]:
-    """New pages holding `refs`, durable, named by no version yet; `prefix` tells their owner."""
+def made_pages(
+    partition: str, refs: Sequence[HFileRef], prefix: str
+) -> tuple[tuple[PageRef, ...], dict[str, bytes]]:
+    """New pages holding `refs`, and what has to be put for them (`put_files`) before a root that
+    names them is; `prefix` tells their owner."""
     chunks = [refs[start : start + PAGE_REFS] for start in range(0, len(refs), PAGE_REFS)]
-    return tuple(_write_page(store, partition, chunk, prefix) for chunk in chunks)
+    made = [_made_page(partition, chunk, prefix) for chunk in chunks]
+    return tuple(page for page, _ in made), {page.path: raw for page, raw in made}
+
+
+def put_files(store: Store, files: Mapping[str, bytes]) -> None:
+    """Put files that no version names yet, by path, together."""
+    store.together([partial(store.put, path, body) for path, body in files.items()])
 
 
 def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
@@ -370,11 +395,10 @@ def checksum(raw: bytes) -> str:
     return f"{google_crc32c.value(raw):08x}"
 
 
-def _write_page(store: Store, partition: str, refs: Sequence[HFileRef], prefix: str) -> PageRef:
+def _made_page(partition: str, refs: Sequence[HFileRef], prefix: str) -> tuple[PageRef, bytes]:
     raw = seal(encode_fields(_Page(partition, tuple(refs))))
     path = f"{HOME}/pages/{prefix}{uuid.uuid4().hex}.json"
-    store.put(path, raw)
-    return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs))
+    return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs)), raw
 
 
 def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
@@ -442,5 +466,6 @@ def _check_format(body: Mapping[str, Any], path: str) -> None:
 
 def all_refs(store: Store, pages: Iterable[PageRef]) -> list[HFileRef]:
     """The references of many pages, newest first."""
-    refs = [ref for page in pages for ref in read_page(store, page)]
+    read = store.together([partial(read_page, store, page) for page in pages])
+    refs = [ref for held in read for ref in held]
     return sorted(refs, key=lambda ref: (-ref.sequence, ref.lo, ref.path))

@@ -33,6 +33,7 @@ from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
 __all__ = ["ENTRIES", "Entry", "MetadataPartition", "Rewriter", "Storer"]
@@ -159,7 +160,7 @@ class MetadataPartition:
         return _equal(values, self.tombstone)
 
     def store(
-        self, store: Store, lo: int, hi: int, entries: pa.Table, owner: Owner
+        self, store: Sinks, lo: int, hi: int, entries: pa.Table, owner: Owner
     ) -> HFileRef | None:
         """Write `entries` (any order, of places [lo, hi)) to one HFile, durable but unseen.
 
@@ -168,7 +169,7 @@ class MetadataPartition:
         return self.store_pieces(store, lo, hi, iter([entries]), owner)
 
     def store_pieces(
-        self, store: Store, lo: int, hi: int, pieces: Iterator[pa.Table], owner: Owner
+        self, store: Sinks, lo: int, hi: int, pieces: Iterator[pa.Table], owner: Owner
     ) -> HFileRef | None:
         """The same of entries that come piece by piece, each with greater keys than the last."""
         filled = (piece for piece in pieces if piece.num_rows)
@@ -212,7 +213,7 @@ class MetadataPartition:
         return self._ref(writer, lo, hi, owner, counts[1])
 
     @contextmanager
-    def writer(self, store: Store, owner: Owner) -> Iterator[HFileWriter]:
+    def writer(self, store: Sinks, owner: Owner) -> Iterator[HFileWriter]:
         """A writer of a new file of this partition, with its file info filled in."""
         path = owner.new_path(self.name)
         codec = Codec.named(self.options.hfile_codec)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -116,12 +117,16 @@ def index_keys(
 def locate(entries: Entries, texts: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
     """The file group of each record key, by one lookup in the key's bucket."""
     partition = RecordIndexPartition(entries.options)
+    entries.warm(partition.name, "files")
     found = entries.lookup(partition, index_keys(entries.options, texts, partition_paths))
     numbers = _values_to_numbers(found.values)
     group = np.full(len(numbers), -1, dtype=np.int64)
     groups: list[tuple[str, str]] = []
     hit = numbers > 0
-    for source in np.unique(found.sources[hit]):
+    sources = np.unique(found.sources[hit])
+    readers = [entries.reader(found.refs[source]) for source in sources]
+    entries.store.together([partial(_locations, reader) for reader in readers])
+    for source in sources:
         ref = found.refs[source]
         locations = _locations(entries.reader(ref))
         ours = hit & (found.sources == source)

@@ -17,7 +17,8 @@ of the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import DataFile, markers_folder
@@ -37,6 +38,7 @@ from metatable.metadata.manifest import (
     Step,
     checksum,
     load_newest,
+    put_files,
     put_hint,
 )
 from metatable.metadata.plans import drop_plan
@@ -48,8 +50,10 @@ __all__ = [
     "Settle",
     "announce",
     "drop_markers",
+    "list_markers",
     "settle",
     "stage",
+    "staged",
     "staged_body",
     "staged_path",
 ]
@@ -68,25 +72,47 @@ def staged_path(instant: str, action: str = "commit") -> str:
 
 def stage(store: Store, instant: str, body: bytes, action: str = "commit") -> Step:
     """Write the finished file of an action aside, and say that it is to be completed."""
+    step, files = staged(instant, body, action)
+    put_files(store, files)
+    return step
+
+
+def staged(instant: str, body: bytes, action: str = "commit") -> tuple[Step, dict[str, bytes]]:
+    """The same step, and the file that is to be put before the root (`Change.files`)."""
     path = staged_path(instant, action)
-    store.put(path, body)
-    return Step("complete", instant, path, checksum(body), action)
+    return Step("complete", instant, path, checksum(body), action), {path: body}
 
 
-def settle(store: Store, manifest: Manifest) -> None:
+def settle(
+    store: Store,
+    manifest: Manifest,
+    done: Collection[str] = (),
+    ready: Mapping[str, bytes | None] | None = None,
+) -> None:
     """Do the steps of this (newest) version. Harmless to repeat; for writers.
 
-    Raises UpgradeError, and has done none of them, where the version asks for a newer writer.
+    `done`: data commits that are known to be complete on the timeline; `ready`: staged files as
+    they were just read. Raises UpgradeError, and has done none of the steps, where the version asks
+    for a newer writer.
     """
     manifest.check_writable()
     for do, step in [(_known(manifest, step), step) for step in manifest.steps]:
-        do(store, manifest, step)
+        if step.kind == "complete" and step.action in DATA_ACTIONS and step.instant in done:
+            continue
+        body = (ready or {}).get(step.staged)
+        if step.kind == "complete" and body is not None and _is_whole(body, step, step.staged):
+            _finish(store, manifest, step, body)
+        else:
+            do(store, manifest, step)
 
 
-def announce(store: Store, manifest: Manifest) -> None:
-    """After a put: do its steps, then tell readers where to begin."""
-    settle(store, manifest)
-    put_hint(store, manifest)
+def announce(
+    store: Store, manifest: Manifest, ready: Mapping[str, bytes | None] | None = None
+) -> None:
+    """After a put that counts: do its steps, and tell readers where to begin."""
+    steps: Callable[[], object] = partial(settle, store, manifest, ready=ready)
+    hint: Callable[[], object] = partial(put_hint, store, manifest)
+    store.together([steps, hint])
 
 
 def _known(manifest: Manifest, step: Step) -> Settle:
@@ -101,14 +127,18 @@ def _known(manifest: Manifest, step: Step) -> Settle:
 
 
 def _complete(store: Store, manifest: Manifest, step: Step) -> None:
-    timeline = Timeline(store)
-    if timeline.is_complete(step.instant, step.action):
+    if Timeline(store).is_complete(step.instant, step.action):
         return
     body = staged_body(store, step)
     if body is None:
         if _is_past(store, manifest):  # a late hand: others have done it long ago
             return
         body = _rebuilt(store, manifest, step)
+    _finish(store, manifest, step, body)
+
+
+def _finish(store: Store, manifest: Manifest, step: Step, body: bytes) -> None:
+    timeline = Timeline(store)
     if not _is_begun(store, step):
         if step.action in DATA_ACTIONS and _is_past(store, manifest):
             return  # undone since, or archived
@@ -221,7 +251,11 @@ def _is_of(path: str, instant: str) -> bool:
 
 
 def drop_markers(store: Store, instant: str) -> None:
-    store.delete(one.path for one in store.list(markers_folder(instant), recursive=True))
+    store.delete_all(list_markers(store, instant))
+
+
+def list_markers(store: Store, instant: str) -> list[str]:
+    return [one.path for one in store.list(markers_folder(instant), recursive=True)]
 
 
 KINDS: dict[str, Settle] = {

@@ -9,9 +9,12 @@ everything is left to recovery, which looks at what is stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from types import TracebackType
+from typing import Any
 
 from metatable.data.properties import TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
@@ -25,7 +28,7 @@ from metatable.data.timeline import (
 )
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
-from metatable.metadata.known_commits import foreign_commits
+from metatable.metadata.known_commits import foreign_commits, tells_all
 from metatable.metadata.leases import LEASES, Lease, lease_path, service_path
 from metatable.metadata.manifest import (
     Manifest,
@@ -37,7 +40,7 @@ from metatable.metadata.manifest import (
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce, drop_markers, settle, stage, staged_path
+from metatable.metadata.steps import announce, list_markers, settle, stage, staged, staged_path
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
@@ -72,15 +75,24 @@ class Transaction:
 
     @classmethod
     def begin(cls, store: Store) -> Transaction:
-        """Refuse, recover, pin. Raises NotFoundError, UpgradeError, CorruptError."""
-        properties = check_properties(store)
-        base = load_newest(store)
+        """Refuse, recover, pin. Raises NotFoundError, UpgradeError, CorruptError.
+
+        All that is asked goes together. So the base may be older or newer than a listing: where
+        they do not tell of the same commits, the timeline is listed once more, behind the base.
+        """
+        asked: list[Callable[[], Any]] = [
+            partial(check_properties, store),
+            partial(load_newest, store),
+            partial(store.list, LEASES),
+            Timeline(store).load,
+        ]
+        properties, base, leases, timeline = store.together(asked)
         if base is None:
             raise _no_table(store)
         properties.check(base.options)
-        settle(store, base)
-        leases = store.list(LEASES)
-        timeline = Timeline(store).load()
+        settle(store, base, completed_of(timeline))
+        if not tells_all(base, completed_of(timeline)):
+            timeline = Timeline(store).load()
         base = recover(store, base, leases, completed_of(timeline))
         _check_timeline(store, base, timeline)
         return cls(store, base, {one.time for one in timeline})
@@ -94,6 +106,10 @@ class Transaction:
         """Take an instant: later than every one that the table has seen, and never given out.
 
         `action`: what it will be on Hudi's timeline, a `commit` or a `replacecommit`.
+
+        The lease is first, because recovery finds what a dead writer has left by it; then a look
+        whether the instant is used, and `requested`; `begin_files` says the rest. Nothing of it may
+        go together.
 
         Once its lease is there an instant is ours alone: that `requested` is there already is
         then said of our own put, repeated by a client that has lost the first answer, unless
@@ -110,7 +126,6 @@ class Transaction:
             if not self._is_used(timeline, instant):
                 break
             self._give_back()
-        timeline.inflight(instant, action)
         return instant
 
     def _is_used(self, timeline: Timeline, instant: str) -> bool:
@@ -120,6 +135,13 @@ class Transaction:
             return True
         fresh = timeline.request(instant, self._action)
         return not fresh and timeline.is_complete(instant, self._action)
+
+    def begin_files(self, beside: Sequence[Callable[[], object]] = ()) -> None:
+        """Say that data files are about to be written: none may be before. `beside`: what need not
+        wait for it, such as their markers."""
+        timeline = Timeline(self.store)
+        inflight: Callable[[], object] = partial(timeline.inflight, self.instant, self._action)
+        self.store.together([inflight, *beside])
 
     def serve(self, operation: str) -> Owner:
         """A name for the index files of a service, which takes no instant; and its lease."""
@@ -134,13 +156,35 @@ class Transaction:
         """Keep the finished Hudi commit ready to be completed."""
         return stage(self.store, self.instant, body, self._action)
 
+    def staged(self, body: bytes) -> tuple[Step, dict[str, bytes]]:
+        """The same, for a change that puts the file itself."""
+        return staged(self.instant, body, self._action)
+
     def publish(self, change: Change) -> Manifest:
-        """The put. Raises ConflictError (retry the operation) or StaleError."""
-        manifest = publish(self.store, self.base, change, self.owner)
+        """The put. Raises ConflictError (retry the operation) or StaleError.
+
+        The order that must hold, whatever goes together:
+
+            lease, requested, inflight     before any data file; a marker before its own
+            data files, HFiles, pages, the staged commit     before the root
+            a look whether the put counts  before anybody is told of it
+            the timeline's commit          before a marker goes, and the hint beside it
+            markers                        before the lease, by which recovery finds them
+        """
+        ready: dict[str, bytes | None] = {}
+
+        def read_staged() -> None:
+            for step in change.steps:
+                if step.kind == "complete":
+                    ready[step.staged] = self.store.get(step.staged)
+
+        manifest = publish(self.store, self.base, change, self.owner, read_staged)
         self._over = True
-        announce(self.store, manifest)
+        after: list[Callable[[], Any]] = [partial(announce, self.store, manifest, ready)]
         if self.instant:
-            drop_markers(self.store, self.instant)
+            after.append(partial(list_markers, self.store, self.instant))
+        _, *markers = self.store.together(after)
+        self.store.delete_all(chain.from_iterable(markers))
         if self._lease is not None:
             self._lease.release()
         return manifest
@@ -192,7 +236,7 @@ class Transaction:
             if self._lease is not None:
                 self._lease.release()
             return
-        self.store.delete(self.planned)  # recovery may have dropped their markers meanwhile
+        self.store.delete_all(self.planned)  # recovery may have dropped their markers meanwhile
         sweep(self.store, self.owner, self.base.options.buckets)
         if self._lease is not None and self._lease.is_ours():
             Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)

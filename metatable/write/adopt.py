@@ -43,7 +43,7 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.entry_files import Run
 from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.manifest import HFileRef, Manifest, PageRef, put_hint, write_pages
+from metatable.metadata.manifest import Manifest, PageRef, made_pages, put_files, put_hint
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.recovery import sweep_index_files
@@ -170,14 +170,20 @@ def _with_entries(
         refuse_duplicates(engine, files, scratch, live.slices, runs)
         made = enough_buckets(first.options, partitions, runs, buckets)
         partitions = partitions_of(made, create_index(made))
-        refs = build_hfiles(engine, store, scratch, partitions, runs, owner)
+        refs, unput = build_hfiles(engine, store, scratch, partitions, runs, owner)
     finally:
         scratch.delete(run.path for run in runs if run.path is not None)
     rows = sum(run.entry_count for run in runs if run.partition not in made.buckets)
+    pages: dict[str, tuple[PageRef, ...]] = {}
+    for name, some in refs.items():
+        ours = [replace(ref, sequence=1) for ref in some]
+        pages[name], bodies = made_pages(name, ours, owner.prefix)
+        unput |= bodies
+    put_files(store, unput)
     return replace(
         first,
         options=made,
-        pages={name: _pages(store, name, one, owner) for name, one in refs.items()},
+        pages=pages,
         summary={"files": len(live.slices), "rows": rows},
     )
 
@@ -197,13 +203,6 @@ def enough_buckets(
             needed = min(-(-held // BUCKET_BYTES), MOST_BUCKETS)
             wanted[one.name] = max(one.bucket_count, needed)
     return replace(options, buckets=wanted)
-
-
-def _pages(
-    store: Store, partition: str, refs: Sequence[HFileRef], owner: Owner
-) -> tuple[PageRef, ...]:
-    ours = [replace(ref, sequence=1) for ref in refs]
-    return write_pages(store, partition, ours, owner.prefix)
 
 
 def _knowing(first: Manifest, timeline: OtherTimeline, live: LiveSlices) -> Manifest:

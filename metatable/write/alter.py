@@ -123,6 +123,8 @@ def _published(
         anew = base.with_columns(columns.encode())
         written = _rewritten(engine, transaction, anew, instant)
         requires, columns = (*requires, NoDataSince()), rewritten(columns)
+    else:
+        transaction.begin_files()
     snapshot = base.with_columns(columns.encode())
     change = Change(
         operation=ALTER,

@@ -15,9 +15,13 @@ from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.counters import Counters
+from metatable.storage.sinks import Caught
 from metatable.storage.store import Store
 
 __all__ = ["build_hfiles"]
+
+RIDING_BYTES = 256 << 10
+"""An HFile of no more entries rides in its receipt: cheaper than to wait for its own request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class _Built:
 
     partition: str
     ref: str
+    body: bytes | None
+    """Of a small one, which nobody has put yet."""
 
 
 def build_hfiles(
@@ -44,8 +50,9 @@ def build_hfiles(
     partitions: Sequence[MetadataPartition],
     runs: Sequence[Run],
     owner: Owner,
-) -> dict[str, tuple[HFileRef, ...]]:
-    """The HFiles of a commit, by metadata partition: a task each."""
+) -> tuple[dict[str, tuple[HFileRef, ...]], dict[str, bytes]]:
+    """The HFiles of a commit, by metadata partition: a task each. And what is still to be put of
+    them, by path: small ones go together with all that a version needs."""
     jobs = [
         _Range(partition.name, lo, hi)
         for partition in partitions
@@ -55,10 +62,13 @@ def build_hfiles(
     ]
     work = partial(_build, store, scratch, tuple(partitions), tuple(runs), owner)
     refs: dict[str, tuple[HFileRef, ...]] = {}
+    files: dict[str, bytes] = {}
     for one in run_jobs(engine, jobs, work, _Built):
         ref = HFileRef.decode(json.loads(one.ref))
         refs[one.partition] = (*refs.get(one.partition, ()), ref)
-    return refs
+        if one.body is not None:
+            files[ref.path] = one.body
+    return refs, files
 
 
 def _build(
@@ -76,9 +86,13 @@ def _build(
     for job in jobs:
         partition = by_name[job.partition]
         ours = _of(runs, partition)
-        ref = build_hfile(store, scratch, partition, ours, job.lo, job.hi, owner)
+        small = sum(run.entry_bytes for run in ours) <= RIDING_BYTES
+        caught = Caught()
+        sinks = caught if small else store
+        ref = build_hfile(sinks, scratch, partition, ours, job.lo, job.hi, owner)
         if ref is not None:
-            yield _Built(partition.name, json.dumps(ref.encode()))
+            body = caught.body if small else None
+            yield _Built(partition.name, json.dumps(ref.encode()), body)
 
 
 def _of(runs: Sequence[Run], partition: MetadataPartition) -> list[Run]:

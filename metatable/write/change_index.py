@@ -86,13 +86,14 @@ def _changed(
     runs = runs_of(engine, made, scratch, slices)
     options = enough_buckets(options, other.partitions, runs, given.get("buckets", {}))
     partitions = create_index(options).partitions
-    refs = build_hfiles(engine, store, scratch, partitions, runs, owner)
+    refs, files = build_hfiles(engine, store, scratch, partitions, runs, owner)
     scratch.delete(run.path for run in runs if run.path is not None)
     change = Change(
         operation=OPERATION,
         requires=(RowsUnchanged(),),
         updates=(ChangeOptions(options, _dropped(base, options, partitions)), AddFiles(refs)),
         summary={"files": len(slices)},
+        files=files,
     )
     return transaction.publish(change)
 

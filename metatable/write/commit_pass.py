@@ -60,6 +60,7 @@ from metatable.metadata.change import (
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
 from metatable.storage import clock
@@ -127,7 +128,7 @@ def write(
         rows = distinct(engine, rows, options, operation)
         for attempt in range(options.commit_retries + 1):
             try:
-                counting = store.counting(engine.counters)
+                counting = store.holding().counting(engine.counters)
                 asked = operation, dict(note or {}), given, named, sort_by
                 attempted = _Attempt(counting, engine, rows, *asked)
                 return attempted.run(attempt + 1, began)
@@ -188,6 +189,7 @@ class _Attempt:
         with Transaction.begin(self.store) as transaction:
             snapshot = self._with_columns(transaction.snapshot)
             index = create_index(snapshot.options)
+            snapshot.warm(*(one.name for one in partitions_of(snapshot.options, index)))
             # an upsert goes where its key would be: whether it is there, its merge will see
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             look = index.tag if self.operation == UPSERT else partial(present, index)

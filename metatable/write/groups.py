@@ -9,19 +9,21 @@ they hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.base_file import with_file_name
+from metatable.data.base_file import store_base_file, with_file_name
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import (
+    DataFile,
     FileSlice,
     marker_path,
     partition_metadata,
@@ -50,13 +52,25 @@ from metatable.write.plan import (
     WritePlan,
 )
 
-__all__ = ["ARRIVALS", "EMPTIED", "RECEIPT", "FileReceipt", "empty_groups", "write_groups"]
+__all__ = [
+    "ARRIVALS",
+    "EMPTIED",
+    "MOST_TOGETHER",
+    "RECEIPT",
+    "FileReceipt",
+    "empty_groups",
+    "preparations",
+    "write_groups",
+]
 
 ARRIVALS = "arrivals"
 """A run of its own: keys new to the table, for the check against concurrent inserts. A key that
 moves is no such key: whoever else touches it must replace the slice that it leaves."""
 
 ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
+
+TOGETHER_BYTES, MOST_TOGETHER = 16 << 20, 64
+"""Stored bytes of groups, and how many groups, that a task merges before it stores them."""
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
@@ -177,11 +191,14 @@ def write_groups(
     task = rows.table[TASK_COLUMN][0].as_py()
     runs = _Runs(partitions)
     receipts = []
-    for place, group in enumerate(plan.groups):
-        if group.task == task and (group.base or len(rows.entering.of_group(place))):
-            receipt, written = _write_group(view, plan, place, group, rows)
-            receipts.append(receipt)
-            runs.add(written, rows.keys(rows.new(place)))
+    chosen = (
+        place
+        for place, group in enumerate(plan.groups)
+        if group.task == task and (group.base or len(rows.entering.of_group(place)))
+    )
+    for place, receipt, written in _written(view, plan, chosen, rows):
+        receipts.append(receipt)
+        runs.add(written, rows.keys(rows.new(place)))
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
@@ -198,35 +215,99 @@ def empty_groups(
     view = view.counting(counters)
     nothing = pa.schema([pa.field(KEY, pa.string()), *view.schema]).empty_table()
     rows, runs, receipts = _Rows.none(nothing), _Runs(partitions), []
-    for batch in batches:
-        for place in batch["place"].to_pylist():
-            receipt, written = _write_group(view, plan, place, plan.groups[place], rows)
-            receipts.append(receipt)
-            runs.add(written, written.arrived)
+    places = (place for batch in batches for place in batch["place"].to_pylist())
+    for _, receipt, written in _written(view, plan, places, rows):
+        receipts.append(receipt)
+        runs.add(written, written.arrived)
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
 
-def _write_group(
-    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
-) -> tuple[FileReceipt, WrittenSlice]:
-    store, target, base = view.store, group.target, group.base
-    store.put(marker_path(target, "MERGE" if base else "CREATE"), b"")
-    if base is None:
-        path = target.partition_path
-        store.create(partition_metadata_path(path), partition_metadata(target.instant, path))
+def _written(
+    view: TableView, plan: WritePlan, places: Iterable[int], rows: _Rows
+) -> Iterator[tuple[int, FileReceipt, WrittenSlice]]:
+    """These groups of the plan, by number, with the rows that are theirs."""
+    for some in _some(view, ((place, plan.groups[place]) for place in places)):
+        if not plan.prepared:
+            view.store.together(preparations(view, plan, [group for _, group in some]))
+        made = [_made(view, plan, place, group, rows) for place, group in some]
+        stored = view.store.together([partial(_stored, view, one) for one in made])
+        for (place, _), (receipt, written) in zip(some, stored, strict=True):
+            yield place, receipt, written
+
+
+def _some(
+    view: TableView, groups: Iterable[tuple[int, GroupPlan]]
+) -> Iterator[list[tuple[int, GroupPlan]]]:
+    """One group after the other; far away some at a time, while what is stored of them is small."""
+    some: list[tuple[int, GroupPlan]] = []
+    held = 0
+    for place, group in groups:
+        size = group.base.size_bytes if group.base else 0
+        if some and (not view.store.is_distant or held + size > TOGETHER_BYTES):
+            yield some
+            some, held = [], 0
+        some.append((place, group))
+        held += size
+        if len(some) == MOST_TOGETHER:
+            yield some
+            some, held = [], 0
+    if some:
+        yield some
+
+
+def preparations(
+    view: TableView, plan: WritePlan, groups: Sequence[GroupPlan]
+) -> list[Callable[[], object]]:
+    """Calls, in any order: the marker of each group, what makes a folder a partition, and the small
+    files that will be merged, fetched."""
+    store = view.store
+    calls: list[Callable[[], object]] = []
+    for group in groups:
+        marker = marker_path(group.target, "MERGE" if group.base else "CREATE")
+        calls.append(partial(store.put, marker, b""))
+    instants = {one.target.partition_path: one.target.instant for one in groups if not one.base}
+    for path, instant in instants.items():
+        body = partition_metadata(instant, path)
+        calls.append(partial(store.create, partition_metadata_path(path), body))
+    bases = [group.base for group in groups if group.base and not plan.replaces]
+    calls.append(partial(store.hold, [(one.base.path, one.base.size_bytes) for one in bases]))
+    return calls
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A group's new file, complete but for its name in the store."""
+
+    target: DataFile
+    body: bytes | None
+    """None: it is too large to wait, and stored already."""
+    ours: bool
+    """Of one that is stored: whether by us."""
+    columns: Mapping[str, str]
+    written: WrittenSlice
+    counts: RowCounts
+    """What happened to get there, as the merge tells it."""
+    told: RowCounts
+    """The group's part of the commit's counts."""
+
+
+def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
+    target, base = group.target, group.base
     new = _new_slice(view, plan, place, group, rows)
     columns = stats_columns(view.table_schema, view.options)
     passing = PassingRows(columns)
     pieces = passing.passing(with_file_name(one, target) for one in new.rows)
-    size_bytes, ours = new.stored(view, target, pieces)
+    body, ours = None, True
+    if new.is_small:
+        body = new.encoded(view, pieces)
+        size_bytes = len(body)
+    else:
+        size_bytes, ours = new.stored(view, target, pieces)
     keys, stats = passing.facts()
-    target = replace(target, size_bytes=size_bytes, row_count=len(keys))
-    arriving, made = rows.arriving(place), FileSlice(target)
-    if not ours:
-        keys, stats = facts_of_stored(store, made, columns, view.table_schema)
+    arriving = rows.arriving(place)
     written = WrittenSlice(
-        made=made,
+        made=FileSlice(replace(target, size_bytes=size_bytes, row_count=len(keys))),
         replaced=base,
         keys=keys,
         arrived=rows.keys(arriving),
@@ -234,9 +315,26 @@ def _write_group(
         stats=stats,
         past_stats=view.table_schema.past_stats,
     )
-    stat = WriteStat.of(target, base.instant if base else None, new.counts)
     moved = len(arriving) - len(rows.new(place))
-    return FileReceipt(stat, _counts(plan, new.counts, len(arriving), moved)), written
+    told = _counts(plan, new.counts, len(arriving), moved)
+    return _Made(target, body, ours, columns, written, new.counts, told)
+
+
+def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
+    """The same under its name, unless another attempt was first: then what that has stored."""
+    written, ours = made.written, made.ours
+    target = written.made.base
+    if made.body is not None:
+        size_bytes, ours = store_base_file(view.store, target, made.body)
+        target = replace(target, size_bytes=size_bytes)
+    if not ours:
+        keys, stats = facts_of_stored(
+            view.store, FileSlice(target), made.columns, view.table_schema
+        )
+        written = replace(written, made=FileSlice(target), keys=keys, stats=stats)
+    base = written.replaced
+    stat = WriteStat.of(target, base.instant if base else None, made.counts)
+    return FileReceipt(stat, made.told), written
 
 
 def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:

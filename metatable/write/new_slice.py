@@ -18,8 +18,8 @@ import pyarrow as pa
 from metatable.data.base_file import (
     add_meta_columns,
     columns_with_nan,
+    encoded_base_file,
     stream_to_base_file,
-    write_base_file,
 )
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take
@@ -112,19 +112,25 @@ class NewSlice:
     counts: RowCounts
     deleted_keys: pa.Array
 
+    @property
+    def is_small(self) -> bool:
+        """Whether its file is made in memory (`encoded`), or written as it is made (`stored`)."""
+        return self.with_nan is None
+
+    def encoded(self, view: TableView, pieces: Iterator[pa.Table]) -> bytes:
+        """Of a small one, its file, when the pieces, its rows, have passed."""
+        return encoded_base_file(pa.concat_tables(pieces), view.options, view.table_schema)
+
     def stored(
         self, view: TableView, target: DataFile, pieces: Iterator[pa.Table]
     ) -> tuple[int, bool]:
         """(bytes of the file, whether it is ours), when the pieces, its rows, have passed."""
-        store, options = view.store, view.options
-        if self.with_nan is None:
-            rows, columns = pa.concat_tables(pieces), view.table_schema
-            return write_base_file(store, target, rows, options=options, columns=columns)
+        assert self.with_nan is not None
         return stream_to_base_file(
-            store,
+            view.store,
             target,
             pieces,
-            options=options,
+            options=view.options,
             columns=view.table_schema,
             with_nan=self.with_nan,
         )

@@ -97,6 +97,8 @@ class WritePlan:
     """Whether a located key is one that its file holds: one that is not is a miss of the index."""
     tasks: int
     sort_by: tuple[str, ...] = ()
+    prepared: bool = False
+    """Whether what goes before the data files is there already; else each task sees to its own."""
 
     @classmethod
     def make(

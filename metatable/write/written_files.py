@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,9 +26,11 @@ from metatable.write.build import build_hfiles
 from metatable.write.groups import (
     ARRIVALS,
     EMPTIED,
+    MOST_TOGETHER,
     RECEIPT,
     FileReceipt,
     empty_groups,
+    preparations,
     write_groups,
 )
 from metatable.write.overwrite import Overwritten, entries_gone
@@ -51,6 +53,8 @@ class Written:
     runs: tuple[Run, ...]
     scratch: Store
     adds: Mapping[str, tuple[HFileRef, ...]]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Index files that are put with the version's pages."""
     replaced: Mapping[str, tuple[str, ...]] | None = None
 
     @property
@@ -71,9 +75,9 @@ class Written:
     ) -> int:
         """The version that `change` has made, with its commit for Hudi's timeline."""
         told = change.operation, self.stats, note, snapshot.schema, snapshot.options.name
-        step = transaction.stage(CommitMetadata.of_ours(*told, self.replaced).encode())
-        summary = _summary(counts, self.stats)
-        whole = replace(change, steps=(step,), summary=summary, note=note)
+        step, staged = transaction.staged(CommitMetadata.of_ours(*told, self.replaced).encode())
+        files, summary = {**self.files, **staged}, _summary(counts, self.stats)
+        whole = replace(change, steps=(step,), summary=summary, note=note, files=files)
         published = transaction.publish(whole)
         self.scratch.delete(run.path for run in self.runs if run.path is not None)
         return published.version
@@ -95,6 +99,9 @@ def written_groups(
     """
     store = transaction.store
     transaction.planned = tuple(group.target.path for group in plan.groups)
+    few = len(plan.groups) <= MOST_TOGETHER
+    transaction.begin_files(preparations(snapshot, plan, plan.groups) if few else ())
+    plan = replace(plan, prepared=few)
     partitions = partitions_of(snapshot.options, index)
     scratch = engine.scratch(store)
     receipts, runs = _split(_files_written(engine, snapshot, plan, partitions, scratch, spread))
@@ -104,8 +111,8 @@ def written_groups(
         runs += entries_gone(engine, located, leaving, snapshot, plan, partitions, scratch)
         replaced = leaving.told(plan)
     _log.info("%d files are written, building the index", len(receipts))
-    adds = build_hfiles(engine, store, scratch, partitions, runs, transaction.owner)
-    return Written(tuple(receipts), tuple(runs), scratch, adds, replaced)
+    adds, files = build_hfiles(engine, store, scratch, partitions, runs, transaction.owner)
+    return Written(tuple(receipts), tuple(runs), scratch, adds, files, replaced)
 
 
 def _files_written(

@@ -46,7 +46,7 @@ from metatable.storage.hfile.writing.index_writer import (
 )
 from metatable.storage.hfile.writing.packing import Packer, Tally
 from metatable.storage.hfile.writing.runs import MAX_PAYLOAD, BlockPlan, Cutter, Run
-from metatable.storage.store import Store
+from metatable.storage.sinks import Sinks
 from metatable.storage.threads import in_order
 
 __all__ = ["HFileWriter", "WrittenHFile"]
@@ -84,7 +84,7 @@ class HFileWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: Sinks,
         path: str,
         *,
         codec: Codec = Codec.GZ,

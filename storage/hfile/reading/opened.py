@@ -93,7 +93,7 @@ def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
             expected=f"{TRAILER_SIZE} bytes or more",
             found=size,
         )
-    start = max(size - min(max(TAIL_BYTES, size // TAIL_SHARE), MOST_TAIL_BYTES), 0)
+    start = max(size - _tail_bytes(store, size), 0)
     [tail] = store.read(path, [(start, size - start)])
     trailer_at = size - TRAILER_SIZE
     trailer = Trailer.decode(tail[-TRAILER_SIZE:], path, trailer_at).check(size, path)
@@ -107,6 +107,13 @@ def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
     section = memoryview(tail)[at - start : -TRAILER_SIZE]
     whole = mapped if mapped is not None else _array(tail) if not start else NOTHING
     return _parse_loaded(path, size, trailer, section, whole, mapped is not None)
+
+
+def _tail_bytes(store: Store, size: int) -> int:
+    """How much of a file's end is read at first, at most; all of a small one."""
+    if size <= store.request_bytes:
+        return size
+    return min(max(TAIL_BYTES, size // TAIL_SHARE), MOST_TAIL_BYTES)
 
 
 def _parse_loaded(
