@@ -8,7 +8,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import settings
@@ -16,7 +16,9 @@ from hypothesis import settings
 from metatable.engine import local
 from metatable.metadata import transaction
 from tests.services.programs import MissingError
-from tests.services.servers import Bucket, Versitygw
+from tests.services.servers import KINDS, Bucket, Server, Versitygw
+
+AnyServer = TypeVar("AnyServer", bound=Server)
 
 settings.register_profile("metatable", deadline=None)  # machines differ; speed is for benchmarks
 settings.load_profile("metatable")
@@ -108,18 +110,50 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], No
     return waiting.append
 
 
+class Servers:
+    """One server of each kind a process, started when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[type[Server], Server] = {}
+
+    def get(self, kind: type[AnyServer]) -> AnyServer:
+        """Skips where it was not built here; fails if it must be and can."""
+        if kind not in self._running:
+            server = kind(self._folder / kind.__name__)
+            try:
+                server.start()
+            except MissingError as error:
+                required = os.environ.get("METATABLE_SERVICES") == "required"
+                if required and kind.program.has_tool:
+                    pytest.fail(str(error))
+                pytest.skip(str(error))
+            self._running[kind] = server
+        return cast("AnyServer", self._running[kind])
+
+    def stop(self) -> None:
+        for server in self._running.values():
+            server.stop()
+
+
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versitygw]:
-    """One server a process; a test that stops servers starts its own."""
-    server = Versitygw(tmp_path_factory.mktemp("versitygw"))
-    try:
-        server.start()
-    except MissingError as error:
-        if os.environ.get("METATABLE_SERVICES") == "required":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Of all kinds; a test that stops servers starts its own."""
+    running = Servers(tmp_path_factory.mktemp("servers"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(servers: Servers) -> Versitygw:
+    """A real S3 server."""
+    return servers.get(Versitygw)
+
+
+@pytest.fixture(params=KINDS)
+def any_bucket(request: pytest.FixtureRequest, servers: Servers) -> Bucket:
+    """An empty bucket of each kind of service."""
+    return servers.get(KINDS[request.param]).bucket(f"test-{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
-"""Programs of others that tests are held against, built by Go into the user's cache.
+"""Programs of others that tests are held against, built by Go or fetched by npm into the user's
+cache.
 
-    ~/.cache/metatable/services/NAME-VERSION/NAME      XDG_CACHE_HOME is honoured
+    ~/.cache/metatable/services/NAME-VERSION/…      XDG_CACHE_HOME is honoured
 
-`python -m tests.services.programs` builds what is missing (`make services` calls it). Nobody
-else does: where a program is missing, a test skips, and fails under METATABLE_SERVICES=required,
-which is what continuous integration says. A folder appears whole or not at all; of two that
-build at once one waits and finds everything there.
+`python -m tests.services.programs` builds what is missing, with the tools that are there (`make
+services` calls it). Nobody else does: where a program is missing, a test skips, and fails under
+METATABLE_SERVICES=required, which is what continuous integration says, if its tool is there. A
+folder appears whole or not at all; of two that build at once one waits and finds everything there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ALL", "VERSITYGW", "MissingError", "Program", "cache"]
+__all__ = [
+    "ALL",
+    "AZURITE",
+    "GCS_FRONT",
+    "TOXIPROXY",
+    "VERSITYGW",
+    "FrontProgram",
+    "MissingError",
+    "NpmProgram",
+    "Program",
+    "cache",
+]
 
 TRIES = 2
 TIMEOUT_S = 1800
@@ -34,11 +46,26 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A Go program: `package` at `version` is what is built, `name` what comes of it."""
+    """A Go program: of `package` at `version` comes a file `made`, or `name`."""
 
     name: str
     version: str
     package: str
+    made: str = ""
+
+    @property
+    def tool(self) -> str:
+        """What it is built by."""
+        return "go"
+
+    @property
+    def has_tool(self) -> bool:
+        return shutil.which(self.tool) is not None
+
+    @property
+    def inside(self) -> str:
+        """Where the program is, in its folder."""
+        return self.made or self.name
 
     @property
     def title(self) -> str:
@@ -52,7 +79,7 @@ class Program:
         """The program. Raises MissingError where it was not built."""
         if not self.folder.is_dir():
             raise MissingError(f"no {self.title}: make services")
-        return self.folder / self.name
+        return self.folder / self.inside
 
     def build(self) -> Path:
         """The program, built if need be. Raises MissingError where that fails."""
@@ -62,25 +89,66 @@ class Program:
         return self.path()
 
     def _build(self) -> None:
-        if shutil.which("go") is None:
-            raise MissingError("no go on this machine")
+        if not self.has_tool:
+            raise MissingError(f"no {self.tool} on this machine")
         with tempfile.TemporaryDirectory(dir=cache()) as work:
-            bin_folder = Path(work, "bin")
+            made = Path(work, "bin")
             for tried in range(1, TRIES + 1):
-                told = _install(f"{self.package}@{self.version}", bin_folder)
+                told = self._make(made)
                 if told is None:
                     break
                 if tried == TRIES:
-                    raise MissingError(f"go could not build {self.title}: {told[-500:]}")
-            if not (bin_folder / self.name).is_file():
-                raise MissingError(f"go built {self.title}, but no program of that name came of it")
-            bin_folder.rename(self.folder)
+                    raise MissingError(f"{self.tool} could not build {self.title}: {told[-500:]}")
+            if not (made / self.inside).is_file():
+                what = f"{self.tool} built {self.title}, but no program of that name came of it"
+                raise MissingError(what)
+            made.rename(self.folder)
+
+    def _make(self, into: Path) -> str | None:
+        """None once the program is in `into`, else what the tool said."""
+        command = ["go", "install", f"{self.package}@{self.version}"]
+        return _ran(command, into.parent, {"GOBIN": str(into)})
+
+
+class FrontProgram(Program):
+    """A Go program whose source is beside this module; `version` changes with it."""
+
+    def _make(self, into: Path) -> str | None:
+        command = ["go", "build", "-o", str(into / self.inside), "."]
+        return _ran(command, Path(__file__).parent / self.package, {})
+
+
+class NpmProgram(Program):
+    """A program for node: `package` at `version`, with whatever it needs."""
+
+    @property
+    def tool(self) -> str:
+        return "npm"
+
+    @property
+    def inside(self) -> str:
+        return f"node_modules/.bin/{self.made or self.name}"
+
+    def _make(self, into: Path) -> str | None:
+        into.mkdir(exist_ok=True)
+        quiet = ["--no-audit", "--no-fund", "--ignore-scripts"]
+        named = f"{self.package}@{self.version}"
+        return _ran(["npm", "install", *quiet, "--prefix", str(into), named], into, {})
 
 
 VERSITYGW = Program("versitygw", "v1.8.0", "github.com/versity/versitygw/cmd/versitygw")
 """An S3 server over a folder: of those that are one program it keeps its word in races."""
 
-ALL = (VERSITYGW,)
+AZURITE = NpmProgram("azurite", "3.35.0", "azurite", "azurite-blob")
+"""Microsoft's own stand-in for Azure's blob storage."""
+
+GCS_FRONT = FrontProgram("gcs-front", "1", "gcs_front")
+"""fake-gcs-server, with what obstore needs in front of it. The number goes up with its source."""
+
+TOXIPROXY = Program("toxiproxy", "v2.12.0", "github.com/Shopify/toxiproxy/v2/cmd/server", "server")
+"""A proxy that delays, cuts and loses what passes."""
+
+ALL = (VERSITYGW, GCS_FRONT, TOXIPROXY, AZURITE)
 
 
 def cache() -> Path:
@@ -98,14 +166,13 @@ def _lock() -> Iterator[None]:
         yield
 
 
-def _install(package: str, bin_folder: Path) -> str | None:
-    """None once the program is in `bin_folder`, else what Go said."""
-    settings = os.environ | {"GOBIN": str(bin_folder)}
+def _ran(command: list[str], folder: Path, settings: dict[str, str]) -> str | None:
+    """None after a good end, else what the command said."""
     try:
         done = subprocess.run(
-            ["go", "install", package],
-            cwd=bin_folder.parent,
-            env=settings,
+            command,
+            cwd=folder,
+            env=os.environ | settings,
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -117,15 +184,16 @@ def _install(package: str, bin_folder: Path) -> str | None:
 
 
 def main() -> int:
-    """Build all; what is said and returned is for a Makefile."""
+    """Build all that can be built here; what is said and returned is for a Makefile."""
+    wrong = 0
     for program in ALL:
         try:
             program.build()
+            print(program.title)
         except MissingError as error:
-            print(error, file=sys.stderr)
-            return 1
-        print(program.title)
-    return 0
+            print(f"{program.title}: {error}", file=sys.stderr)
+            wrong += program.has_tool
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
