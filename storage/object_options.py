@@ -8,8 +8,13 @@ obstore takes three kinds, and ends in a panic for one that comes in as another:
 
 Names may be in capitals and carry the service's prefix (`AWS_REGION`, `aws_region`, `region`).
 A flag is true or false, a duration a number of seconds or a number with its unit (`500ms`,
-`2min`). A request is repeated for 20 seconds at most: with the last attempt's own timeout that is
-less than a lease of the default length, so nothing lands after its writer was given up.
+`2min`). A request is repeated ten times and for 20 seconds at most, unless `max_retries` or
+`retry_timeout` say otherwise: with the last attempt's own timeout that is less than a lease of the
+default length, so nothing lands after its writer was given up.
+
+What no option says the client takes from the environment: `AWS_ACCESS_KEY_ID` and its kin,
+`AZURE_STORAGE_ACCOUNT_NAME` and its kin, `GOOGLE_APPLICATION_CREDENTIALS`,
+`GOOGLE_SERVICE_ACCOUNT_KEY` and their kin.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ DURABLE = "durable"
 
 MOST_SECONDS = 24 * 60 * 60
 RETRY_SECONDS = 20
+MOST_RETRIES = 10
 
 _FLAG_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
@@ -172,6 +178,7 @@ class ClientOptions:
             name = _bare(given.lower(), service, prefixes)
             told._take(given, name, value, service)
         told.retry.setdefault("retry_timeout", timedelta(seconds=RETRY_SECONDS))
+        told.retry.setdefault("max_retries", MOST_RETRIES)
         return told
 
     def _take(self, given: str, name: str, value: str, service: Mapping[str, Reader]) -> None:

@@ -248,7 +248,22 @@ def _ours(error: Exception, **where: str) -> MetatableError:
     if _is_refusal(error, int(status[1]) if status else 0, told):
         expected = "credentials, permissions and a region that fit this bucket"
         return AccessError("the store refuses us", **where, expected=expected, found=found)
-    return StoreError("the store did not answer as it should: try again", **where, found=found)
+    what = "the store did not answer as it should: try again"
+    return StoreError(what, **where, **_tried(told), found=found)
+
+
+_PERFORMING = r"Error performing (\w+) .*? in ([\d.]+)(ns|µs|ms|s)(?:, after (\d+) retries)?"
+
+
+def _tried(told: str) -> dict[str, str]:
+    """How often it was asked, and how long that took, where the client tells."""
+    found = re.search(_PERFORMING, told)
+    if found is None:
+        return {}
+    verb, amount, unit, repeats = found.groups()
+    seconds = float(amount) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
+    times = int(repeats or 0) + 1
+    return {"tried": f"{verb}, {times} {'time' if times == 1 else 'times'} in {seconds:.1f} s"}
 
 
 def _is_refusal(error: Exception, status: int, told: str) -> bool:
