@@ -1,0 +1,103 @@
+"""Calls that need not wait for each other: what comes of them, and of their exceptions."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from metatable.storage.errors import CorruptError, StoreError
+from metatable.storage.store import Store
+from metatable.storage.together import MOST_AT_ONCE, at_once, in_turn
+from tests.storage.s3_server import serving
+
+
+def test_answers_come_in_the_order_of_the_calls() -> None:
+    calls = [partial(int, number) for number in range(3 * MOST_AT_ONCE)]
+    assert list(at_once(calls)) == list(in_turn(calls)) == list(range(3 * MOST_AT_ONCE))
+    assert list(at_once([])) == []
+
+
+def test_calls_are_under_way_at_the_same_time_and_may_do_the_same() -> None:
+    outer, inner = threading.Barrier(3, timeout=60), threading.Barrier(6, timeout=60)
+
+    def meet() -> list[int]:
+        outer.wait()
+        return list(at_once([inner.wait, inner.wait]))
+
+    found = at_once([meet] * 3)
+    assert sorted(place for pair in found for place in pair) == list(range(6))
+
+
+def test_exception_comes_when_all_have_ended() -> None:
+    ended = []
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise ValueError("first")
+
+    def go_on() -> None:
+        assert failed.wait(60)
+        ended.append(1)
+
+    with pytest.raises(ValueError, match="first"):
+        at_once([fail, go_on, go_on])
+    assert ended == [1, 1]
+
+
+@pytest.mark.parametrize("unknown", [StoreError("no answer"), OSError("no answer")])
+def test_an_unknown_outcome_is_told_before_a_known_one(unknown: Exception) -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    for order in (1, -1):
+        errors = [CorruptError("known"), unknown][::order]
+        with pytest.raises(type(unknown), match="no answer"):
+            at_once([partial(fail, error) for error in errors])
+
+
+def test_near_by_what_stands_behind_an_exception_is_not_called(tmp_path: Path) -> None:
+    called = []
+
+    def fail() -> None:
+        raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        Store(tmp_path).together([fail, lambda: called.append(1)])
+    assert called == []
+
+
+def test_a_small_file_that_is_held_is_asked_for_once() -> None:
+    with serving() as server:
+        store = Store(f"{server.uri}/table", server.options)
+        store.put("a", bytes(range(100)))
+        holding = store.holding()
+        before = dict(store.counters)
+        holding.hold([("a", 100)])
+        holding.hold([("a", 100)])
+        twin = holding.counting(store.counters)
+        assert twin.read("a", [(3, 2), (90, 10)]) == [b"\x03\x04", bytes(range(90, 100))]
+        with pytest.raises(CorruptError, match="file ends too early"):
+            twin.read("a", [(98, 5)])
+        assert store.counters.since(before)["store.requests"] == 1
+        assert store.read("a", [(3, 2)]) == [b"\x03\x04"]
+        assert store.counters.since(before)["store.requests"] == 2
+
+
+def test_near_by_nothing_is_held(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("a", b"123")
+    holding = store.holding()
+    holding.hold([("a", 3)])
+    assert store.counters["store.reads"] == 0
+
+
+def test_files_are_deleted_in_any_order(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("a", "b", "c"):
+        store.put(name, b"1")
+    store.delete_all(["c", "a", "not there"])
+    assert [one.path for one in store.list("")] == ["b"]
