@@ -6,7 +6,7 @@
 #   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
-#   make services    the servers that tests are held against; Go builds them, once
+#   make services    the servers that tests are held against; Go builds, npm fetches them, once
 #   make hudi-spark  Hudi on Spark 3.5 reads and writes our tables; HUDI=1.2.0 for one bundle
 #   make mutants     small faults put into the code: which do tests miss? MUTANTS=150 of them
 #   make venv        only the environment
@@ -26,7 +26,7 @@ SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150
 ENGINE ?= auto
-BENCH ?= hfile tag upsert skip commit changes compact upkeep memory
+BENCH ?= hfile tag upsert skip commit changes compact upkeep rounds memory
 
 PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
@@ -70,7 +70,8 @@ peers: venv
 peers-rust: venv
 	JOBS=$(JOBS) $(BIN)/python -m benchmarks.peers.rust
 
-# An S3 server, which tests skip where it is not there.
+# Servers of objects and a proxy: S3, GCS and the proxy are built where there is Go, Azure comes
+# where there is npm. What is not there tests skip.
 services: venv
 	$(BIN)/python -m tests.services.programs
 

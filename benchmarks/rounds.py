@@ -19,6 +19,7 @@ import pyarrow as pa
 
 import metatable
 from benchmarks.harness import Case, Setup, run_module
+from metatable.engine import local
 from metatable.storage import cache
 from metatable.storage.listing import Listed
 from metatable.storage.store import Backend, Store
@@ -147,9 +148,10 @@ def cases(setup: Setup) -> Iterator[Case]:
                 f"{rows:,} rows in {PARTITIONS} partitions, {BEFORE} commits before; objects in "
                 f"memory, {LATENCY_SECONDS * 1000:.0f} ms a request"
             )
-            yield Case(
-                name, setting, partial(_seconds, uri, name, ask), reading=READING, target=target
-            )
+            waiting = partial(_waiting, uri, name, ask)
+            yield Case(f"{name}, waiting", setting, waiting, reading=READING, target=target)
+            whole = partial(_seconds, uri, ask)
+            yield Case(f"{name}, in all", f"{setting}; with our own work", whole)
 
 
 def made(index: str, rows: int) -> str:
@@ -200,29 +202,34 @@ QUESTIONS: tuple[tuple[str, Ask, float], ...] = (
 )
 
 
-def _seconds(uri: str, name: str, ask: Ask) -> float:
+def _seconds(uri: str, ask: Ask) -> float:
     run, _ = ask(uri, Sleeping)
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
-def main() -> None:
-    """What is asked in which round: for people."""
-    from metatable.engine import local  # noqa: PLC0415
+def _waiting(uri: str, name: str, ask: Ask) -> float:
+    """Rounds, in seconds."""
+    with _one_thread():
+        run, backend = ask(uri, Rounds)
+        before, asked = backend.now, len(backend.log)
+        run()
+    rounds, requests = backend.now - before, len(backend.log) - asked
+    print(f"  {name}: {requests} requests in {rounds} rounds", file=sys.stderr)
+    return float(rounds * LATENCY_SECONDS)
 
-    local._processors = lambda: 1  # the clock of rounds is for one thread
-    for index in INDEXES:
-        for question, ask, _ in QUESTIONS:
-            uri = made(index, 30_000)
-            run, backend = ask(uri, Rounds)
-            backend.now, backend.log = 0, []
-            run()
-            print(f"{question}, {index}: {len(backend.log)} requests in {backend.now} rounds")
-            if len(sys.argv) > 2:
-                for round_, verb, path in backend.log:
-                    print(f"  {round_:3} {verb:7}{path}")
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The clock of rounds is for one."""
+    processors = local._processors
+    local._processors = lambda: 1
+    try:
+        yield
+    finally:
+        local._processors = processors
 
 
 if __name__ == "__main__":
-    main() if sys.argv[1:2] == ["--rounds"] else run_module(globals())
+    run_module(globals())

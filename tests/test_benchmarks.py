@@ -17,7 +17,10 @@ from benchmarks import data, harness, synthetic
 from benchmarks.data import Cupboard
 from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
 
-NAMES = ("changes", "commit", "compact", "hfile", "memory", "skip", "tag", "upkeep", "upsert")
+NAMES = (
+    *("changes", "commit", "compact", "hfile", "memory", "rounds", "skip", "tag", "upkeep"),
+    "upsert",
+)
 
 
 def taking(*seconds: float) -> harness.Measure:
