@@ -13,7 +13,7 @@ make the calls in a random order, and die in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from metatable.storage.errors import MetatableError, StoreError
@@ -46,7 +46,6 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
             first.set_result(calls[0]())
         except Exception as error:
             first.set_exception(error)
-        wait(futures)
     raised = [told for one in (first, *futures) if (told := one.exception()) is not None]
     for told in sorted(raised, key=_is_known):
         raise told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import obstore
 import pytest
@@ -318,3 +319,10 @@ def fitting(uri: str, name: str) -> str:
             continue
         return value
     raise AssertionError(name)
+
+
+def test_repeats_are_bounded_in_number_and_in_time() -> None:
+    told = ClientOptions.of("s3://bucket", {})
+    assert told.retry == {"max_retries": 10, "retry_timeout": timedelta(seconds=20)}
+    told = ClientOptions.of("s3://bucket", {"max_retries": "2", "retry_timeout": "3s"})
+    assert told.retry == {"max_retries": 2, "retry_timeout": timedelta(seconds=3)}

@@ -217,6 +217,31 @@ def test_a_commit_lists_the_active_timeline_once_and_reads_nothing_of_it(one: Ta
     assert read == [".hoodie/hoodie.properties"]
 
 
+def test_a_commit_between_the_listing_and_the_base_of_a_begin_costs_one_more_listing(
+    one: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for v in range(5):
+        one.upsert(arrow(rows(0, 3, v)))
+    cache.clear()
+    waiting = [lambda: one.upsert(arrow(rows(20, 22, 1, "la")))]
+    load = Timeline.load
+
+    def commit_behind(timeline: Timeline) -> Any:
+        told = load(timeline)
+        if waiting:
+            waiting.pop()()
+            cache.clear()
+        return told
+
+    monkeypatch.setattr(Timeline, "load", commit_behind)
+    store, backend = watched(one.uri, backwards=True)
+    with Transaction.begin(store) as begun:
+        assert begun.base.version == 8
+    assert [path for verb, path in backend.calls if verb == "list"].count(".hoodie") == 2
+    asked = [path for _, path in backend.calls if "/manifest/0" in path]
+    assert len(asked) == 2, "versions were walked"
+
+
 def test_a_commit_beside_a_begin_is_explained_by_the_versions_since(
     one: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
