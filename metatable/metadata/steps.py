@@ -97,11 +97,12 @@ def settle(
     """
     manifest.check_writable()
     for do, step in [(_known(manifest, step), step) for step in manifest.steps]:
-        if step.kind == "complete" and step.action in DATA_ACTIONS and step.instant in done:
+        is_commit = step.kind == "complete" and step.action in DATA_ACTIONS
+        if is_commit and step.instant in done:
             continue
         body = (ready or {}).get(step.staged)
-        if step.kind == "complete" and body is not None and _is_whole(body, step, step.staged):
-            _finish(store, manifest, step, body)
+        if is_commit and body is not None and _is_whole(body, step, step.staged):
+            _finish(store, manifest, step, body)  # others have an instant that they share
         else:
             do(store, manifest, step)
 

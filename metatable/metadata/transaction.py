@@ -19,6 +19,7 @@ from typing import Any
 from metatable.data.properties import TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
+    DATA_ACTIONS,
     TRANSACTED,
     Instant,
     Timeline,
@@ -175,7 +176,7 @@ class Transaction:
 
         def read_staged() -> None:
             for step in change.steps:
-                if step.kind == "complete":
+                if step.kind == "complete" and step.action in DATA_ACTIONS:
                     ready[step.staged] = self.store.get(step.staged)
 
         manifest = publish(self.store, self.base, change, self.owner, read_staged)

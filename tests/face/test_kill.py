@@ -490,7 +490,7 @@ def _named(uri: str) -> set[str]:
     }
 
 
-def _kill(uri: str, operation: Operation, limit: int, backwards: bool) -> None:
+def _kill(uri: str, operation: Operation, limit: int, backwards: bool = False) -> None:
     store, backend = watched(uri, limit=limit, backwards=backwards)
     with suppress(Refused):
         operation(store)
