@@ -110,8 +110,8 @@ def open_hfile(store: Store, path: str, size_bytes: int | None) -> OpenedHFile:
 
 
 def _tail_bytes(store: Store, size: int) -> int:
-    """How much of a file's end is read at first, at most; all of a small one."""
-    if size <= store.request_bytes:
+    """How much of a file's end is read at first, at most; from afar, all of a small one."""
+    if store.is_distant and size <= store.request_bytes:
         return size
     return min(max(TAIL_BYTES, size // TAIL_SHARE), MOST_TAIL_BYTES)
 
