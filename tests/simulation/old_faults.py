@@ -19,7 +19,7 @@ import pytest
 
 from metatable.data.timeline import Timeline, next_instant
 from metatable.metadata import commit
-from metatable.metadata.change import GroupsAbsent
+from metatable.metadata.change import Draft, GroupsAbsent
 from metatable.metadata.owner import Owner
 from metatable.metadata.transaction import Transaction
 
@@ -32,22 +32,22 @@ def millisecond(patch: pytest.MonkeyPatch) -> None:
 
 
 def withdrawn(patch: pytest.MonkeyPatch) -> None:
-    check, compose, begin = commit._check_fence, commit._compose, Transaction.__init__
+    check, finished, begin = commit._check_fence, Draft.finished, Transaction.__init__
 
     def check_later(race: Any, change: Any, owner: Any) -> None:
         if race.newest is not race.base:
             check(race, change, owner)
 
-    def compose_low(store: Any, newest: Any, change: Any, owner: Any) -> Any:
-        latest = max(newest.latest_instant, change.instant)
-        return replace(compose(store, newest, change, owner), latest_instant=latest)
+    def finished_low(draft: Draft, change: Any) -> Any:
+        latest = max(draft.newest.latest_instant, change.instant)
+        return replace(finished(draft, change), latest_instant=latest)
 
     def forget(self: Transaction, store: Any, base: Any, taken: Any = ()) -> None:
         begin(self, store, base)
         self._taken = frozenset()
 
     patch.setattr(commit, "_check_fence", check_later)
-    patch.setattr(commit, "_compose", compose_low)
+    patch.setattr(Draft, "finished", finished_low)
     patch.setattr(Transaction, "__init__", forget)
 
 
