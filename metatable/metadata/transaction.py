@@ -19,7 +19,6 @@ from typing import Any
 from metatable.data.properties import TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
-    DATA_ACTIONS,
     TRANSACTED,
     Instant,
     Timeline,
@@ -176,7 +175,7 @@ class Transaction:
 
         def read_staged() -> None:
             for step in change.steps:
-                if step.kind == "complete" and step.action in DATA_ACTIONS:
+                if step.kind == "complete" and self.instant and step.instant == self.instant:
                     ready[step.staged] = self.store.get(step.staged)
 
         manifest = publish(self.store, self.base, change, self.owner, read_staged)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -312,9 +313,10 @@ def record_no_location(hurt: Hurt) -> None:
     """A number that stands for no location of the file."""
     partition = records_of(hurt)
     entries = hurt.every(partition).slice(0, 1)
+    values = pa.array([(77).to_bytes(4)], pa.binary())
+    storer = SimpleNamespace(values=lambda _: values, metas=lambda: {"locations": b"[]"})
     with pytest.MonkeyPatch.context() as patch:
-        told = (pa.array([(77).to_bytes(4)], pa.binary()), {"locations": b"[]"})
-        patch.setattr(partition, "stored", lambda _: told)
+        patch.setattr(partition, "storer", lambda: storer)
         hurt.enter(partition, entries)
 
 

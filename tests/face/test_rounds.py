@@ -7,7 +7,7 @@ store of that kind requests that follow each other are what takes time, 30 ms ea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,12 +18,15 @@ from benchmarks.rounds import (
     Rounds,
     commit,
     made,
+    reached,
+    rows_of,
     tag,
 )
+from metatable.data.timeline import inflight_path
 from metatable.engine import local
 from metatable.storage import cache
 
-COMMIT_ROUNDS = {"metadata_bloom": 15, "bloom": 15, "record": 14}
+COMMIT_ROUNDS = {"metadata_bloom": 16, "bloom": 16, "record": 15}
 TAG_ROUNDS = {"metadata_bloom": 6, "bloom": 6, "record": 5}
 ROWS = 3000
 
@@ -37,13 +40,23 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def committed(index: str) -> Rounds:
-    run, backend = commit(made(index, ROWS), Rounds)
+    return measured(*commit(made(index, ROWS), Rounds))
+
+
+def overwritten(index: str) -> Rounds:
+    uri = made(index, ROWS)
+    cache.clear()
+    table, backend = reached(uri, Rounds)
+    return measured(lambda: table.insert_overwrite(rows_of(range(99))), backend)
+
+
+def measured(run: Callable[[], object], backend: Rounds) -> Rounds:
+    """The backend when this was done by it; its rounds are counted from here."""
     before = backend.now
     backend.log.clear()
     run()
     backend.log[:] = [(at - before, verb, path) for at, verb, path in backend.log]
     backend.now -= before
-    assert isinstance(backend, Rounds)
     return backend
 
 
@@ -53,6 +66,10 @@ def test_a_small_commit_is_few_rounds(index: str) -> None:
     assert backend.now == COMMIT_ROUNDS[index]
     assert backend.now * LATENCY_SECONDS <= COMMIT_SECONDS
     assert len(backend.log) <= 70, "requests did not become more for it"
+
+
+def test_an_overwrite_asks_for_little_more_than_a_commit() -> None:
+    assert overwritten("record").now == 24
 
 
 @pytest.mark.parametrize("index", TAG_ROUNDS)
@@ -67,16 +84,17 @@ def test_a_cold_tag_is_few_rounds(index: str) -> None:
 STEPS = {
     "properties": r"get \.hoodie/hoodie.properties",
     "lease": r"create \S+/leases/\d+",
-    "requested": r"create \S+\.commit\.requested",
-    "inflight": r"create \S+\.inflight",
-    "marker": r"put \.hoodie/\.temp/\S+\.marker\.MERGE",
+    "look for another action": r"size \S+/\d+\.OTHER",
+    "requested": r"create \S+/\d+\.ACTION\.requested",
+    "inflight": r"create INFLIGHT",
+    "marker": r"put \.hoodie/\.temp/\S+\.marker\.(MERGE|CREATE)",
     "data file": r"create day=\S+\.parquet",
     "HFile": r"put \S+\.hfile",
     "page": r"put \S+/pages/\S+",
     "staged commit": r"put \S+/commits/\d+\.json",
     "root": r"create \S+/manifest/0\d+\.json",
     "look": r"get \S+/commits/\d+\.json",
-    "commit": r"create \S+/\d+\.commit",
+    "commit": r"create \S+/\d+\.ACTION",
     "hint": r"put \S+/manifest/latest",
     "marker goes": r"delete \.hoodie/\.temp/\S+",
     "lease goes": r"delete \S+/leases/\d+",
@@ -84,7 +102,8 @@ STEPS = {
 
 BEFORE = {
     "lease": ["properties"],
-    "requested": ["lease"],
+    "look for another action": ["lease"],
+    "requested": ["lease", "look for another action"],
     "inflight": ["requested"],
     "marker": ["lease"],
     "data file": ["inflight", "marker"],
@@ -100,12 +119,25 @@ found by its lease, hidden from Hudi by `inflight`, and undone by its markers; w
 there; and nobody is told of a root before it is certain that it counts."""
 
 
+@pytest.mark.parametrize(
+    ("done", "action", "other"),
+    [(committed, "commit", "replacecommit"), (overwritten, "replacecommit", "commit")],
+)
 @pytest.mark.parametrize("index", COMMIT_ROUNDS)
-def test_what_must_wait_for_another_waits(index: str) -> None:
-    log = committed(index).log
+def test_what_must_wait_for_another_waits(
+    index: str, done: Callable[[str], Rounds], action: str, other: str
+) -> None:
+    log = done(index).log
+    inflight = inflight_path(r"\d+", action)
+    told = {
+        step: pattern.replace("INFLIGHT", inflight)
+        .replace("ACTION", action)
+        .replace("OTHER", other)
+        for step, pattern in STEPS.items()
+    }
     rounds = {
         step: [at for at, verb, path in log if re.fullmatch(pattern, f"{verb} {path}")]
-        for step, pattern in STEPS.items()
+        for step, pattern in told.items()
     }
     assert [step for step, when in rounds.items() if not when] == []
     wrong = [

@@ -63,7 +63,6 @@ def requested(patch: pytest.MonkeyPatch) -> None:
             if timeline.request(instant, action):
                 break
             self._give_back()
-        timeline.inflight(instant, action)
         return instant
 
     patch.setattr(Transaction, "start", start)
