@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from metatable.compaction.kept_versions import Versions
-from metatable.data.commit_metadata import CommitMetadata, action_of
+from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import (
     DATA_ACTIONS,
     TRANSACTED,
@@ -123,7 +123,7 @@ class TimelineState:
         ]
         untraced = [
             (time, done[time])
-            for time in sorted(counted & done.keys() - {*newest.adopted})
+            for time in sorted(counted & done.keys() - steps - {*newest.adopted})
             if not {path(time, done[time]) for path in (requested_path, inflight_path)}
             <= listed.keys()
         ]
@@ -213,8 +213,8 @@ def _bodies(
         for (time, action), step in _completions(versions).items()
         if action in DATA_ACTIONS
     }
+    roots = {root.instant: root for root in versions.roots.values() if root.instant}
     bodies, damaged = dict[str, CommitMetadata](), dict[Action, str]()
-    roots = {root.instant: root for root in versions.roots.values()}
     told = in_order(
         lambda time: _body(store, time, done.get(time), steps.get(time), roots.get(time)), instants
     )
@@ -230,16 +230,15 @@ def _body(
     store: Store, instant: str, action: str | None, step: Step | None, root: Manifest | None
 ) -> tuple[CommitMetadata | None, str]:
     """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
-    is not there. One that was made anew, by whoever found what was staged lost, tells the same
-    files."""
+    is not there; `root`: of the version that published it, where that is kept."""
     wrong = ""
     for raw, path in _places(store, instant, action or (step.action if step else "commit")):
         on_timeline = path == completed_path(instant, action) if action else False
+        strange = step is not None and step.checksum and checksum(raw) != step.checksum
         if (
             step is not None
-            and step.checksum
-            and checksum(raw) != step.checksum
-            and not (root and _tells_the_same(store, raw, path, root))
+            and strange
+            and not (on_timeline and _is_rebuilt(store, root, step, raw))
         ):
             found = f"expected checksum {step.checksum}, found {checksum(raw)}"
         else:
@@ -252,20 +251,14 @@ def _body(
     return None, wrong
 
 
-def _tells_the_same(store: Store, raw: bytes, path: str, root: Manifest) -> bool:
-    """Whether a commit's file tells the files that its version has, and the groups that left."""
-    try:
-        body = CommitMetadata.decode(raw, path)
-        known = CommitMetadata.decode(rebuilt_commit(store, root, action_of(root.operation)), path)
-    except MetatableError:
+def _is_rebuilt(store: Store, root: Manifest | None, step: Step, raw: bytes) -> bool:
+    """Whether this is what recovery has put on the timeline, because the staged file was lost."""
+    if root is None or step.action not in TRANSACTED:
         return False
-    return _told_files(body) == _told_files(known)
-
-
-def _told_files(body: CommitMetadata) -> tuple[set[str], set[tuple[str, str]]]:
-    replaced = (body.replaced or {}).items()
-    gone = {(folder, file_id) for folder, ids in replaced for file_id in ids}
-    return {stat.path for stat in body.stats}, gone
+    try:
+        return rebuilt_commit(store, root, step.action) == raw
+    except MetatableError:  # the version before is not kept
+        return False
 
 
 def _places(store: Store, instant: str, action: str) -> Iterator[tuple[bytes, str]]:
