@@ -736,7 +736,7 @@ def commits(uri: str, name: str = "20990101000000000.commit") -> Callable[[], ob
 def test_a_commit_that_comes_while_files_are_read_is_noticed(theirs: str) -> None:
     before = everything(theirs).keys()
     with (
-        coming_before(theirs, r"sink .*hfile", commits(theirs)) as store,
+        coming_before(theirs, r"\w+ .*hfile", commits(theirs)) as store,
         pytest.raises(ConflictError, match="has been at work meanwhile"),
     ):
         adopting_by(store)
