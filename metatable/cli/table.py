@@ -66,6 +66,14 @@ def _register_facts(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "hold the index against the data (exit code 1 on findings)",
         "metatable verify rides || echo findings",
     )
+    repair = add_verb(
+        verbs,
+        "repair",
+        _repair,
+        "say how what verify finds would be mended, and with --apply mend it",
+        "metatable repair rides\nmetatable repair rides --apply",
+    )
+    repair.add_argument("--apply", action="store_true", help="mend it; else nothing is written")
     add_verb(
         verbs,
         "due",
@@ -242,6 +250,18 @@ def _verify(args: argparse.Namespace) -> int:
         done = open_table(args).verify()
     print_result(done, args)
     return FINDINGS if done.findings else FINE
+
+
+def _repair(args: argparse.Namespace) -> int:
+    with at_work("repair", args):
+        done = open_table(args).repair(dry_run=not args.apply)
+    if not args.json:
+        for one in done.findings:
+            print(terminal.filled(f"{one}: {one.remedy or 'not mended'}"))
+        print(terminal.filled(repr(done)))
+    else:
+        print_result(done, args)
+    return FINDINGS if done.unmended or (done.findings and not args.apply) else FINE
 
 
 def _due(args: argparse.Namespace) -> int:

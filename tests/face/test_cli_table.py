@@ -237,6 +237,19 @@ def test_verify_ends_with_code_one_on_findings(
     assert any(file.path in one for one in findings)
 
 
+def test_repair_mends_only_when_it_is_told_to(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "index equals data" in run(capsys, "repair", table.uri)[0]
+    file = table.scan().files()[0]
+    Path(table.uri, file.path).unlink()
+    out, _ = run(capsys, "repair", table.uri, code=1)
+    assert "rows are gone" in out
+    told = json.loads(run(capsys, "repair", table.uri, "--apply", "--json")[0])
+    assert told["rows_lost"] == file.row_count
+    assert "index equals data" in run(capsys, "verify", table.uri)[0]
+
+
 def test_errors_go_to_standard_error_and_choose_the_exit_code(
     table: metatable.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
