@@ -148,17 +148,25 @@ def test_references_of_format_1_are_read_as_buckets(table_uri: str) -> None:
 
 
 def _as_format_1(table: Table, count: int, space: int) -> None:
-    """Write the newest root again with pages as format 1 had them."""
-    root = Path(table.uri, version_path(table.version))
-    body = json.loads(root.read_bytes())["body"]
-    for page in body["pages"]["record_index"]:
-        path = Path(table.uri, page["path"])
-        held = json.loads(path.read_bytes())["body"]
-        for ref in held["refs"]:
-            del ref["space"]
-            ref["lo"], ref["hi"] = (ref[one] * count // space for one in ("lo", "hi"))
-        sealed = manifest.seal(held)
-        path.write_bytes(sealed)
-        page["checksum"] = manifest.checksum(sealed)
-    root.write_bytes(manifest.seal(body))
+    """Write pages as format 1 had them, and all roots that name them."""
+    made: dict[str, str] = {}
+    for version in range(1, table.version + 1):
+        root = Path(table.uri, version_path(version))
+        body = json.loads(root.read_bytes())["body"]
+        for page in body["pages"].get("record_index", ()):
+            if page["path"] not in made:
+                made[page["path"]] = _page_as_format_1(Path(table.uri, page["path"]), count, space)
+            page["checksum"] = made[page["path"]]
+        root.write_bytes(manifest.seal(body))
     cache.clear()
+
+
+def _page_as_format_1(path: Path, count: int, space: int) -> str:
+    """Its checksum, when it is written."""
+    held = json.loads(path.read_bytes())["body"]
+    for ref in held["refs"]:
+        del ref["space"]
+        ref["lo"], ref["hi"] = (ref[one] * count // space for one in ("lo", "hi"))
+    sealed = manifest.seal(held)
+    path.write_bytes(sealed)
+    return manifest.checksum(sealed)
