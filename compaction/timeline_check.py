@@ -101,7 +101,7 @@ class TimelineState:
         leases = {one.name for one in store.list(LEASES)}
         newest = load_newest(store) or manifest
         since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
-        known = {one.instant for one in versions.roots.values()} - {""} | {*newest.adopted}
+        known = {one.instant for one in versions.roots.values()} - {""}
         withdrawn, steps = set(newest.withdrawn), {one.instant for one in newest.steps}
         done = {one.time: one.action for one in actions if one.changes_data}
         done = {time: action for time, action in done.items() if time >= newest.archived}
@@ -189,7 +189,7 @@ def _strange(
     """Completed instants that no version has published."""
     if CommitSum.decode(newest.commits) == CommitSum.of(there):
         return set()
-    strange = set(there) - known
+    strange = set(there) - known - set(newest.adopted)
     if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
         strange = {
             time
