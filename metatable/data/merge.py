@@ -18,12 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
-from metatable.data.taking import taken, whole
+from metatable.data.taking import rows_of, taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["Merge", "Take", "check_ordering", "deduplicate", "newer"]
 
 KEY = "_hoodie_record_key"
+
+PIECE_BYTES = 16 << 20
+"""Stored rows that are merged at once: what takes their places is held beside them, and what
+comes of both."""
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -83,7 +87,7 @@ class Merge:
         where nothing replaces them, their meta columns; inserts follow in their order.
         """
         stored, start = len(self.source), 0
-        for piece in base:
+        for piece in _cut(base):
             here = slice(start, start + piece.num_rows)
             start = here.stop
             source = self.source[here][self.kept[here]]
@@ -93,6 +97,13 @@ class Merge:
             yield _put_into(piece, take, source[put] - stored, places)
         for start in range(0, len(self.new), step):
             yield take(self.new[start : start + step])
+
+
+def _cut(base: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for piece in base:
+        step = rows_of(piece, PIECE_BYTES)
+        for start in range(0, max(piece.num_rows, 1), step):
+            yield piece.slice(start, step)
 
 
 def check_ordering(schema: pa.Schema, ordering: str | None) -> None:

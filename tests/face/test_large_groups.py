@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metatable
-from metatable.data import base_file, statistics, taking
+from metatable.data import base_file, merge, statistics, taking
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -58,6 +58,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_slice, "LARGE_ROWS_BYTES", 0)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)
     monkeypatch.setattr(new_slice, "PIECE_BYTES", 500)
+    monkeypatch.setattr(merge, "PIECE_BYTES", 300)
     monkeypatch.setattr(taking, "JOINED_BYTES", 1500)
 
 
