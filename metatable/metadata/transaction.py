@@ -328,9 +328,22 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
 
 
 def _drop_late_savepoint(store: Store, instant: str) -> None:
-    """Unless Hudi's own tools have made it."""
+    """Unless Hudi's own tools have made it, or it is none that was dropped: the base may be older
+    than the listing. One that comes while it is dropped is put back."""
+    if _is_pinned(store, instant):
+        return
     if is_of_metatable(store.get(completed_path(instant, "savepoint")) or b""):
-        Timeline(store).withdraw(instant, ("completed", "inflight"), "savepoint")
+        timeline = Timeline(store)
+        timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
+        body = store.get(staged_path(instant, "savepoint")) if _is_pinned(store, instant) else None
+        if body is not None:
+            timeline.begin(instant, "savepoint")
+            timeline.complete(instant, body, "savepoint")
+
+
+def _is_pinned(store: Store, instant: str) -> bool:
+    newest = load_newest(store)
+    return newest is not None and any(pin.instant == instant for pin in newest.pins.values())
 
 
 def _no_table(store: Store) -> NotFoundError:

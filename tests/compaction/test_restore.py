@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -303,6 +304,33 @@ def test_two_savepoints_of_one_version_are_one_to_hudi(table: Table) -> None:
     assert len(list(Path(table.uri, ".hoodie").glob("*.savepoint"))) == 1
     table.drop_savepoint("two")
     assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
+
+
+@pytest.mark.parametrize("where", [r"list \.hoodie", r"delete .*\.savepoint"])
+def test_a_savepoint_that_comes_while_a_writer_begins_stays(table: Table, where: str) -> None:
+    """Between his look for the newest version and that at the timeline; and while he drops one of
+    the same commit, which a late hand has brought back."""
+    instant, version = str(table.instant), table.version
+    files = [Path(table.uri, f".hoodie/{instant}.savepoint{end}") for end in ("", ".inflight")]
+    if where.startswith("delete"):
+        table.savepoint("gone")
+        held = [file.read_bytes() for file in files]
+        table.drop_savepoint("gone")
+        table.upsert(arrow(rows(0, 3, 9)))  # a version that does not drop it
+        for file, body in zip(files, held, strict=True):
+            file.write_bytes(body)
+    come: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        if not come and re.fullmatch(where, f"{verb} {path}"):
+            come.append(path)
+            metatable.open(table.uri, FAST).savepoint("kept", version=version)
+
+    store, _ = watched(table.uri, before=before)
+    with Transaction.begin(store):
+        assert come
+    assert [file.name for file in files if not file.exists()] == []
+    assert table.verify().findings == ()
 
 
 def test_a_late_hand_brings_no_dropped_savepoint_back(table: Table) -> None:

@@ -88,8 +88,8 @@ def shares_of(seed: int) -> dict[str, float]:
 def _tell_instants(tell: Callable[..., None]) -> None:
     start = Transaction.start
 
-    def telling(transaction: Transaction) -> str:
-        instant = start(transaction)
+    def telling(transaction: Transaction, action: str = "commit") -> str:
+        instant = start(transaction, action)
         tell("instant", instant=instant)
         return instant
 

@@ -153,7 +153,7 @@ def rewritten(
     """From now on base files have these words in their footers (None: as they are), and Parquet's
     options of a writer."""
 
-    def encode(table: pa.Table, told: Any) -> bytes:
+    def encode(table: pa.Table, *told: Any) -> bytes:
         sink = io.BytesIO()
         with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
             writer.write_table(table, row_group_size=4)
