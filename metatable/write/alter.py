@@ -11,7 +11,6 @@ their keys, their places and their commits.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,10 +38,9 @@ from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
-from metatable.storage import clock
-from metatable.storage.errors import ConflictError, StaleError, UsageError
+from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store
-from metatable.write.commit_pass import FIRST_WAIT_SECONDS
+from metatable.write.attempts import attempts
 from metatable.write.plan import SOURCE_COLUMN, TASK_COLUMN, WritePlan
 from metatable.write.written_files import Written, written_groups
 
@@ -74,15 +72,12 @@ def alter(
     newest = load_newest(counting)
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
-    for attempt in range(newest.options.commit_retries + 1):
-        try:
-            with Transaction.begin(counting) as transaction:
-                return _altered(engine, transaction, changes, note, attempt + 1, began)
-        except ConflictError:
-            if attempt == newest.options.commit_retries:
-                raise
-            clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
-    raise AssertionError("unreachable")
+
+    def attempt(number: int) -> WriteResult:
+        with Transaction.begin(counting) as transaction:
+            return _altered(engine, transaction, changes, note, number, began)
+
+    return attempts(ALTER, newest.options.commit_retries, attempt)
 
 
 def _altered(

@@ -13,7 +13,6 @@ its index.
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,10 +26,10 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
-from metatable.storage import clock
-from metatable.storage.errors import ConflictError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.adopt import OPERATION, enough_buckets
+from metatable.write.attempts import attempts
 from metatable.write.build import build_hfiles
 from metatable.write.stored_entries import StoredFiles, runs_of
 
@@ -57,15 +56,12 @@ def change_index(
 
     Raises UsageError, ConflictError after lost races.
     """
-    for attempt in range(RETRIES + 1):
-        try:
-            with Transaction.begin(store) as transaction:
-                return _changed(transaction, engine, index, given)
-        except ConflictError:
-            if attempt == RETRIES:
-                raise
-            clock.pause(random.uniform(0, 0.05 * 2**attempt))
-    raise AssertionError("unreachable")
+
+    def attempt(_: int) -> Manifest:
+        with Transaction.begin(store) as transaction:
+            return _changed(transaction, engine, index, given)
+
+    return attempts(OPERATION, RETRIES, attempt)
 
 
 def _changed(

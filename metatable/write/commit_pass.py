@@ -19,7 +19,6 @@ everything from `tag` on is done again on the new base.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,9 +62,9 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
-from metatable.storage import clock
-from metatable.storage.errors import ConflictError, StaleError, UsageError
+from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store
+from metatable.write.attempts import attempts
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
@@ -87,14 +86,12 @@ from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
 from metatable.write.written_files import written_groups
 
-__all__ = ["FIRST_WAIT_SECONDS", "INSERT", "UPSERT", "delete_partitions", "write"]
+__all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
 
 _log = logging.getLogger("metatable.write")
 
 INSERT, UPSERT = "insert", "upsert"
 INSERTS = (INSERT, BULK_INSERT)
-
-FIRST_WAIT_SECONDS = 0.02
 
 
 def write(
@@ -120,24 +117,19 @@ def write(
         raise StaleError("the table is gone", path=store.uri)
     rows, options = engine.rows(data), newest.options
     given = _Given(engine.schema(rows), evolve)
+    snapshot = Snapshot(store, newest)
     if sort_by:
-        _check_sorting(Snapshot(store, newest), sort_by)
-    columns = given.columns(Snapshot(store, newest))
-    rows = prepared(engine, rows, options, columns.arrow, operation)
+        _check_sorting(snapshot, sort_by)
+    rows = prepared(engine, rows, options, given.columns(snapshot).arrow, operation)
+    asked = operation, dict(note or {}), given, named, sort_by
     with engine.keep(rows) as rows:
-        rows = distinct(engine, rows, options, operation)
-        for attempt in range(options.commit_retries + 1):
-            try:
-                counting = store.holding().counting(engine.counters)
-                asked = operation, dict(note or {}), given, named, sort_by
-                attempted = _Attempt(counting, engine, rows, *asked)
-                return attempted.run(attempt + 1, began)
-            except ConflictError as lost:
-                if attempt == options.commit_retries:
-                    raise
-                _log.info("%s, attempt %d was lost: %s", operation, attempt + 1, lost)
-                clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(attempt, 6)))
-    raise AssertionError("unreachable")
+        once = distinct(engine, rows, options, operation)
+
+        def attempt(number: int) -> WriteResult:
+            counting = store.holding().counting(engine.counters)
+            return _Attempt(counting, engine, once, *asked).run(number, began)
+
+        return attempts(operation, options.commit_retries, attempt)
 
 
 def delete_partitions(

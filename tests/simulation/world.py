@@ -36,7 +36,7 @@ from typing import IO, Any
 
 import pytest
 
-import metatable.write.commit_pass
+import metatable.write.attempts
 from metatable.engine import local
 from metatable.metadata import leases
 from metatable.storage import cache, clock
@@ -447,7 +447,7 @@ def world_of(seed: int) -> Iterator[World]:
         patch.setattr(clock, "pause", world.pause)
         patch.setattr(leases, "renewing", world.renewing)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world.ids.getrandbits(128), version=4))
-        patch.setattr(metatable.write.commit_pass, "random", world.random)
+        patch.setattr(metatable.write.attempts, "random", world.random)
         patch.setattr(local, "_processors", lambda: 1)  # threads would only cost time
         cache.clear()
         yield world

@@ -1,0 +1,34 @@
+"""A commit is tried again when another writer was first."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from metatable.storage import clock
+from metatable.storage.errors import ConflictError
+
+__all__ = ["attempts"]
+
+FIRST_WAIT_SECONDS = 0.02
+
+_log = logging.getLogger("metatable.write")
+
+Done = TypeVar("Done")
+
+
+def attempts(operation: str, retries: int, attempt: Callable[[int], Done]) -> Done:
+    """What `attempt`, told its number from 1 on, gives when no other writer was first.
+
+    Waits a while by chance in between, twice as long each time. Raises ConflictError after so many
+    retries.
+    """
+    for number in range(1, retries + 1):
+        try:
+            return attempt(number)
+        except ConflictError as lost:
+            _log.info("%s, attempt %d was lost: %s", operation, number, lost)
+            clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(number - 1, 6)))
+    return attempt(retries + 1)
