@@ -234,12 +234,8 @@ def _body(
     wrong = ""
     for raw, path in _places(store, instant, action or (step.action if step else "commit")):
         on_timeline = path == completed_path(instant, action) if action else False
-        strange = step is not None and step.checksum and checksum(raw) != step.checksum
-        if (
-            step is not None
-            and strange
-            and not (on_timeline and _is_rebuilt(store, root, step, raw))
-        ):
+        strange = step is not None and step.checksum not in ("", checksum(raw))
+        if step and strange and not (on_timeline and _is_rebuilt(store, root, step, raw)):
             found = f"expected checksum {step.checksum}, found {checksum(raw)}"
         else:
             try:
