@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import metatable
 from metatable.cli import terminal
+from metatable.cli.named_values import named_value, storage_options
 from metatable.cli.progress import at_work
 from metatable.cli.row_arguments import FORMS_IN, chosen
-from metatable.cli.storage_options import storage_options
 from metatable.cli.verb import FINE, Verbs, add_verb, to_json
 from metatable.storage.errors import UsageError
 
@@ -136,9 +136,7 @@ def _text(given: str) -> str:
 
 def _option(given: str) -> tuple[str, Any]:
     """A value is JSON where it can be, else a text."""
-    name, equals, text = given.partition("=")
-    if not equals:
-        raise UsageError("option without a value", found=given, expected="NAME=VALUE")
+    name, text = named_value(given, "option")
     try:
         return name, json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:

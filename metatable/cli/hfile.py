@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from metatable.cli.named_values import storage_options
 from metatable.cli.no_verb import show_help_of
-from metatable.cli.storage_options import storage_options
 from metatable.cli.verb import FINDINGS, FINE, Verbs, add_common
 from metatable.storage.errors import UsageError
 

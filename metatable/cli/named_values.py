@@ -1,4 +1,4 @@
-"""What a store needs to be told, for verbs of tables and files.
+"""NAME=VALUE on the command line; above all, what a store needs to be told.
 
 `--storage-option NAME=VALUE`, and for addresses such as `s3://…` the environment:
 METATABLE_STORAGE_ENDPOINT=… stands for `--storage-option endpoint=…`, so that secrets need not
@@ -12,7 +12,7 @@ import os
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["PREFIX", "add_storage_option", "storage_options"]
+__all__ = ["PREFIX", "add_storage_option", "named_value", "storage_options"]
 
 PREFIX = "METATABLE_STORAGE_"
 
@@ -31,12 +31,15 @@ def add_storage_option(parser: argparse.ArgumentParser) -> None:
 def storage_options(args: argparse.Namespace) -> dict[str, str]:
     """What was given. Raises UsageError for an option without a value."""
     options = _of_environment() if "://" in (getattr(args, "table", None) or args.file) else {}
-    for given in args.storage_option:
-        name, equals, value = given.partition("=")
-        if not equals:
-            raise UsageError("storage option without a value", found=given, expected="NAME=VALUE")
-        options[name] = value
-    return options
+    return options | dict(named_value(given, "storage option") for given in args.storage_option)
+
+
+def named_value(given: str, what: str) -> tuple[str, str]:
+    """Of NAME=VALUE. Raises UsageError for a `what` without a value."""
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise UsageError(f"{what} without a value", found=given, expected="NAME=VALUE")
+    return name, value
 
 
 def _of_environment() -> dict[str, str]:

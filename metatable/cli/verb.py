@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import metatable
 from metatable.cli import terminal
-from metatable.cli.storage_options import add_storage_option, storage_options
+from metatable.cli.named_values import add_storage_option, storage_options
 
 if TYPE_CHECKING:
     from metatable.table import Table

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metatable.cli import terminal
+from metatable.cli.named_values import named_value
 from metatable.cli.progress import at_work
 from metatable.cli.row_arguments import add_keys, add_rows, chosen
 from metatable.cli.verb import (
@@ -23,7 +24,6 @@ from metatable.cli.verb import (
     print_result,
     to_json,
 )
-from metatable.storage.errors import UsageError
 
 if TYPE_CHECKING:
     from metatable.table import Table
@@ -53,7 +53,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     bulk = add_verb(
         verbs,
         "bulk-insert",
-        _bulk_insert,
+        partial(_write, "bulk_insert"),
         "add many rows, in new files of which each holds a range",
         "metatable bulk-insert rides rides.parquet --sort-by day,city",
     )
@@ -110,33 +110,18 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
 
 
 def _note(args: argparse.Namespace) -> dict[str, str]:
-    note = {}
-    for given in args.note:
-        name, equals, value = given.partition("=")
-        if not equals:
-            raise UsageError("note without a value", found=given, expected="NAME=VALUE")
-        note[name] = value
-    return note
+    return dict(named_value(given, "note") for given in args.note)
 
 
 def _write(operation: str, args: argparse.Namespace) -> int:
     from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
 
-    table, note = open_table(args), _note(args)
+    table, how = open_table(args), dict[str, Any](note=_note(args))
+    if "sort_by" in args:
+        how["sort_by"] = chosen(args.sort_by)
     with at_work(operation, args) as shown:
         with given_rows(args, table, shown, same_fields=operation == "merge") as rows:
-            done = getattr(table, operation)(rows, note=note)
-    print_result(done, args)
-    return FINE
-
-
-def _bulk_insert(args: argparse.Namespace) -> int:
-    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
-
-    table, note = open_table(args), _note(args)
-    with at_work("bulk insert", args) as shown:
-        with given_rows(args, table, shown) as rows:
-            done = table.bulk_insert(rows, sort_by=chosen(args.sort_by), note=note)
+            done = getattr(table, operation)(rows, **how)
     print_result(done, args)
     return FINE
 
