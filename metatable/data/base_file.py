@@ -105,7 +105,9 @@ def write_base_file(
 
 def encoded_base_file(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
     """The bytes of a file with these rows, meta columns included."""
-    return _encode(table, options, columns)
+    sink = pa.BufferOutputStream()
+    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
+    return bytes(sink.getvalue())
 
 
 def store_base_file(store: Store, data_file: DataFile, body: bytes) -> tuple[int, bool]:
@@ -277,12 +279,6 @@ def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
     if found != expected:
         what = "data file holds another number of rows than its footer says"
         raise CorruptError(what, path=data_file.path, expected=expected, found=found)
-
-
-def _encode(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
-    sink = pa.BufferOutputStream()
-    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
-    return bytes(sink.getvalue())
 
 
 def _encode_pieces(

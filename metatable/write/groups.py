@@ -9,7 +9,7 @@ they hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,6 @@ from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import (
-    DataFile,
     FileSlice,
     marker_path,
     partition_metadata,
@@ -182,25 +181,15 @@ def write_groups(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out.
-
-    One group after the other: beside the task's rows it holds those of one group.
-    """
-    view = view.counting(counters)
+    """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out."""
     rows = _Rows.of(plan, joined(pa.Table.from_batches(list(batches))))
     task = rows.table[TASK_COLUMN][0].as_py()
-    runs = _Runs(partitions)
-    receipts = []
     chosen = (
         place
         for place, group in enumerate(plan.groups)
         if group.task == task and (group.base or len(rows.entering.of_group(place)))
     )
-    for place, receipt, written in _written(view, plan, chosen, rows):
-        receipts.append(receipt)
-        runs.add(written, rows.keys(rows.new(place)))
-    yield _file_receipts(receipts)
-    yield from runs.receipts(scratch.counting(counters))
+    yield from _told(view.counting(counters), plan, chosen, rows, partitions, scratch, counters)
 
 
 def empty_groups(
@@ -212,13 +201,27 @@ def empty_groups(
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: write groups (numbers in the plan, in `EMPTIED`) without rows; `RECEIPT` out."""
-    view = view.counting(counters)
     nothing = pa.schema([pa.field(KEY, pa.string()), *view.schema]).empty_table()
-    rows, runs, receipts = _Rows.none(nothing), _Runs(partitions), []
     places = (place for batch in batches for place in batch["place"].to_pylist())
-    for _, receipt, written in _written(view, plan, places, rows):
+    rows = _Rows.none(nothing)
+    yield from _told(view.counting(counters), plan, places, rows, partitions, scratch, counters)
+
+
+def _told(
+    view: TableView,
+    plan: WritePlan,
+    places: Iterable[int],
+    rows: _Rows,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Write these groups; `RECEIPT`. Beside the task's rows it holds those of one group, or of a
+    few small ones."""
+    runs, receipts = _Runs(partitions), []
+    for place, receipt, written in _written(view, plan, places, rows):
         receipts.append(receipt)
-        runs.add(written, written.arrived)
+        runs.add(written, rows.keys(rows.new(place)))
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
 
@@ -279,12 +282,10 @@ def preparations(
 class _Made:
     """A group's new file, complete but for its name in the store."""
 
-    target: DataFile
     body: bytes | None
     """None: it is too large to wait, and stored already."""
     ours: bool
     """Of one that is stored: whether by us."""
-    columns: Mapping[str, str]
     written: WrittenSlice
     counts: RowCounts
     """What happened to get there, as the merge tells it."""
@@ -295,8 +296,7 @@ class _Made:
 def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
     target, base = group.target, group.base
     new = _new_slice(view, plan, place, group, rows)
-    columns = stats_columns(view.table_schema, view.options)
-    passing = PassingRows(columns)
+    passing = PassingRows(stats_columns(view.table_schema, view.options))
     pieces = passing.passing(with_file_name(one, target) for one in new.rows)
     body, ours = None, True
     if new.is_small:
@@ -317,7 +317,7 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     )
     moved = len(arriving) - len(rows.new(place))
     told = _counts(plan, new.counts, len(arriving), moved)
-    return _Made(target, body, ours, columns, written, new.counts, told)
+    return _Made(body, ours, written, new.counts, told)
 
 
 def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
@@ -328,9 +328,8 @@ def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
         size_bytes, ours = store_base_file(view.store, target, made.body)
         target = replace(target, size_bytes=size_bytes)
     if not ours:
-        keys, stats = facts_of_stored(
-            view.store, FileSlice(target), made.columns, view.table_schema
-        )
+        columns = stats_columns(view.table_schema, view.options)
+        keys, stats = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)
         written = replace(written, made=FileSlice(target), keys=keys, stats=stats)
     base = written.replaced
     stat = WriteStat.of(target, base.instant if base else None, made.counts)

@@ -80,7 +80,6 @@ class StoredFiles:
 
     store: Store
     options: Options
-    schema: pa.Schema
     table: TableSchema
     partitions: tuple[MetadataPartition, ...]
     columns: Mapping[str, str]
@@ -101,7 +100,6 @@ class StoredFiles:
         return cls(
             view.store,
             view.options,
-            view.schema,
             view.table_schema,
             tuple(partitions),
             dict(columns),
@@ -109,6 +107,10 @@ class StoredFiles:
             index.asks_footers,
             foreign,
         )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.arrow
 
     def counting(self, counters: Counters) -> StoredFiles:
         return replace(self, store=self.store.counting(counters))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import base_file, key_footer
+from metatable.data import key_footer
 from metatable.index import footer_bloom
 from metatable.index.footer_bloom import FooterBloomIndex, FooterSource
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, NoFilter
@@ -23,6 +23,7 @@ from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
+from metatable.write import new_slice
 from tests.index.rows import make, rows, told_tags
 
 KEY = "_hoodie_record_key"
@@ -162,7 +163,7 @@ def rewritten(
             )
         return sink.getvalue()
 
-    monkeypatch.setattr(base_file, "_encode", encode)
+    monkeypatch.setattr(new_slice, "encoded_base_file", encode)
 
 
 def filters_of(table: metatable.Table) -> list[Any]:
