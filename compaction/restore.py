@@ -12,13 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from metatable.compaction.rollback import (
-    check_goes_back,
-    completion,
-    undoing,
-    unknown_completion,
-)
+from metatable.compaction.rollback import check_goes_back
 from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.undoing import completion, undoing, unknown_completion
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
@@ -63,7 +59,7 @@ class Restore:
             operation=self.name,
             requires=(NewestIsBase(),),
             updates=(GoBack(plan.version, instants), Withdraw(instants)),
-            steps=tuple(undoing(snapshot.store, one) for one in plan.undone),
+            steps=undoing(snapshot, self.name, plan.undone),
             summary={
                 "restored_version": plan.version,
                 "undone_version": plan.first,

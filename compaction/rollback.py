@@ -2,8 +2,8 @@
 
 Versions are immutable; going back is pointing at old pages. The new version has the content
 from before the commit, so compactions that came after it fall away with it, and it withdraws
-the instant for ever. Only then, as the version's timeline step, the commit leaves Hudi's
-timeline and its data files go; killed in between, the next writer finishes it.
+the instant for ever. Only then, as steps of the version, the commit leaves Hudi's timeline, its
+data files go, and Hudi's own record of it is left; killed in between, the next writer finishes it.
 
 Whatever is needed is read and proven before the put: the older version with its pages and HFiles,
 and the commit that lists the data files to delete. A rollback whose answer was lost is
@@ -13,21 +13,20 @@ repeated with the `instant` that it names, and then undoes nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.data.commit_metadata import action_of
+from metatable.compaction.undoing import completion, undoing
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
-from metatable.metadata.manifest import HOME, Manifest, Step, load_version
+from metatable.metadata.manifest import HOME, Manifest, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import stage, staged_body, staged_path
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["Rollback", "check_goes_back", "completion", "undoing", "unknown_completion"]
+__all__ = ["Rollback", "check_goes_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Rollback:
                 GoBack(undone.version - 1, (undone.instant,)),
                 Withdraw((undone.instant,)),
             ),
-            steps=(undoing(snapshot.store, completion(undone)),),
+            steps=undoing(snapshot, self.name, [completion(undone)]),
             summary={"undone_version": undone.version},
         )
         return Outcome(change)
@@ -87,28 +86,6 @@ class RollbackPlan:
     def told(self) -> str:
         one = self.undone
         return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
-
-
-def undoing(store: Store, done: Step) -> Step:
-    """The step that undoes a commit, given the one that completed it; what lay staged for it and
-    is damaged is mended from its twin first."""
-    body = staged_body(store, done)
-    if body is None:  # both are gone: its files are found by a listing
-        return Step("withdraw", done.instant, "", "", done.action)
-    return replace(stage(store, done.instant, body, done.action), kind="withdraw")
-
-
-def completion(undone: Manifest) -> Step:
-    """The step that has put the commit of this version on the timeline."""
-    for step in undone.steps:
-        if step.kind == "complete" and step.instant == undone.instant:
-            return step
-    return unknown_completion(undone.instant, action_of(undone.operation))
-
-
-def unknown_completion(instant: str, action: str) -> Step:
-    """The same where its version is not kept any more: nobody knows the checksum."""
-    return Step("complete", instant, staged_path(instant, action), "", action)
 
 
 def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from metatable.data.timeline import Timeline
+from metatable.data.timeline import Instant, Timeline
+from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.manifest import (
     COMMITS,
     HOME,
@@ -70,11 +71,17 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         staged = "json" if one.changes_data else one.action
         action = "" if one.action == "commit" else f".{one.action}"
         named |= {f".hoodie/{one.time}.{one.action}"}
-        if one.time not in newest.adopted:
-            named |= {f"{COMMITS}/{one.time}.{staged}"}
+        record = f"{COMMITS}/{one.time}.{staged}"
+        if not (one.time in newest.adopted or (_was_theirs(one, newest) and record not in listed)):
+            named |= {record}
         named |= {f".hoodie/{one.time}{action}.inflight"}
         named |= set() if one.action == "savepoint" else {_requested(one.time, one.action)}
     return named
+
+
+def _was_theirs(one: Instant, newest: Manifest) -> bool:
+    """What has undone something may be older than the adoption: it is no commit to be told of."""
+    return bool(newest.adopted) and one.action in UNDOING
 
 
 def _requested(time: str, action: str) -> str:

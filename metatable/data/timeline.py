@@ -2,7 +2,7 @@
 
 An action goes through three states, each a file that is made once and never rewritten:
 
-    <instant>.<action>.requested      empty, before any data file is written
+    <instant>.<action>.requested      empty, before any data file is written; of a rollback its plan
     <instant>.<action>.inflight       empty; a commit's is `<instant>.inflight`, without its action
     <instant>.<action>                commit metadata; a completed action
 
@@ -131,18 +131,18 @@ class Timeline:
         """Instants of the completed actions that change data: one listing."""
         return completed_of(self.load())
 
-    def request(self, instant: str, action: str = "commit") -> bool:
+    def request(self, instant: str, action: str = "commit", plan: bytes = b"") -> bool:
         """Take an instant. False: it is taken already."""
-        return self.store.create(requested_path(instant, action), b"")
+        return self.store.create(requested_path(instant, action), plan)
 
     def inflight(self, instant: str, action: str = "commit") -> bool:
         """Say that data files are being written. False: said already."""
         return self.store.create(inflight_path(instant, action), b"")
 
-    def begin(self, instant: str, action: str) -> None:
-        """All states before the last, where they are not there yet."""
+    def begin(self, instant: str, action: str, plan: bytes = b"") -> None:
+        """All states before the last, where they are not there yet. `plan`: what is requested."""
         if action not in UNREQUESTED:
-            self.request(instant, action)
+            self.request(instant, action, plan)
         self.inflight(instant, action)
 
     def complete(self, instant: str, body: bytes, action: str = "commit") -> bool:

@@ -31,6 +31,7 @@ from metatable.data.timeline import (
     inflight_path,
     requested_path,
 )
+from metatable.data.undo_metadata import UNDOING, undo_plan
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
     COMMITS,
@@ -132,8 +133,8 @@ def _complete(store: Store, manifest: Manifest, step: Step) -> None:
         return
     body = staged_body(store, step)
     if body is None:
-        if _is_past(store, manifest):  # a late hand: others have done it long ago
-            return
+        if step.action in UNDOING or _is_past(store, manifest):
+            return  # nobody needs it, or a late hand: others have done it long ago
         body = _rebuilt(store, manifest, step)
     _finish(store, manifest, step, body)
 
@@ -143,12 +144,18 @@ def _finish(store: Store, manifest: Manifest, step: Step, body: bytes) -> None:
     if not _is_begun(store, step):
         if step.action in DATA_ACTIONS and _is_past(store, manifest):
             return  # undone since, or archived
-        timeline.begin(step.instant, step.action)
+        timeline.begin(step.instant, step.action, _plan(step, body))
     if not timeline.complete(step.instant, body, step.action):
         raise CorruptError(
             "timeline holds another action of this instant",
             path=completed_path(step.instant, step.action),
         )
+
+
+def _plan(step: Step, body: bytes) -> bytes:
+    if step.action not in UNDOING:
+        return b""
+    return undo_plan(step.action, body, staged_path(step.instant, step.action))
 
 
 def _is_begun(store: Store, step: Step) -> bool:

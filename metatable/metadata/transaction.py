@@ -26,6 +26,7 @@ from metatable.data.timeline import (
     completed_path,
     next_instant,
 )
+from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import foreign_commits, tells_all
@@ -296,13 +297,16 @@ def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant])
     """Hold Hudi's timeline against the newest version.
 
     A completed commit of a withdrawn instant was written by a late helper, and so was an archived
-    one that is there, and a savepoint of ours that was dropped: they go again. A commit that no
-    version knows was written by another engine: our index would not know its rows.
+    one that is there, a record of an undoing that is archived, and a savepoint of ours that was
+    dropped: they go again. A commit that no version knows was written by another engine: our index
+    would not know its rows.
     """
     kept = {pin.instant for pin in base.pins.values()}
     for one in timeline:
         if one.action == "savepoint" and one.state == "completed" and one.time not in kept:
             _drop_late_savepoint(store, one.time)
+        if one.action in UNDOING and one.time < base.archived:
+            Timeline(store).withdraw(one.time, action=one.action)
     done = {one.time: one.action for one in timeline if one.changes_data}
     late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
     for instant in late:

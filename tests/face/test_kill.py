@@ -466,7 +466,8 @@ def leftovers(uri: str) -> list[str]:
     names = [path.relative_to(root).as_posix() for path in hoodie]
     left = [name for name in names if "/leases/" in name or "/.temp/" in name]
     left += [name for name in names if re.fullmatch(r"\.hoodie/\d+\.\S+", name)]
-    left = [name for name in left if Path(name).name.split(".")[0] not in done]
+    told = {path.stem for path in hoodie if path.suffix in (".rollback", ".restore")}
+    left = [name for name in left if Path(name).name.split(".")[0] not in done | told]
     files = [path for path in data_files(uri) if path.stem.split("_")[2] not in done]
     return left + [path.name for path in files] + sorted(_made_by_commits(uri) - _named(uri))
 

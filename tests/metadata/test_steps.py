@@ -14,6 +14,7 @@ from metatable import CorruptError, Table, UpgradeError
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.stored_fields import decode_fields
 from metatable.data.timeline import next_instant
+from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata
 from metatable.metadata import manifest
 from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.commit import publish
@@ -56,6 +57,15 @@ def replacing(table: Table) -> bytes:
     return CommitMetadata("INSERT_OVERWRITE", (), last.extra, {}).encode()
 
 
+def told(table: Table, action: str) -> bytes:
+    """The completed file of an action."""
+    if action in UNDOING:
+        return undo_metadata(
+            action, "20260101000000000", [Undone("20251231000000000", "commit", {})]
+        )
+    return replacing(table) if action == "replacecommit" else AVRO
+
+
 def on_timeline(table: Table, instant: str) -> set[str]:
     """What the names of this instant's files on the timeline end with."""
     found = Path(table.uri, ".hoodie").glob(f"{instant}*")
@@ -72,7 +82,7 @@ def test_an_action_whose_service_died_after_its_put_is_completed_by_the_next_wri
     table: Table, action: str
 ) -> None:
     before = scanned(table)
-    body = replacing(table) if action == "replacecommit" else AVRO
+    body = told(table, action)
     instant = put(table, action, body)
     assert on_timeline(table, instant) == set()
     recover(table)
@@ -148,6 +158,15 @@ def test_what_was_staged_and_is_lost_is_named_and_nothing_is_made_up(
     staged.write_bytes(body)
     assert table.upsert(arrow(rows(8, 16, 2))).updated == 4
     assert on_timeline(table, instant) == states(action)
+
+
+@pytest.mark.parametrize("action", UNDOING)
+def test_a_record_of_an_undoing_that_is_lost_is_missed_by_nobody(table: Table, action: str) -> None:
+    instant = put(table, action, told(table, action))
+    Path(table.uri, staged_path(instant, action)).unlink()
+    assert table.upsert(arrow(rows(8, 16, 2))).updated == 4
+    assert on_timeline(table, instant) == set()
+    assert table.verify().findings == ()
 
 
 def test_the_instant_of_a_service_is_never_given_out_again(table: Table) -> None:

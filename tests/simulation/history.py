@@ -34,6 +34,7 @@ from metatable.compaction.service import execute
 from metatable.data.commit_metadata import REPLACING, action_of
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Timeline
+from metatable.data.undo_metadata import UNDOING
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
@@ -482,6 +483,10 @@ class Game:
             assert pin.instant in live, "a savepoint's commit was undone"
             names = (".savepoint", ".savepoint.inflight")
             expected |= {f".hoodie/{pin.instant}{name}" for name in names}
+        for step in (step for one in history for step in one.steps if step.action in UNDOING):
+            if step.instant >= history[-1].archived:
+                names = (".requested", ".inflight", "")
+                expected |= {f".hoodie/{step.instant}.{step.action}{name}" for name in names}
         assert {path for path in files if re.fullmatch(r"\.hoodie/\d+\.[^/]+", path)} == expected
         data = [DataFile.decode(path) for path in files if path.endswith(".parquet")]
         assert {one.path for one in data if one.instant not in live} == set()

@@ -18,6 +18,7 @@ from metatable import (
     Table,
     UsageError,
 )
+from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
@@ -196,10 +197,16 @@ def test_a_sleeping_writer_inserts_no_key_that_a_rollback_and_a_commit_brought_b
     check(table, model)
 
 
-def test_a_service_takes_no_instant(one: Table) -> None:
+def test_a_service_takes_no_instant_but_for_hudi_s_record_of_a_rollback(one: Table) -> None:
+    one.upsert(arrow(rows(8, 16, 2)))
     before = set(os.listdir(Path(one.uri, ".hoodie")))
+    execute(Store(one.uri, FAST), LocalEngine(1), Compact(major=True))
+    assert set(os.listdir(Path(one.uri, ".hoodie"))) == before
+    assert newest(one).instant == ""
     execute(Store(one.uri, FAST), LocalEngine(1), Rollback())
-    assert set(os.listdir(Path(one.uri, ".hoodie"))) < before
+    fresh = set(os.listdir(Path(one.uri, ".hoodie"))) - before
+    record = newest(one).latest_instant
+    assert fresh == {f"{record}.rollback{end}" for end in (".requested", ".inflight", "")}
     assert newest(one).instant == ""
 
 
