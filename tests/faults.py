@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
@@ -112,16 +112,18 @@ class Watched:
             self._before(verb, path)
 
 
-def watched(uri: str, **how: Any) -> tuple[Store, Watched]:
+def watched(
+    uri: str, options: Mapping[str, str] | None = None, **how: Any
+) -> tuple[Store, Watched]:
     """A store, and its backend that counts; `how` as `Watched` takes it."""
-    store = Store(uri, {"durable": "false"})
+    store = Store(uri, {"durable": "false", **(options or {})})
     backend = Watched(store.backend, **how)
     store.backend = backend
     return store, backend
 
 
 @contextmanager
-def dying(uri: str, where: str) -> Iterator[Store]:
+def dying(uri: str, where: str, options: Mapping[str, str] | None = None) -> Iterator[Store]:
     """A store that dies at the first call (verb and path) that `where` matches, together with
     whoever uses it in the block. He must come so far."""
 
@@ -130,7 +132,7 @@ def dying(uri: str, where: str) -> Iterator[Store]:
             backend.limit = 0
             raise Refused(path)
 
-    store, backend = watched(uri, before=die)
+    store, backend = watched(uri, options, before=die)
     with pytest.raises(Refused):
         yield store
     assert backend.limit == 0, "the work has not come so far"

@@ -491,8 +491,8 @@ def _named(uri: str) -> set[str]:
     }
 
 
-def _kill(uri: str, operation: Operation, limit: int, backwards: bool = False) -> None:
-    store, backend = watched(uri, limit=limit, backwards=backwards)
+def _kill(uri: str, operation: Operation, limit: int, backwards: bool = False, **how: Any) -> None:
+    store, backend = watched(uri, limit=limit, backwards=backwards, **how)
     with suppress(Refused):
         operation(store)
     assert len(backend.calls) == limit, "the operation took another way than in the dry run"
