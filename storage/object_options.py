@@ -55,7 +55,8 @@ def _url(option: str, value: str) -> str:
     except ValueError:
         right = False
     if not right or " " in value:
-        raise _not(option, value, "an address such as https://host:9000")
+        told = value.rpartition("@")[2]  # what is before that may be a password
+        raise _not(option, told, "an address such as https://host:9000")
     return value
 
 

@@ -219,7 +219,8 @@ def _connected(uri: str, told: ClientOptions) -> Any:
         )
     except Exception as error:
         what = "the address or its storage options are not accepted"
-        raise UsageError(what, uri=uri, found=_sentence(str(error))) from None
+        said = re.sub('string ".*"', "a text", str(error))  # which may be a key
+        raise UsageError(what, uri=uri, found=_sentence(said)) from None
     except BaseException as error:
         if not _is_panic(error):
             raise
@@ -240,7 +241,7 @@ def _ours(error: Exception, **where: str) -> MetatableError:
     if any(word in told for word in _NO_BUCKET):
         expected = "a bucket or container that is there"
         return AccessError("no such bucket", **where, expected=expected, found=found)
-    if "builder error" in told and "http://" in told:
+    if "source: BadScheme" in told:
         expected = "the storage option allow_http=true"
         return UsageError("plain http is not allowed", **where, expected=expected, found=found)
     if isinstance(error, InvalidPathError | NotSupportedError | ValueError):

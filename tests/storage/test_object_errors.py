@@ -139,6 +139,9 @@ class SlowLock:
 def test_plain_http_must_be_allowed(s3: S3) -> None:
     with pytest.raises(UsageError, match=r"plain http is not allowed: .* allow_http=true"):
         store_of(s3, allow_http="false").get("a")
+    azure = {"endpoint": s3.options["endpoint"], "account_name": "x", "sas_token": "sv=1&sig=x"}
+    with pytest.raises(UsageError, match="plain http is not allowed"):  # obstore hides its address
+        Store("az://c", azure).get("a")
 
 
 def test_failing_service_is_asked_again_as_often_as_it_was_said(s3: S3) -> None:
@@ -159,6 +162,60 @@ def test_create_of_an_error_behind_another_writers_is_that_error(s3: S3) -> None
     s3.answers = [(500, "InternalError")]
     with pytest.raises(StoreError, match="500"):
         store.create("a", b"ours")
+
+
+# secrets
+
+
+def kinds_of_service(s3: S3) -> dict[str, Store]:
+    """One that is asked ten times more by default, of each kind."""
+    near = {"endpoint": s3.options["endpoint"], "allow_http": "true"}
+    azure = {**near, "account_name": "someone"}
+    google = {"base_url": s3.options["endpoint"], "allow_http": "true"}
+    return {
+        "s3": Store(s3.uri, {**near, "access_key_id": "x", "secret_access_key": SECRET}),
+        "azure": Store(f"az://{s3.bucket}", {**azure, "account_key": SECRET}),
+        "azure sas": Store(f"az://{s3.bucket}", {**azure, "sas_token": f"sv=1&sig={SECRET}"}),
+        "gcs": Store(f"gs://{s3.bucket}", {**google, "bearer_token": SECRET}),
+    }
+
+
+SECRET = "c2VjcmV0U0VDUkVU"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("verb", ["get", "put", "list"])
+@pytest.mark.parametrize("kind", ["s3", "azure", "azure sas", "gcs"])
+def test_refusal_is_not_asked_again_and_tells_no_secret(
+    s3: S3, kind: str, verb: str, status: int
+) -> None:
+    s3.always = status, "Refused"
+    with pytest.raises(AccessError, match=rf"the store refuses us: path=.*'{status} ") as told:
+        VERBS[verb](kinds_of_service(s3)[kind])
+    assert len(s3.asked) == 1
+    assert SECRET not in f"{told.value!r} {told.value}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "option", "value"),
+    [
+        ("gs://b/x", "service_account_key", f'"{{\\"private_key\\": \\"{SECRET}\\"}}"'),
+        ("gs://b/x", "service_account_key", f'{{"private_key": "{SECRET}"'),
+        ("gs://b/x", "service_account_key", f'{{"disable_oauth": "{SECRET}"}}'),
+        ("az://b/x", "account_key", f"{SECRET}!"),
+        ("az://b/x", "sas_token", SECRET),
+        ("s3://b/x", "proxy_url", f"someone:{SECRET}@proxy:3128"),
+        ("s3://b/x", "endpoint", f"http://someone:{SECRET}@proxy:port"),
+    ],
+)
+def test_option_that_cannot_be_read_is_refused_and_its_secret_not_told(
+    uri: str, option: str, value: str
+) -> None:
+    options = {option: value, **({"account_name": "someone"} if uri.startswith("az") else {})}
+    with pytest.raises(UsageError) as told:
+        Store(uri, options)
+    assert SECRET not in f"{told.value!r} {told.value}"
+    assert is_one_line(told.value)
 
 
 # options
