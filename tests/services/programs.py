@@ -142,7 +142,7 @@ VERSITYGW = Program("versitygw", "v1.8.0", "github.com/versity/versitygw/cmd/ver
 AZURITE = NpmProgram("azurite", "3.35.0", "azurite", "azurite-blob")
 """Microsoft's own stand-in for Azure's blob storage."""
 
-GCS_FRONT = FrontProgram("gcs-front", "1", "gcs_front")
+GCS_FRONT = FrontProgram("gcs-front", "2", "gcs_front")
 """fake-gcs-server, with what obstore needs in front of it. The number goes up with its source."""
 
 TOXIPROXY = Program("toxiproxy", "v2.12.0", "github.com/Shopify/toxiproxy/v2/cmd/server", "server")

@@ -53,6 +53,16 @@ class Bucket:
                 words[name] = f"{head}://127.0.0.1:{port}{tail.lstrip('0123456789')}"
         return replace(self, storage_options=words)
 
+    def by_stranger(self) -> Bucket:
+        """The same bucket, with credentials that the server does not know."""
+        key = self.storage_options.get("service_account_key", "")
+        wrong = {
+            "secret_access_key": "another",
+            "account_key": "YW5vdGhlcg==",
+            "service_account_key": key.replace("tester@", "stranger@"),
+        }
+        return self.told(**{name: wrong[name] for name in wrong.keys() & self.storage_options})
+
     def told(self, **options: str) -> Bucket:
         """The same bucket, with more options."""
         return replace(self, storage_options={**self.storage_options, **options})
@@ -205,14 +215,8 @@ class GcsFront(Server):
         return Bucket(name, "gs", self._root, self.storage_options())
 
     def storage_options(self) -> dict[str, str]:
-        key = {
-            "gcs_base_url": f"http://127.0.0.1:{self.port}",
-            "disable_oauth": True,
-            "client_email": "",
-            "private_key": "",
-            "private_key_id": "",
-        }
-        return {"service_account_key": json.dumps(key), "allow_http": "true"}
+        key = _asked(f"http://127.0.0.1:{self.port}/_account", "GET", b"", {})
+        return {"service_account_key": key.decode(), "allow_http": "true"}
 
 
 KINDS: dict[str, type[Versitygw] | type[Azurite] | type[GcsFront]] = {

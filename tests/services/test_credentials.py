@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,6 @@ from tests.services.servers import Bucket, GcsFront
 from tests.services.test_s3_tables import created, rows
 
 PREFIXES = {"s3": "AWS_", "az": "AZURE_STORAGE_", "gs": "GOOGLE_"}
-WRONG = {"s3": ("SECRET_ACCESS_KEY", "another"), "az": ("ACCOUNT_KEY", "YW5vdGhlcg==")}
 SECRETS = ("secret_access_key", "account_key", "service_account_key")
 
 
@@ -45,15 +48,25 @@ def test_options_go_before_the_environment(
     any_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created(any_bucket.uri, any_bucket.storage_options)
-    tell(monkeypatch, any_bucket)
-    if any_bucket.scheme in WRONG:
-        name, value = WRONG[any_bucket.scheme]
-        monkeypatch.setenv(PREFIXES[any_bucket.scheme] + name, value)
-        with pytest.raises(AccessError):
-            metatable.open(any_bucket.uri)
-    else:  # whose server believes everybody
-        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", "{}")
+    tell(monkeypatch, any_bucket.by_stranger())
+    with pytest.raises(AccessError):
+        metatable.open(any_bucket.uri)
     assert metatable.open(any_bucket.uri, storage_options=dict(any_bucket.storage_options)).version
+
+
+def test_a_token_of_google_that_nobody_has_signed_is_refused(servers: Any) -> None:
+    """So what the stand-in for GCS tells of others counts."""
+    bucket = servers.get(GcsFront).bucket(f"test-{uuid.uuid4().hex}")
+    key = json.loads(bucket.storage_options["service_account_key"])
+    claims = {"iss": key["client_email"], "exp": int(time.time()) + 3600}
+    forged = ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+        for part in ({"alg": "RS256"}, claims, "signed")
+    )
+    options = {"base_url": key["gcs_base_url"], "allow_http": "true", "bearer_token": forged}
+    with pytest.raises(AccessError, match="401 Unauthorized") as raised:
+        created(bucket.uri, options)
+    assert forged not in str(raised.value)
 
 
 @pytest.mark.parametrize("how", ["option", "GOOGLE_SERVICE_ACCOUNT"])
@@ -73,14 +86,29 @@ def test_a_key_of_google_may_lie_in_a_file(
 
 
 @pytest.mark.parametrize("kind", ["options", "environment"])
+@pytest.mark.parametrize("mistake", ["bucket", "credentials"])
 def test_no_error_tells_a_secret(
-    any_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, kind: str
+    any_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, mistake: str, kind: str
 ) -> None:
-    options = dict(any_bucket.storage_options)
+    bucket = any_bucket if mistake == "bucket" else any_bucket.by_stranger()
+    uri = f"{bucket.scheme}://no-such-bucket" if mistake == "bucket" else bucket.uri
+    options = dict(bucket.storage_options)
     if kind == "environment":
-        tell(monkeypatch, any_bucket)
+        tell(monkeypatch, bucket)
         options = {}
-    with pytest.raises(AccessError) as raised:
-        metatable.open(f"{any_bucket.scheme}://no-such-bucket", storage_options=options)
-    for name in SECRETS:
-        assert any_bucket.storage_options.get(name, "no secret") not in str(raised.value)
+    facts = r"path='.+' store='.+' expected='.+' found='.+'"
+    asks: list[Callable[[], object]] = [
+        lambda: metatable.open(uri, storage_options=options),
+        lambda: created(uri, options),
+    ]
+    for ask in asks:
+        with pytest.raises(AccessError, match=facts) as raised:
+            ask()
+        told = f"{raised.value!r} {raised.value}"
+        assert not [one for one in secrets(bucket) if one in told]
+
+
+def secrets(bucket: Bucket) -> list[str]:
+    """What no error may tell: keys, and each line of a key that has some."""
+    given = [bucket.storage_options[name] for name in SECRETS if name in bucket.storage_options]
+    return [line for one in given for line in one.split("\\n")]

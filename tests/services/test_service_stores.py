@@ -107,17 +107,22 @@ def test_a_bucket_that_is_not_there_is_told(
     _one_line(raised.value)
 
 
-WRONG = {"s3": {"secret_access_key": "another"}, "az": {"account_key": "YW5vdGhlcg=="}}
-"""The server that stands in for GCS believes everybody."""
-
-
 @pytest.mark.parametrize("ask", ASKED, ids=["get", "read", "list", "put", "create"])
 def test_wrong_credentials_are_told(any_bucket: Bucket, ask: Callable[[Store], object]) -> None:
-    if any_bucket.scheme not in WRONG:
-        pytest.skip("the server believes everybody")
-    wrong = any_bucket.told(**WRONG[any_bucket.scheme])
+    wrong = any_bucket.by_stranger()
     with pytest.raises(AccessError, match="refuses us") as raised:
         ask(Store(wrong.uri, wrong.storage_options))
+    _one_line(raised.value)
+    assert Store(any_bucket.uri, any_bucket.storage_options).list("") == []
+
+
+@pytest.mark.parametrize("ask", ASKED[:3], ids=["get", "read", "list"])
+def test_nobody_reads_without_credentials(
+    any_bucket: Bucket, ask: Callable[[Store], object]
+) -> None:
+    nobody = any_bucket.told(skip_signature="true")
+    with pytest.raises(AccessError, match="refuses us") as raised:
+        ask(Store(nobody.uri, nobody.storage_options))
     _one_line(raised.value)
 
 

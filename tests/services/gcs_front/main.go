@@ -5,11 +5,21 @@
 // nothing may be there, and uploads in parts. Both become uploads of the JSON interface, which
 // fake-gcs-server decides about under one lock: of many who create a name one wins. Parts wait in
 // memory until their upload is complete. Everything else is passed on.
+//
+// Who asks by the XML interface must be the one account that is known, whose key, made anew by each
+// front, tests get at /_account: obstore signs tokens with it (JWT, RS256) and sends them along.
 package main
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -21,12 +31,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 )
 
+const email = "tester@tests.iam.gserviceaccount.com"
+
 type front struct {
 	address string
+	key     *rsa.PrivateKey
 	behind  http.Handler
 	lock    sync.Mutex
 	count   int
@@ -43,7 +57,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	handler := &front{address: address, behind: server.HTTPHandler(), uploads: map[string]map[int][]byte{}}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := &front{address: address, key: key, behind: server.HTTPHandler(), uploads: map[string]map[int][]byte{}}
 	log.Fatal(http.ListenAndServe(address, handler))
 }
 
@@ -52,6 +70,12 @@ func (f *front) ServeHTTP(answer http.ResponseWriter, asked *http.Request) {
 	query := asked.URL.Query()
 	upload := query.Get("uploadId")
 	switch {
+	case asked.URL.Path == "/_account":
+		f.account(answer)
+	case bucket != "" && !f.knows(asked):
+		answer.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(answer, "<Error><Code>AuthenticationRequired</Code><Message>Authentication required."+
+			"</Message></Error>")
 	case bucket != "" && !f.has(bucket):
 		answer.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(answer, "<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist."+
@@ -75,6 +99,37 @@ func (f *front) ServeHTTP(answer http.ResponseWriter, asked *http.Request) {
 	default:
 		f.behind.ServeHTTP(answer, asked)
 	}
+}
+
+// The known account, as Google's files of keys tell it.
+func (f *front) account(answer http.ResponseWriter) {
+	raw, err := x509.MarshalPKCS8PrivateKey(f.key)
+	if err != nil {
+		answer.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	told := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+	_ = json.NewEncoder(answer).Encode(map[string]string{"type": "service_account", "client_email": email,
+		"private_key": string(told), "private_key_id": "1", "gcs_base_url": "http://" + f.address})
+}
+
+// Whether a request carries a token of the known account that has not run out.
+func (f *front) knows(asked *http.Request) bool {
+	parts := strings.Split(strings.TrimPrefix(asked.Header.Get("Authorization"), "Bearer "), ".")
+	if len(parts) != 3 {
+		return false
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	if err != nil || rsa.VerifyPKCS1v15(&f.key.PublicKey, crypto.SHA256, sum[:], signature) != nil {
+		return false
+	}
+	claims := struct {
+		Iss string
+		Exp int64
+	}{}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	return err == nil && json.Unmarshal(raw, &claims) == nil && claims.Iss == email && claims.Exp > time.Now().Unix()
 }
 
 // Whether there is such a bucket; fake-gcs-server answers by the JSON interface, or with 500.
