@@ -6,6 +6,7 @@ a bounded time, with an error that says so.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -23,6 +24,7 @@ from metatable.storage.store import Store
 from tests.model import arrow, scanned
 from tests.services.servers import Bucket, Toxiproxy, Versitygw
 from tests.services.test_s3_tables import created, rows
+from tests.services.test_service_stores import MULTIPART
 
 QUICK = {"timeout": "2s", "connect_timeout": "2s", "init_backoff": "50ms", "max_backoff": "100ms"}
 
@@ -164,6 +166,45 @@ def test_a_body_that_breaks_off_is_an_error_and_never_short(way: Way) -> None:
             with pytest.raises(StoreError, match="did not answer as it should"):
                 ask()
     assert store.get("a") == body
+
+
+def _sink(store: Store, body: bytes) -> None:
+    with store.sink("large") as file:
+        file.write(body)
+
+
+LARGE: dict[str, Callable[[Store, bytes], object]] = {
+    "put": lambda store, body: store.put("large", body),
+    "create": lambda store, body: store.create("large", body),
+    "sink": _sink,  # as index files are written
+}
+"""Two of them go in parts, and are repeated by the client; a create goes at once."""
+
+
+@pytest.mark.parametrize("how", LARGE)
+def test_a_large_put_that_is_cut_off_half_way_is_not_there_and_can_be_repeated(
+    way: Way, how: str
+) -> None:
+    body, near = os.urandom(MULTIPART), Store(way.near.uri, way.near.storage_options)
+    store = Store(way.far.uri, way.far.told(max_retries="1").storage_options)
+    with way.spoiled("limit_data", "upstream", bytes=3 << 20):
+        with pytest.raises(StoreError, match=r"tried='\w+, \d times? in"):
+            LARGE[how](store, body)
+        assert near.list("", recursive=True) == []
+    LARGE[how](store, body)
+    assert near.get("large") == body
+
+
+@pytest.mark.parametrize("how", ["put", "sink"])
+def test_a_large_put_that_is_cut_off_once_is_repeated(way: Way, how: str) -> None:
+    body, near = os.urandom(MULTIPART), Store(way.near.uri, way.near.storage_options)
+    store = Store(way.far.uri, way.far.told(max_retries="8").storage_options)
+    way.spoil("limit_data", "upstream", bytes=3 << 20)
+    timer = threading.Timer(0.2, way.mend, ["limit_data"])
+    timer.start()
+    LARGE[how](store, body)
+    timer.join()
+    assert near.get("large") == body
 
 
 def test_a_read_that_is_cut_off_once_is_repeated(way: Way) -> None:
