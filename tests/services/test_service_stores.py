@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from metatable.storage.errors import AccessError, MetatableError
+from metatable.storage.errors import AccessError, MetatableError, StoreError
 from metatable.storage.store import Store
 from tests.services.servers import KINDS, Bucket
 from tests.storage.store_contract import Place, StoreContract
@@ -64,7 +65,9 @@ def test_what_is_put_in_parts_appears_whole(store: Store) -> None:
 
 def test_what_is_created_whole_is_refused_whole(store: Store) -> None:
     bodies = [bytes([one]) * (6 << 20) for one in (1, 2)]
-    assert [store.create("large", body) for body in bodies] == [True, False]
+    assert store.create("large", bodies[0])
+    with suppress(StoreError):  # versitygw hangs up on what it refuses, at times before it says so
+        assert not store.create("large", bodies[1])
     assert store.get("large") == bodies[0]
 
 
