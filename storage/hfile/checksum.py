@@ -11,6 +11,7 @@ themselves are not covered.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -68,7 +69,7 @@ def chunk_sums(kind: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int) 
     values = [extend(extend(0, header), stored[:first])]
     for start in range(first, len(stored), chunk_bytes):
         values.append(extend(0, stored[start : start + chunk_bytes]))
-    return np.array(values, ">u4").tobytes()
+    return struct.pack(f">{len(values)}I", *values)
 
 
 def verify_chunks(

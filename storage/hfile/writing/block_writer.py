@@ -1,7 +1,7 @@
 """Blocks into a file: where each comes to lie, what links and protects it, and the sums.
 
 Only here is known where the file ends so far; a block's header needs it, and its checksums
-cover the header. Payloads are written from where they are: none is copied.
+cover the header. Large payloads are written from where they are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.writing.runs import MAX_PAYLOAD
 
 __all__ = ["BlockWriter"]
+
+
+JOINED_BYTES = 1 << 20
+"""To copy so much costs less than two more calls of the system."""
 
 
 class BlockWriter:
@@ -63,8 +67,11 @@ class BlockWriter:
         )
         self._last[kind] = offset
         self.unpacked_bytes += HEADER_SIZE + payload_size
-        for part in (header, stored, area):
-            self.write(part)
+        if len(stored) <= JOINED_BYTES:
+            self.write(b"".join((header, stored, area)))
+        else:
+            for part in (header, stored, area):
+                self.write(part)
         return offset, self.offset - offset
 
     def write(self, body: bytes | memoryview) -> None:
