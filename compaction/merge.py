@@ -20,7 +20,7 @@ from metatable.storage.store import Store
 __all__ = ["merge_hfiles"]
 
 STEPS_BYTES = 16 << 20
-"""Entries of all inputs that one round of the merge may hold; twice as much is read ahead."""
+"""What is decoded of all inputs at a time; as much may be left of what was before."""
 
 LEAST_STEP_BYTES = 512 << 10
 """However many inputs there are: less is not worth a request."""

@@ -7,7 +7,7 @@ buffers where Arrow's layout allows it, slices included.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,22 @@ from metatable.storage.errors import UsageError
 
 __all__ = [
     "Offsets",
+    "Voids",
     "byte_chunks",
     "byte_layout",
     "first_words",
     "from_layout",
+    "from_voids",
+    "joined",
     "of_one_size",
     "offsets_of",
     "spread",
+    "voids",
 ]
 
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Voids = npt.NDArray[np.void]
 
 NO_BYTES = np.zeros(0, np.uint8)
 
@@ -100,7 +105,7 @@ def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
 
 def of_one_size(column: pa.Array) -> pa.Array:
     """A binary column without nulls as one of fixed size, a view, where all values have one."""
-    if not len(column):
+    if not len(column) or pa.types.is_fixed_size_binary(column.type):
         return column
     offsets, data = byte_layout(column)
     size = int(offsets[1] - offsets[0])
@@ -108,6 +113,26 @@ def of_one_size(column: pa.Array) -> pa.Array:
         return column
     bytes_ = pa.py_buffer(data[offsets[0] : offsets[-1]])
     return pa.Array.from_buffers(pa.binary(size), len(column), [None, bytes_])
+
+
+def voids(column: pa.Array) -> Voids:
+    """A fixed-size binary column without nulls as a view: each value is one piece, (n,)."""
+    width = column.type.byte_width
+    data = _bytes(column.buffers()[1])[column.offset * width :][: len(column) * width]
+    return data.view(np.dtype((np.void, width)))
+
+
+def from_voids(pieces: Voids) -> pa.Array:
+    """The contiguous `pieces` as a fixed-size binary column, not copied."""
+    buffers = [None, pa.py_buffer(pieces.view(np.uint8))]
+    return pa.Array.from_buffers(pa.binary(pieces.dtype.itemsize), len(pieces), buffers)
+
+
+def joined(columns: Sequence[pa.Array]) -> pa.Array:
+    """Binary columns copied one behind the other; `pa.binary()` unless all are of one type."""
+    if len({column.type for column in columns}) > 1:
+        columns = [column.cast(pa.binary()) for column in columns]
+    return pa.concat_arrays(columns)
 
 
 def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import byte_layout, first_words
+from metatable.storage.byte_columns import byte_layout, first_words, voids
 
-__all__ = ["PrefixIndex", "as_binary", "same_as_previous", "sort_order"]
+__all__ = ["PrefixIndex", "as_binary", "is_ascending", "same_as_previous", "sort_order"]
+
+_HASH = pa.binary(16)
+"""Keys of this type are compared as two numbers."""
+
+UInt64s = npt.NDArray[np.uint64]
 
 
 def as_binary(keys: pa.Array) -> pa.Array:
@@ -25,13 +30,13 @@ def as_binary(keys: pa.Array) -> pa.Array:
 
 def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     """Positions that put `keys` in unsigned byte order; stable, so equal keys keep theirs."""
-    if pa.types.is_fixed_size_binary(keys.type) and keys.type.byte_width == 16:
-        return _order_of_16_bytes(keys)
+    if keys.type == _HASH:
+        return _order_of_hashes(keys)
     keys = as_binary(keys)
     numbers = _eight_bytes(keys, _shared_bytes(pc.min_max(keys)) if len(keys) else 0)
-    order = np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
+    order, in_order = _order(numbers)
     same = np.zeros(len(keys) + 1, dtype=bool)
-    same[1:-1] = np.diff(numbers[order]) == 0
+    same[1:-1] = in_order[1:] == in_order[:-1]
     tied = np.flatnonzero(same[1:] | same[:-1])
     order[tied] = _sorted_whole(keys, order[tied])
     return order
@@ -41,19 +46,66 @@ def same_as_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
     """Of a sorted column: True where a key equals the one before it."""
     same = np.zeros(len(keys), dtype=bool)
     if len(keys) > 1:
-        same[1:] = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        if keys.type == _HASH:
+            high, low = _halves(keys)
+            same[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        else:
+            same[1:] = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
     return same
 
 
-def _order_of_16_bytes(keys: pa.Array) -> npt.NDArray[np.int64]:
-    halves = np.frombuffer(keys.buffers()[1], dtype=">u8")
-    halves = halves[2 * keys.offset : 2 * (keys.offset + len(keys))].reshape(-1, 2)
-    high = halves[:, 0].astype(np.uint64)
-    order = np.argsort(high, kind="stable")
-    sorted_high = high[order]
-    if len(order) > 1 and (sorted_high[1:] == sorted_high[:-1]).any():
-        order = np.lexsort((halves[:, 1].astype(np.uint64), high))
-    return order.astype(np.int64, copy=False)
+def is_ascending(column: pa.Array, strictly: bool) -> bool:
+    """Whether no key is less than (strictly: nor equal to) the one before it."""
+    if len(column) < 2:
+        return True
+    if column.type == _HASH:
+        high, low = _halves(column)
+        first = high.astype(np.uint64)
+        tied = np.flatnonzero(first[1:] == first[:-1])
+        wrong = low[tied + 1] <= low[tied] if strictly else low[tied + 1] < low[tied]
+        return not ((first[1:] < first[:-1]).any() or wrong.any())
+    compare = pc.less if strictly else pc.less_equal
+    return bool(pc.all(compare(column[:-1], column[1:])).as_py())
+
+
+def _halves(keys: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The first and the last eight bytes of hashes, as big-endian numbers."""
+    halves = voids(keys).view(">u8").reshape(-1, 2)
+    return halves[:, 0], halves[:, 1]
+
+
+def _order_of_hashes(keys: pa.Array) -> npt.NDArray[np.int64]:
+    high, low = _halves(keys)
+    first = high.astype(np.uint64)
+    order, in_order = _order(first)
+    tied = np.flatnonzero(in_order[1:] == in_order[:-1])
+    if (low[order[tied + 1]] < low[order[tied]]).any():
+        order = np.lexsort((low.astype(np.uint64), first)).astype(np.int64, copy=False)
+    return order
+
+
+def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
+    """What sorts `numbers`, equal ones by position, and the sorted: a stable argsort, in less
+    than half of its time.
+
+    As many of the bits that differ as there is room for are sorted in one word with the position.
+    """
+    if len(numbers) < 2:
+        return np.arange(len(numbers)), numbers
+    bits = (len(numbers) - 1).bit_length()
+    packed = numbers - numbers.min()
+    dropped = max(int(packed.max()).bit_length() + bits - 64, 0)
+    packed >>= np.uint64(dropped)
+    packed <<= np.uint64(bits)
+    packed |= np.arange(len(numbers), dtype=np.uint64)
+    packed.sort()
+    packed &= np.uint64((1 << bits) - 1)
+    order = packed.view(np.int64)
+    in_order = numbers.take(order)
+    if dropped and (in_order[1:] < in_order[:-1]).any():
+        order = np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
+        in_order = numbers.take(order)
+    return order, in_order
 
 
 def _sorted_whole(keys: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

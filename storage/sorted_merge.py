@@ -1,10 +1,10 @@
 """Merge sorted streams of entries, newest stream first: one entry a key comes out.
 
 The k-way merge works in columns. Each round takes from every stream the entries up to the
-smallest of the last keys of those that go on, sorts them together (stably, the newest stream first)
-and keeps the first of each key. Keys, and values, that are all of one size are sorted, taken
-and compared as such, which is several times as fast. No stream is read further than its current
-batch, or the next one where half of it is used up, so that rounds are few: memory is bounded by
+smallest of the last keys of those that go on, or up to a lesser one where these are too many,
+sorts them together (stably, the newest stream first) and keeps the first of each key. Columns of
+fixed size stay so: they are sorted, taken and compared several times as fast. No stream is read
+further than its current batch, or the next one where half of it is used up: memory is bounded by
 one batch and a half of each stream, not by the files.
 """
 
@@ -16,10 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import of_one_size
-from metatable.storage.ordering import as_binary, same_as_previous, sort_order
+from metatable.storage.byte_columns import joined
+from metatable.storage.ordering import same_as_previous, sort_order
 
 __all__ = ["merge_newest_first"]
+
+ROUND_ENTRIES = 96 << 10
+"""Entries of all streams that a round takes at most: what it makes of them stays near the
+processor, in memory that the next round uses again."""
 
 Merged = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
 
@@ -27,13 +31,17 @@ Merged = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
 def merge_newest_first(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[Merged]:
     """(keys, values, number of the stream that won) for batches with columns key and value.
 
+    Columns are of type `pa.binary()`, or of fixed size in all batches of a stream; what comes out
+    is of fixed size where all streams agree in it.
     Every stream ascends by key in unsigned byte order; of equal keys the one from the first
     stream is kept, and within a stream the first.
     """
     cursors = [_Cursor(number, iter(stream)) for number, stream in enumerate(streams)]
     cursors = [cursor for cursor in cursors if cursor.fill()]
     while cursors:
-        bound = min((cursor.last_key for cursor in cursors if not cursor.at_end), default=None)
+        share = max(ROUND_ENTRIES // len(cursors), 1)
+        reached = (cursor.reaches(share) for cursor in cursors)
+        bound = min((key for key in reached if key is not None), default=None)
         yield _first_of_each_key([cursor.take(bound) for cursor in cursors])
         cursors = [cursor for cursor in cursors if cursor.fill()]
 
@@ -64,6 +72,13 @@ class _Cursor:
             self.last_key = self._keys[-1].as_py()
         return len(self._keys) > 0
 
+    def reaches(self, count: int) -> bytes | None:
+        """The key up to which it can give all entries, `count` at most; None: give all it has."""
+        if len(self._keys) > count:
+            last: bytes = self._keys[count - 1].as_py()
+            return last
+        return None if self.at_end else self.last_key
+
     def take(self, bound: bytes | None) -> tuple[pa.Array, pa.Array, int]:
         """Entries with key <= bound (None: all that are held), removed from the stream."""
         whole = bound is None or self.last_key <= bound
@@ -74,7 +89,7 @@ class _Cursor:
 
 
 def _behind(held: pa.Array, more: pa.Array) -> pa.Array:
-    return pa.concat_arrays([held, more]) if len(held) else more
+    return joined([held, more]) if len(held) else more
 
 
 def _upper(keys: pa.Array, bound: bytes) -> int:
@@ -90,20 +105,16 @@ def _upper(keys: pa.Array, bound: bytes) -> int:
 
 
 def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:
-    keys = of_one_size(pa.concat_arrays([part[0] for part in parts]))
-    values = of_one_size(pa.concat_arrays([part[1] for part in parts]))
+    keys, values = joined([part[0] for part in parts]), joined([part[1] for part in parts])
     sources = np.repeat(
         np.array([part[2] for part in parts], dtype=np.int32), [len(part[0]) for part in parts]
     )
     if sum(len(part[0]) > 0 for part in parts) > 1:
         order = sort_order(keys)
-        keys, values, sources = (
-            keys.take(pa.array(order)),
-            values.take(pa.array(order)),
-            sources[order],
-        )
-    first = ~same_as_previous(keys)
-    if not first.all():
-        kept = pa.array(first)
-        keys, values, sources = keys.filter(kept), values.filter(kept), sources[first]
-    return as_binary(keys), as_binary(values), sources
+        places = pa.array(order)
+        keys, values, sources = keys.take(places), values.take(places), sources[order]
+    again = same_as_previous(keys)
+    if again.any():
+        kept = pa.array(~again)
+        keys, values, sources = keys.filter(kept), values.filter(kept), sources[~again]
+    return keys, values, sources

@@ -270,7 +270,7 @@ def _newest(partition: MetadataPartition, parts: Sequence[pa.RecordBatch]) -> pa
 def _alive(partition: MetadataPartition, merged: Any) -> Any:
     for keys, values, _ in merged:
         alive = pa.array(~partition.tombstones(values))
-        yield keys.filter(alive), values.filter(alive)
+        yield as_binary(keys.filter(alive)), as_binary(values.filter(alive))
 
 
 def _hide(partition: MetadataPartition, values: pa.Array) -> pa.Array:

@@ -135,7 +135,7 @@ class MetadataPartition:
         """The entries of a batch that are in [lo, hi)."""
         if lo == 0 and hi == self.space:
             return batch
-        places = self.places(batch["key"])
+        places = self.places(as_binary(batch["key"]))
         return batch.filter(pa.array((places >= lo) & (places < hi)))
 
     def tombstones_of(self, keys: pa.Array) -> pa.Table:
@@ -282,5 +282,7 @@ def _rewritten(
 
 
 def _equal(values: pa.Array, constant: bytes) -> npt.NDArray[np.bool_]:
+    if pa.types.is_fixed_size_binary(values.type) and values.type.byte_width != len(constant):
+        return np.zeros(len(values), bool)
     same = pc.fill_null(pc.equal(values, pa.scalar(constant, values.type)), False)
     return np.asarray(same.to_numpy(zero_copy_only=False), dtype=bool)

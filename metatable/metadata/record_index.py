@@ -31,6 +31,7 @@ from metatable.metadata.keys import record_key_hash
 from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
@@ -163,7 +164,8 @@ class _Numbering:
 
 
 class _Renumber:
-    """Gives the locations of several files the numbers of one, in the order of first use."""
+    """Gives the locations of several files the numbers of one, in the order of first use: so
+    a file's bytes do not depend on how its entries come in batches."""
 
     def __init__(self, readers: Sequence[HFileReader]) -> None:
         self._paths = [reader.path for reader in readers]
@@ -180,19 +182,18 @@ class _Renumber:
     ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         numbers = _values_to_numbers(values)
         self._check(numbers, sources)
-        places = self._starts[sources] + numbers
-        renumbered, dead = self._new[places], numbers == 0
-        unknown = places[(renumbered == 0) & ~dead]
-        if len(unknown):
-            self._learn(unknown)
-            renumbered = self._new[places]
+        places = self._starts.take(sources) + numbers
+        renumbered, dead = self._new.take(places), numbers == 0
+        if np.count_nonzero(renumbered) + np.count_nonzero(dead) < len(numbers):
+            self._learn(places[(renumbered == 0) & ~dead])
+            renumbered = self._new.take(places)
         return _numbers_to_values(renumbered), dead
 
     def metas(self) -> Mapping[str, bytes]:
         return {LOCATIONS: _encode_locations(list(self._numbers))}
 
     def _check(self, numbers: npt.NDArray[np.int64], sources: npt.NDArray[np.int32]) -> None:
-        wrong = np.flatnonzero(numbers > self._counts[sources])
+        wrong = np.flatnonzero(numbers > self._counts.take(sources))
         if len(wrong):
             source = int(sources[wrong[0]])
             raise CorruptError(
@@ -203,7 +204,9 @@ class _Renumber:
             )
 
     def _learn(self, places: npt.NDArray[np.int64]) -> None:
-        for place in np.unique(places).tolist():
+        first = np.full(len(self._new), len(places))
+        first[places[::-1]] = np.arange(len(places))[::-1]  # the last to be assigned stays
+        for place in np.argsort(first)[: np.count_nonzero(first < len(places))].tolist():
             location = self._locations[place]
             self._new[place] = self._numbers.setdefault(location, len(self._numbers) + 1)
 
@@ -229,23 +232,17 @@ def _encode_locations(locations: Sequence[Sequence[str]]) -> bytes:
 
 
 def _numbers_to_values(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    raw = numbers.astype(">u4").tobytes()
-    fixed = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(4), len(numbers), [None, pa.py_buffer(raw)]
-    )
-    return fixed.cast(pa.binary())
+    return from_voids(numbers.astype(">u4").view("V4"))
 
 
 def _values_to_numbers(values: pa.Array) -> npt.NDArray[np.int64]:
     """0 for null and for tombstones."""
-    filled = pc.fill_null(values, pa.scalar(bytes(4), values.type))
-    widths = pc.binary_length(filled)
-    if len(filled) and pc.any(pc.not_equal(widths, 4)).as_py():
+    if not len(values):
+        return np.zeros(0, np.int64)
+    filled = of_one_size(pc.fill_null(values, bytes(4)) if values.null_count else values)
+    if filled.type != pa.binary(4):
         raise CorruptError("record index value has a wrong length", expected=4)
-    fixed = filled.cast(pa.binary(4))
-    raw = fixed.buffers()[1] if len(fixed) else b""
-    numbers = np.frombuffer(raw, dtype=">u4")[fixed.offset : fixed.offset + len(fixed)]
-    return numbers.astype(np.int64)
+    return voids(filled).view(">u4").astype(np.int64)
 
 
 def _distinct(groups: list[tuple[str, str]], group: npt.NDArray[np.int64]) -> Located:

@@ -34,10 +34,10 @@ from metatable.storage.hfile.columns import (
     UInt8s,
     bound,
     check_width,
-    is_ascending,
     numbers_at,
 )
 from metatable.storage.hfile.key_values import KEY_SUFFIX
+from metatable.storage.ordering import is_ascending
 
 __all__ = [
     "BlockIndex",

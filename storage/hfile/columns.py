@@ -27,9 +27,10 @@ __all__ = [
     "check_width",
     "common_prefix_size",
     "fixed_binary",
-    "is_ascending",
     "numbers_at",
     "offsets_of",
+    "repeated",
+    "sizes_of",
     "views",
 ]
 
@@ -101,6 +102,18 @@ def offsets_of(column: pa.Array) -> Int64s:
     return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
+def sizes_of(column: pa.Array) -> Int64s:
+    """Bytes of each value of a binary array, without memory of their own if it is of fixed size."""
+    if pa.types.is_fixed_size_binary(column.type):
+        return repeated(column.type.byte_width, len(column))
+    return np.diff(offsets_of(column))
+
+
+def repeated(number: int, count: int) -> Int64s:
+    """`count` times `number`, in eight bytes."""
+    return np.ndarray((count,), np.int64, np.array([number], np.int64), strides=(0,))
+
+
 def bytes_of(column: pa.Array) -> UInt8s:
     """All data bytes of a binary array, shared, not copied; slices share the whole."""
     buffer = column.buffers()[2]
@@ -157,14 +170,6 @@ def numbers_at(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
     width = np.dtype(kind).itemsize
     view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
     return view[starts].astype(np.int64)
-
-
-def is_ascending(column: pa.Array, strictly: bool) -> bool:
-    """Whether no key is less than (strictly: nor equal to) the one before it."""
-    if len(column) < 2:
-        return True
-    compare = pc.less if strictly else pc.less_equal
-    return bool(pc.all(compare(column[:-1], column[1:])).as_py())
 
 
 def common_prefix_size(first: bytes, last: bytes) -> int:

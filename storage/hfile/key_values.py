@@ -27,7 +27,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import first_words
+from metatable.storage.byte_columns import (
+    Voids,
+    first_words,
+    from_voids,
+    of_one_size,
+    voids,
+)
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
@@ -37,6 +43,7 @@ from metatable.storage.hfile.columns import (
     common_prefix_size,
     fixed_binary,
     offsets_of,
+    sizes_of,
     views,
 )
 
@@ -97,6 +104,22 @@ class KeyValues:
     def batch(self) -> pa.RecordBatch:
         """Columns `key` and `value`, both `pa.binary()`."""
         return pa.record_batch([self.keys(), self.values()], names=["key", "value"])
+
+    def fixed_batch(self, key_size: int, value_size: int) -> pa.RecordBatch | None:
+        """The same, both of fixed size; None unless all records are of these sizes, above 0, and
+        nothing lies between them."""
+        if min(key_size, value_size) < 1:
+            return None
+        stride = key_size + value_size + RECORD_OVERHEAD
+        alike = (self.row_sizes == key_size).all() and (self.value_sizes == value_size).all()
+        if not alike or len(self.raw) != len(self) * stride:
+            return None
+
+        def column(at: int, size: int) -> pa.Array:
+            return from_voids(_within(self.raw, at, size, stride).copy())
+
+        columns = [column(_ROW_AT, key_size), column(stride - 1 - value_size, value_size)]
+        return pa.record_batch(columns, names=["key", "value"])
 
     def view_batch(self) -> pa.RecordBatch:
         """Columns `key` and `value`, both `pa.binary_view()` over `raw`: nothing is copied but
@@ -278,12 +301,12 @@ def row_of(key: bytes) -> bytes | None:
     return key[2 : 2 + size] if len(key) >= 2 and 2 + size <= len(key) else None
 
 
-def encode_records(keys: pa.Array, values: pa.Array) -> tuple[memoryview, Int64s]:
-    """(records back to back, where each ends). Arrays of `pa.binary()` without nulls."""
-    key_sizes, value_sizes = np.diff(offsets_of(keys)), np.diff(offsets_of(values))
-    ends = np.cumsum(key_sizes + value_sizes + RECORD_OVERHEAD)
+def encode_records(keys: pa.Array, values: pa.Array) -> memoryview:
+    """Records back to back. Arrays of `pa.binary()`, or of fixed size, without nulls."""
+    key_sizes, value_sizes = sizes_of(keys), sizes_of(values)
     if _all_equal(key_sizes) and _all_equal(value_sizes):
-        return _encode_equal(keys, values, int(key_sizes[0]), int(value_sizes[0])), ends
+        return _encode_equal(keys, values, int(key_sizes[0]), int(value_sizes[0]))
+    keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
     headers = np.empty(len(keys), np.dtype([("key", ">u4"), ("value", ">u4"), ("row", ">u2")]))
     headers["key"] = key_sizes + 2 + len(KEY_SUFFIX)
     headers["value"] = value_sizes
@@ -296,26 +319,29 @@ def encode_records(keys: pa.Array, values: pa.Array) -> tuple[memoryview, Int64s
         pa.scalar(b"\0", pa.binary()),
         pa.scalar(b"", pa.binary()),
     )
-    return bytes_of(joined)[: int(ends[-1])].data, ends
+    size = int((key_sizes + value_sizes + RECORD_OVERHEAD).sum())
+    return bytes_of(joined)[:size].data
 
 
 def _all_equal(sizes: Int64s) -> bool:
-    return bool((sizes == sizes[0]).all())
+    return sizes.strides == (0,) or bool((sizes == sizes[0]).all())
 
 
 def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: int) -> memoryview:
-    value_at = _ROW_AT + key_size + len(KEY_SUFFIX)
-    records = np.empty((len(keys), value_at + value_size + 1), np.uint8)
     header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
-    records[:, :_ROW_AT] = np.frombuffer(header, np.uint8)
-    records[:, _ROW_AT : _ROW_AT + key_size] = _table(keys, key_size)
-    records[:, _ROW_AT + key_size : value_at] = np.frombuffer(KEY_SUFFIX, np.uint8)
-    records[:, value_at:-1] = _table(values, value_size)
-    records[:, -1] = 0
-    return records.reshape(-1).data
+    empty = b"".join((header, bytes(key_size), KEY_SUFFIX, bytes(value_size + 1)))
+    raw = np.frombuffer(bytearray(empty) * len(keys), np.uint8)
+    for column, at, size in (
+        (keys, _ROW_AT, key_size),
+        (values, len(empty) - 1 - value_size, value_size),
+    ):
+        if size:  # numpy knows no pieces of nothing
+            _within(raw, at, size, len(empty))[:] = voids(of_one_size(column))
+    return raw.data
 
 
-def _table(column: pa.Array, width: int) -> UInt8s:
-    first = int(offsets_of(column[:1])[0])
-    data = bytes_of(column)[first : first + width * len(column)]
-    return data.reshape(len(column), width)
+def _within(raw: UInt8s, at: int, size: int, stride: int) -> Voids:
+    """`size` bytes, from `at` on, of each of the records that `raw` is: moved as one, not one by
+    one, they take a fifth of the time."""
+    kind = np.dtype((np.void, size))
+    return np.ndarray((len(raw) // stride,), kind, raw, at, (stride,))

@@ -45,7 +45,6 @@ from metatable.storage.hfile.columns import (
     bound,
     bytes_of,
     common_prefix_size,
-    is_ascending,
     offsets_of,
 )
 from metatable.storage.hfile.file_info import LASTKEY
@@ -57,6 +56,7 @@ from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
+from metatable.storage.ordering import is_ascending
 from metatable.storage.store import Store
 
 __all__ = ["HFileReader", "OpenedHFile"]
@@ -195,8 +195,9 @@ class HFileReader:
         """All entries (from key `first` on, below `behind`) in file order, about 4 MiB of payload
         a batch, or `step_bytes` if that is less.
 
-        Columns `key` and `value`, binary; with `views`, binary views over the decoded blocks,
-        which are not copied. Raises CorruptError at the end if there were not as many entries
+        Columns `key` and `value`, binary, both of fixed size where the file says that all have
+        one, and that is so; with `views`, binary views over the decoded blocks, which are not
+        copied. Raises CorruptError at the end if there were not as many entries
         as the trailer says.
         """
         whole = first is None and behind is None
@@ -205,7 +206,7 @@ class HFileReader:
         stop = len(index) if behind is None else index.first_from(behind)
 
         def made(records: KeyValues, *_: int) -> pa.RecordBatch:
-            return records.view_batch() if views else records.batch()
+            return records.view_batch() if views else self._batch(records)
 
         count = 0
         chosen = np.arange(start, stop)
@@ -236,6 +237,11 @@ class HFileReader:
                 expected=self.entry_count,
                 found=count,
             )
+
+    def _batch(self, records: KeyValues) -> pa.RecordBatch:
+        alike = self.opened.record_sizes
+        batch = None if alike is None else records.fixed_batch(*alike)
+        return records.batch() if batch is None else batch
 
     def meta(self, name: str) -> bytes | None:
         """The content of the META block called `name`, None where there is none."""

@@ -249,7 +249,7 @@ def test_an_output_holds_only_live_entries_of_its_buckets(table_uri: str, name: 
     held = pa.Table.from_batches(snapshot(table).reader(made).scan())
     [batch] = before.combine_chunks().to_batches()
     expected = pa.table(partition.live(batch, *partition.bucket(1)))
-    assert held["key"].equals(expected["key"])
+    assert held["key"].to_pylist() == expected["key"].to_pylist()
     assert made.entry_count == expected.num_rows > 0
     assert (made.first_key, made.last_key) == (held["key"][0].as_py(), held["key"][-1].as_py())
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.storage.ordering import PrefixIndex, sort_order
+from metatable.storage.ordering import (
+    PrefixIndex,
+    _order,
+    is_ascending,
+    same_as_previous,
+    sort_order,
+)
 
 TEXTS = st.text(alphabet="ab\0\u00fc", max_size=5)
+WORDS = st.sampled_from([0, 1, 2, 1 << 63, (1 << 63) + 1, (1 << 64) - 1])
+"""Far apart, and one apart: there is no room for all their bits and a position."""
 PREFIXES = st.sampled_from(["", "a", "eightbytes", "a\0", "\u00fc" * 4])
 
 
@@ -46,3 +56,27 @@ def test_keys_are_put_in_byte_order_and_equal_ones_keep_theirs(
     column = pa.array([b"z", *keys, b"z"], pa.binary()).slice(1, len(keys))
     for given_ in (column, column.cast(pa.string()), column.cast(pa.large_string())):
         assert sort_order(given_).tolist() == expected
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), max_size=40))
+def test_hashes_are_put_in_byte_order_and_equal_ones_keep_theirs(
+    words: list[tuple[int, int]],
+) -> None:
+    keys = [high.to_bytes(8) + low.to_bytes(8) for high, low in words]
+    column = pa.array([bytes(16), *keys, bytes(16)], pa.binary(16))[1:-1]
+    assert sort_order(column).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+    for texts in (keys, sorted(keys), sorted({*keys})):
+        hashes, pairs = pa.array(texts, pa.binary(16)), list(pairwise(texts))
+        assert is_ascending(hashes, strictly=True) == all(one < two for one, two in pairs)
+        assert is_ascending(hashes, strictly=False) == all(one <= two for one, two in pairs)
+        assert same_as_previous(hashes)[1:].tolist() == [one == two for one, two in pairs]
+
+
+@given(st.lists(WORDS, max_size=40), st.integers(0, 300))
+def test_numbers_are_sorted_stably_where_not_all_their_bits_have_room(
+    words: list[int], more: int
+) -> None:
+    numbers = np.array([*words, *range(more), *words], np.uint64)
+    order, in_order = _order(numbers)
+    assert order.tolist() == np.argsort(numbers, kind="stable").tolist()
+    assert in_order.tolist() == np.sort(numbers).tolist()

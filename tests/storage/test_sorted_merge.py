@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metatable.storage import sorted_merge
 from metatable.storage.byte_columns import of_one_size
 from metatable.storage.sorted_merge import merge_newest_first
 
@@ -20,9 +23,11 @@ OTHERS = st.dictionaries(st.binary(max_size=3), st.binary(max_size=2))
 NARROW = st.dictionaries(st.binary(min_size=2, max_size=2), st.just(b""))
 
 
-def batches(stream: Stream, size: int) -> list[pa.RecordBatch]:
+def batches(stream: Stream, size: int, is_fixed: bool = False) -> list[pa.RecordBatch]:
     keys = sorted(stream)
     columns = [pa.array(keys, pa.binary()), pa.array([stream[key] for key in keys], pa.binary())]
+    if is_fixed:
+        columns = [of_one_size(column) for column in columns]
     table = pa.table(columns, names=["key", "value"])
     return table.to_batches(max_chunksize=size)
 
@@ -30,9 +35,11 @@ def batches(stream: Stream, size: int) -> list[pa.RecordBatch]:
 @given(
     st.one_of(*(st.lists(one, max_size=5) for one in (FIXED, OTHERS, NARROW, FIXED | OTHERS))),
     st.integers(1, 7),
+    st.sampled_from([1, 5, 1000]),
+    st.sampled_from([(False,), (True,), (True, False)]),
 )
 def test_of_each_key_the_entry_of_the_newest_stream_is_kept(
-    streams: list[Stream], size: int
+    streams: list[Stream], size: int, round_entries: int, are_fixed: tuple[bool, ...]
 ) -> None:
     expected = {
         key: (value, number)
@@ -40,9 +47,16 @@ def test_of_each_key_the_entry_of_the_newest_stream_is_kept(
         for key, value in stream.items()
     }
     found = []
-    for keys, values, sources in merge_newest_first([batches(one, size) for one in streams]):
-        assert keys.type == values.type == pa.binary()
-        found += zip(keys.to_pylist(), values.to_pylist(), sources.tolist(), strict=True)
+    parts = [
+        batches(one, size, are_fixed[number % len(are_fixed)]) for number, one in enumerate(streams)
+    ]
+    kinds = {tuple(part.schema.types) for one in parts for part in one}
+    with patch.object(sorted_merge, "ROUND_ENTRIES", round_entries):
+        for keys, values, sources in merge_newest_first(parts):
+            if len(kinds) == 1:
+                assert {(keys.type, values.type)} == kinds
+            assert len(keys) <= max(round_entries, len(streams))
+            found += zip(keys.to_pylist(), values.to_pylist(), sources.tolist(), strict=True)
     assert found == [(key, *expected[key]) for key in sorted(expected)]
 
 

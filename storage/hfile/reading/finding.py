@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from functools import lru_cache
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at
+from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at, repeated
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
@@ -50,7 +49,6 @@ _HEADER = struct.Struct(">IIH")
 _ROW_AT = _HEADER.size
 _PUT = 4
 _ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
-_TILE_BYTES = 256 << 10
 
 
 def find_records(payload: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
@@ -77,7 +75,7 @@ def records_of_stride(
     first = payloads.starts + _ROW_AT - before * stride
     total = int(counts.sum())
     starts = np.repeat(first, counts) + np.arange(0, total * stride, stride)
-    records = _regular(payloads.raw, starts, _same(key_size, total), _same(value_size, total))
+    records = _regular(payloads.raw, starts, repeated(key_size, total), repeated(value_size, total))
     check_records(records.at(before[counts > 0]), path, offset)
     return records
 
@@ -90,8 +88,8 @@ def records_of_sizes(
     `counts` have passed `check_counts`.
     """
     total = int(counts.sum())
-    key_sizes = _same(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
-    value_sizes = _same(values, total) if isinstance(values, int) else values.astype(np.int64)
+    key_sizes = repeated(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
+    value_sizes = repeated(values, total) if isinstance(values, int) else values.astype(np.int64)
     lengths = value_sizes + RECORD_OVERHEAD
     lengths += key_sizes
     lasts = np.cumsum(counts) - 1
@@ -162,12 +160,8 @@ def _nothing(raw: UInt8s) -> KeyValues:
     return KeyValues(raw, empty, empty, empty, empty)
 
 
-def _same(size: int, count: int) -> Int64s:
-    return np.broadcast_to(np.int64(size), (count,))
-
-
 def _regular(raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: Int64s) -> KeyValues:
-    gaps = _same(len(KEY_SUFFIX), len(row_starts))
+    gaps = repeated(len(KEY_SUFFIX), len(row_starts))
     return KeyValues(raw, row_starts, row_sizes, gaps, value_sizes)
 
 
@@ -177,37 +171,25 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
     stride = 8 + key_length + value_size + 1
     if key_length != row_size + 12 or len(raw) % stride:
         return None
-    row_end = _ROW_AT + row_size
-    sound = np.zeros(stride, np.uint8)  # looked at first: one row in the middle tells nearly all
-    sound[:_ROW_AT] = sound[row_end : row_end + len(KEY_SUFFIX)] = sound[-1] = 255
-    wanted = np.zeros(stride, np.uint8)
-    wanted[:_ROW_AT] = raw[:_ROW_AT]
-    wanted[row_end : row_end + len(KEY_SUFFIX)] = np.frombuffer(KEY_SUFFIX, np.uint8)
     count = len(raw) // stride
-    middle = raw[count // 2 * stride :][:stride]
-    if not np.array_equal(middle & sound, wanted):
-        return None
-    if count > 1 and not _tiled_equal(raw, sound.tobytes(), wanted.tobytes()):
-        return None
+    pattern = raw[:_ROW_AT].tobytes(), KEY_SUFFIX, b"\0"
+    for at, told in zip((0, _ROW_AT + row_size, stride - 1), pattern, strict=True):
+        if not _repeats(raw, at, stride, told):
+            return None
     starts = np.arange(_ROW_AT, len(raw), stride)
-    return _regular(raw, starts, _same(row_size, count), _same(value_size, count))
+    return _regular(raw, starts, repeated(row_size, count), repeated(value_size, count))
 
 
-def _tiled_equal(raw: UInt8s, mask: bytes, wanted: bytes) -> bool:
-    """Whether `raw & mask == wanted`, both repeated: passes over long runs, not over records."""
-    make = _tiles if len(mask) <= _TILE_BYTES else _tiles.__wrapped__  # large ones are not kept
-    masks, tiles = make(mask, wanted)
-    for start in range(0, len(raw), len(masks)):
-        part = raw[start : start + len(masks)]
-        if not np.array_equal(part & masks[: len(part)], tiles[: len(part)]):
-            return False
+def _repeats(raw: UInt8s, at: int, stride: int, told: bytes) -> bool:
+    """Whether `told` stands at `at` of every `stride` bytes: words are compared, not bytes."""
+    for word in (8, 2, 1):
+        while len(told) >= word:
+            [wanted] = np.frombuffer(told, f"u{word}", 1)
+            found = np.ndarray((len(raw) // stride,), f"u{word}", raw, at, (stride,))
+            if found[len(found) // 2] != wanted or (found != wanted).any():
+                return False
+            at, told = at + word, told[word:]
     return True
-
-
-@lru_cache(maxsize=8)
-def _tiles(mask: bytes, wanted: bytes) -> tuple[UInt8s, UInt8s]:
-    times = max(_TILE_BYTES // len(mask), 1)
-    return np.frombuffer(mask * times, np.uint8), np.frombuffer(wanted * times, np.uint8)
 
 
 def _by_endings(raw: UInt8s) -> KeyValues | None:

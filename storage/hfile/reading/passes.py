@@ -3,8 +3,7 @@
 Two stages run on the threads of the process, results in order: blocks are fetched in parts of
 READ_BYTES of the file and their headers checked; the blocks of a part are then decoded in
 groups of GROUP_BYTES of payload, and the work is done on the records of each group. So a pass
-holds a few parts and groups, however large the file is; smaller ones where the caller says so,
-who reads many files at once.
+holds a few parts and groups, however large the file is; smaller ones where the caller says so.
 """
 
 from __future__ import annotations
@@ -88,7 +87,8 @@ class Pass:
     `keep`: decoded blocks may wait in the cache. `proven`: every record is proven before the
     work sees it; else those that it uses must be given to `check`. `lasting`: what the work
     makes may point into the records' bytes; else those are gone when it is done. `step_bytes`:
-    most that is fetched, and decoded, as one.
+    most that is fetched, and decoded, as one; who asks for less than usual reads many files at
+    once, and on a local disk each on the caller's thread: threads have other work.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Pass:
         self._sizes = sizes
         self._proven = proven
         self._lasting = lasting
+        self._in_steps = step_bytes is not None
         self._read_bytes = min(READ_BYTES, step_bytes or READ_BYTES)
         self._group_bytes = min(GROUP_BYTES, step_bytes or GROUP_BYTES)
         self._offered_bytes = 0
@@ -125,7 +126,8 @@ class Pass:
 
     def each(self, work: Work[R]) -> Iterator[R]:
         """What `work` makes of each group of blocks, in file order."""
-        workers = 1 if self._total <= ALONE_BYTES else None
+        is_alone = self._total <= ALONE_BYTES or (self._in_steps and not self._store.is_distant)
+        workers = 1 if is_alone else None
         parts = in_order(self._fetch, cut(self._spans(), self._read_bytes), workers)
         groups = (group for part in parts for group in _groups(part, self._group_bytes))
 
@@ -174,14 +176,16 @@ class Pass:
         stored, headers = part.stored.slice(missing.start, missing.stop), part.headers[missing]
         self._store.counters.add("hfile.blocks", len(stored))
         first = part.start + group.start
-        if self._codec is Codec.NONE and (self._stride or self._sizes) and not self._keep:
+        is_placed = self._sizes or (self._stride and not self._proven)
+        is_used_there = is_placed or (self._stride and self._lasting)
+        if self._codec is Codec.NONE and is_used_there and not self._keep:
             verified = self._opened.verified if self._opened.mapped else None
             in_place = payloads_in_place(stored, headers, path, verified)
             if in_place is not None:
                 return self._placed(in_place, first, first + len(held))
         fresh = iter(self._offered(stored, decode_blocks(stored, headers, self._codec, path)))
         payloads = [next(fresh) if one is None else one for one in held]
-        if self._sizes or (self._stride and not self._proven):
+        if is_placed:
             joined = Payloads.joined(payloads, lasting=self._lasting)
             return self._placed(joined, first, first + len(held))
         return self._found(payloads, first)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.codec import Codec, compress
-from metatable.storage.hfile.columns import Int64s, offsets_of
+from metatable.storage.hfile.columns import Int64s, sizes_of
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
@@ -55,7 +55,7 @@ class Packer:
     def pack(self, run: Run) -> Packed:
         """Meant for the thread pool."""
         keys, values = run.columns()
-        records, _ = encode_records(keys, values)
+        records = encode_records(keys, values)
         stored: list[Stored] = []
         start = 0
         for block in run.blocks:
@@ -64,8 +64,8 @@ class Packer:
         return Packed(
             run.blocks,
             stored,
-            _narrow(np.diff(offsets_of(keys))),
-            _narrow(np.diff(offsets_of(values))),
+            _narrow(sizes_of(keys)),
+            _narrow(sizes_of(values)),
             xxh64(keys) if self.hashes else None,
         )
 
@@ -157,6 +157,8 @@ class Tally:
 
 
 def _narrow(sizes: Int64s) -> Narrow:
-    most = int(sizes.max())
+    told = sizes[:1] if sizes.strides == (0,) else sizes
+    most = int(told.max())
     width = next(kind for kind in _WIDTHS if most <= np.iinfo(kind).max)
-    return sizes.astype(width)
+    narrow = told.astype(width)
+    return narrow if told is sizes else np.ndarray(sizes.shape, width, narrow, strides=(0,))

@@ -19,9 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import joined
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile.columns import Int64s, as_binary, check_bytes, offsets_of
+from metatable.storage.hfile.columns import Int64s, as_binary, check_bytes, sizes_of
 from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
+from metatable.storage.ordering import is_ascending
 
 __all__ = ["MAX_PAYLOAD", "BlockPlan", "Cutter", "Run", "batches"]
 
@@ -44,7 +46,7 @@ _VIEWS = (pa.binary_view(), pa.string_view())
 
 Bools = npt.NDArray[np.bool_]
 Piece = tuple[pa.Array, pa.Array]
-"""Slices of a key and a value column, `pa.binary()` both."""
+"""Slices of a key and a value column, `pa.binary()` or of fixed size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Run:
         if len(self.pieces) == 1:
             return self.pieces[0]
         keys, values = zip(*self.pieces, strict=True)
-        return pa.concat_arrays(keys), pa.concat_arrays(values)
+        return joined(keys), joined(values)
 
     def apart(self) -> Run:
         """This run as it may wait: not keeping much larger arrays alive."""
@@ -126,7 +128,7 @@ class Cutter:
             self._pieces = []
 
     def _runs_of(self, keys: pa.Array, values: pa.Array) -> Iterator[Run]:
-        sizes = np.diff(offsets_of(keys)) + np.diff(offsets_of(values)) + RECORD_OVERHEAD
+        sizes = sizes_of(keys) + sizes_of(values) + RECORD_OVERHEAD
         ends = np.cumsum(sizes)
         opens = None if self._unique else np.flatnonzero(self._risen(keys, self._last_key))
         run_start, start = 0, 0
@@ -149,9 +151,9 @@ class Cutter:
         before = int(ends[start - 1]) if start else 0
         room = before + self._block_size - self._size
         if self._overfills:
-            end = int(np.searchsorted(ends, room, "left")) + 1 if room > before else start
+            end = int(ends.searchsorted(room, "left")) + 1 if room > before else start
         else:
-            end = int(np.searchsorted(ends, room, "right"))
+            end = int(ends.searchsorted(room, "right"))
         end = max(end, start if self._size else start + 1)
         if opens is not None:  # to where the next other key begins
             next_open = int(np.searchsorted(opens, end))
@@ -207,7 +209,7 @@ class Cutter:
             self._plan(self._size, self._count, 0, None)
 
     def _check_sizes(self, keys: pa.Array) -> None:
-        sizes = np.diff(offsets_of(keys))
+        sizes = sizes_of(keys)
         if sizes.min() < 1 or sizes.max() > MAX_ROW_SIZE:
             worst = int(sizes.argmin() if sizes.min() < 1 else sizes.argmax())
             raise UsageError(
@@ -218,8 +220,10 @@ class Cutter:
             )
 
     def _check_order(self, keys: pa.Array, last: bytes | None) -> None:
-        allowed = self._risen(keys, last, or_equal=not self._unique)
-        if not allowed.all():
+        first, strictly = keys[0].as_py(), self._unique
+        begun = last is None or last < first or (last == first and not strictly)
+        if not (begun and is_ascending(keys, strictly)):
+            allowed = self._risen(keys, last, or_equal=not strictly)
             at = int(np.argmin(allowed))
             raise UsageError(
                 f"keys must be {'strictly ' if self._unique else ''}ascending",
@@ -234,6 +238,7 @@ class Cutter:
         risen = np.empty(len(keys), np.bool_)
         first = keys[0].as_py()
         risen[0] = last is None or last < first or (or_equal and last == first)
+        keys = keys.cast(pa.binary())
         risen[1:] = compare(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
         return risen
 
@@ -241,12 +246,20 @@ class Cutter:
 def batches(
     keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
 ) -> Iterator[Piece]:
-    """Both columns as `pa.binary()`, in pieces of at most BATCH_ROWS and BATCH_BYTES (if it is
-    more than a row). Raises UsageError."""
+    """Both columns as `pa.binary()`, or of fixed size, in pieces of at most BATCH_ROWS and
+    BATCH_BYTES (if it is more than a row). Raises UsageError."""
     for at in range(0, len(keys), BATCH_ROWS):
         rows, cells = keys[at : at + BATCH_ROWS], values[at : at + BATCH_ROWS]
         for some_rows, some_cells in _parts(rows, cells):
-            yield as_binary(some_rows, "keys"), as_binary(some_cells, "values")
+            yield _plain(some_rows, "keys"), _plain(some_cells, "values")
+
+
+def _plain(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
+    """As `pa.binary()`, unless it is of fixed size, and of any."""
+    if not isinstance(column, pa.FixedSizeBinaryArray) or not column.type.byte_width:
+        return as_binary(column, what)
+    check_bytes(column, what)
+    return column
 
 
 def _parts(keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Iterator[Piece]:
@@ -291,7 +304,7 @@ def _apart(pieces: list[Piece], size: int) -> list[Piece]:
     if sum(map(_kept_bytes, buffers)) <= _KEPT_RATIO * size:
         return pieces
     keys, values = zip(*pieces, strict=True)
-    return [(pa.concat_arrays(keys), pa.concat_arrays(values))]
+    return [(joined(keys), joined(values))]
 
 
 def _kept_bytes(buffer: pa.Buffer | None) -> int:

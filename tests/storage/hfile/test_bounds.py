@@ -151,29 +151,17 @@ def test_unknown_fields_of_a_pair_are_not_kept() -> None:
     assert peak_per_byte(len(payload), lambda: decode_file_info(payload, "p", 0)) < 5
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 5), (1, 300_000), (2, 300_000)])
-def test_single_and_large_records_leave_nothing_behind(count: int, size: int) -> None:
-    assert finding._TILE_BYTES < 300_000
-    finding._tiles.cache_clear()
-    raw = np.frombuffer(record(b"k", bytes(size)) * count, np.uint8)
-    found = finding._by_stride(raw)
-    assert found is not None
-    assert len(found) == count
-    assert finding._tiles.cache_info().currsize == 0
-
-
-def test_a_large_record_that_differs_is_no_table() -> None:
-    one = record(b"k", bytes(finding._TILE_BYTES))
-    damaged = bytearray(one * 3)
-    damaged[-1] = 1  # the mvcc number of the last, which is not the one in the middle
-    assert finding._by_stride(np.frombuffer(damaged, np.uint8)) is None
-
-
-def test_tiles_of_usual_records_are_made_once() -> None:
-    finding._tiles.cache_clear()
-    for _ in range(2):
-        assert finding._by_stride(np.frombuffer(record(b"k", b"v") * 9, np.uint8)) is not None
-    assert finding._tiles.cache_info()[:2] == (1, 1)
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_records_with_any_byte_wrong_that_all_share_are_no_table(count: int) -> None:
+    one = record(b"key", b"value")
+    own = {*range(10, 13), *range(23, 28)}  # the bytes of row and value
+    assert finding._by_stride(np.frombuffer(one * count, np.uint8)) is not None
+    for which in {0, count // 2, count - 1}:
+        for at in range(len(one)):
+            damaged = bytearray(one * count)
+            damaged[which * len(one) + at] ^= 1
+            found = finding._by_stride(np.frombuffer(damaged, np.uint8))
+            assert (found is not None) == (at in own), at
 
 
 def test_a_family_that_does_not_fit_into_its_key_is_damage() -> None:

@@ -24,12 +24,13 @@ from metatable.storage.hfile.block_index import (
 )
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
-from metatable.storage.hfile.columns import bound, is_ascending
+from metatable.storage.hfile.columns import bound
 from metatable.storage.hfile.key_values import KeyValues, encode_records, row_of
 from metatable.storage.hfile.reading import finding
 from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
+from metatable.storage.ordering import is_ascending
 from tests.storage.hfile.making import binary, encode_block
 from tests.storage.hfile.sound_files import record
 
@@ -159,7 +160,7 @@ def test_a_key_and_the_same_key_with_a_zero_byte_are_two() -> None:
 
 
 def records_of(pairs: list[tuple[bytes, bytes]]) -> KeyValues:
-    raw, _ = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
+    raw = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
     return parse(bytes(raw))
 
 
@@ -185,9 +186,12 @@ def test_all_ways_to_find_records_agree_with_the_walk(
         )
         for _ in range(count)
     ]
-    raw, ends = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
-    payload = bytes(raw)
-    assert ends[-1] == len(payload)
+    keys, values = binary(key for key, _ in pairs), binary(value for _, value in pairs)
+    payload = bytes(encode_records(keys, values))
+    if key_size:  # the same of columns of fixed size, and of slices
+        fixed = pa.concat_arrays([keys[-1:], keys]).cast(pa.binary(key_size))[1:]
+        cells = values.cast(pa.binary(value_size)) if value_size else values
+        assert encode_records(fixed, cells) == payload
     found, expected = parse(payload), walked(payload)
     assert found.batch().equals(expected.batch())
     assert found.keys().to_pylist() == [key for key, _ in pairs]

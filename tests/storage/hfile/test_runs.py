@@ -157,7 +157,7 @@ def test_batches_come_to_so_many_bytes_at_most(kind: pa.DataType, is_chunked: bo
     with patch.object(runs, "BATCH_BYTES", 250):
         found = [rows for rows, _ in batches(given, keys[2:])]
     assert [len(rows) for rows in found] == [6, 6, 6, 6, 4]
-    assert pa.concat_arrays(found).equals(keys[2:])
+    assert pa.concat_arrays(found).cast(pa.binary()).equals(keys[2:])
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.binary())])
