@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from metatable.data.key_footer import footer_of
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
-from metatable.data.schema import KEY_COLUMN, META_FIELDS
+from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
 from metatable.data.stored_columns import IDS_ARE_OURS, StoredColumns
@@ -46,7 +46,7 @@ __all__ = [
     "write_base_file",
 ]
 
-_FILE_NAME = "_hoodie_file_name"
+_COMMIT_TIME, _, _, _PARTITION_PATH, _FILE_NAME = META_COLUMNS
 _SAMPLE = 8192
 """Rows looked at to decide whether a column is worth a dictionary."""
 
@@ -317,14 +317,17 @@ def _with_ids(columns: TableSchema) -> pa.Schema:
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:
-    """Leaf columns whose values repeat in a sample; nested ones are not looked at, but get one."""
+    """Leaf columns whose values repeat in a sample; nested ones are not looked at, but get one, nor
+    Hudi's own, of which three repeat and two never do."""
     if not table.num_rows:
         return []
     rows = pa.array(
         np.linspace(0, table.num_rows - 1, min(_SAMPLE, table.num_rows)).astype(np.int64)
     )
-    worth: list[str] = []
+    worth = [_COMMIT_TIME, _PARTITION_PATH, _FILE_NAME]
     for field in table.schema:
+        if field.name in META_COLUMNS:
+            continue
         if pa.types.is_nested(field.type):
             worth += _leaves(field)
         elif pa.types.is_boolean(field.type):
