@@ -12,9 +12,14 @@ make the calls in a random order, and die in between.
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from metatable.storage.errors import MetatableError, StoreError
 
@@ -32,24 +37,65 @@ def in_turn(calls: Sequence[Callable[[], R]]) -> list[R]:
 
 
 def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
-    """On threads of their own, the first on the caller's; a call may do the same.
+    """On threads that do nothing else, the first on the caller's; a call may do the same.
 
     Returns, or raises, when all of them have ended: no effect of any comes later. Of several
     exceptions the first is raised that tells of an unknown outcome, else the first.
     """
     if len(calls) < 2:
         return in_turn(calls)
-    with ThreadPoolExecutor(min(len(calls), MOST_AT_ONCE) - 1, "metatable-request") as pool:
-        futures = [pool.submit(call) for call in calls[1:]]
-        first: Future[R] = Future()
+    told: list[Future[R]] = [Future() for _ in calls]
+    pairs = zip(told, calls, strict=True)
+    first, left = next(pairs), deque(pairs)
+    try:
+        for _ in range(min(len(left), MOST_AT_ONCE - 1)):
+            _on_a_thread(partial(_make, left))
+        _make(deque([first]))
+    finally:
+        _make(left)
+        wait(told[1:])
+    raised = [error for one in told if (error := one.exception()) is not None]
+    for error in sorted(raised, key=_is_known):
+        raise error
+    return [one.result() for one in told]
+
+
+def _make(left: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:
+    """Make those of these calls that nobody else makes."""
+    while True:
         try:
-            first.set_result(calls[0]())
-        except Exception as error:
-            first.set_exception(error)
-    raised = [told for one in (first, *futures) if (told := one.exception()) is not None]
-    for told in sorted(raised, key=_is_known):
-        raise told
-    return [one.result() for one in (first, *futures)]
+            told, call = left.popleft()
+        except IndexError:
+            return
+        try:
+            told.set_result(call())
+        except BaseException as error:
+            told.set_exception(error)
+
+
+_idle: deque[SimpleQueue[Callable[[], None]]] = deque()
+"""Threads that wait for work, each by its own queue: to start one takes longer than a request of a
+near store. Nobody waits for a thread, so that calls within calls cannot wait for each other."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of them
+
+
+def _on_a_thread(work: Callable[[], None]) -> None:
+    try:
+        given = _idle.pop()
+    except IndexError:
+        given = SimpleQueue()
+        name = "metatable-request"
+        threading.Thread(target=_serve, args=(given,), name=name, daemon=True).start()
+    given.put(work)
+
+
+def _serve(given: SimpleQueue[Callable[[], None]]) -> None:
+    given.get()()
+    while len(_idle) < MOST_AT_ONCE:
+        _idle.append(given)
+        given.get()()
 
 
 def _is_known(error: BaseException) -> bool:

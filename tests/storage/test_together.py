@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from metatable.storage import together
 from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.store import Store
 from metatable.storage.together import MOST_AT_ONCE, at_once, in_turn
@@ -29,6 +32,39 @@ def test_calls_are_under_way_at_the_same_time_and_may_do_the_same() -> None:
 
     found = at_once([meet] * 3)
     assert sorted(place for pair in found for place in pair) == list(range(6))
+
+
+def test_threads_are_used_again_and_few_stay() -> None:
+    calls = [threading.Barrier(8, timeout=60).wait] * 8
+    at_once(calls)
+    before = _waiting_threads()
+    at_once(calls)
+    assert len(before) >= 7
+    assert _waiting_threads() == before
+    many = threading.Barrier(4 * MOST_AT_ONCE, timeout=60)
+    at_once([partial(at_once, [many.wait] * MOST_AT_ONCE)] * 4)
+    assert len(_waiting_threads()) < 2 * MOST_AT_ONCE
+
+
+def _waiting_threads() -> set[int | None]:
+    """Those that make requests, when all of them wait for work."""
+    while True:
+        found = {one.ident for one in threading.enumerate() if one.name == "metatable-request"}
+        if len(found) == len(together._idle):
+            return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    at_once([threading.Barrier(8, timeout=60).wait] * 8)
+    child = os.fork()
+    if not child:
+        with suppress(threading.BrokenBarrierError):  # calls that waited for each other
+            at_once([threading.Barrier(8, timeout=9).wait] * 8)
+            os._exit(7)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 def test_exception_comes_when_all_have_ended() -> None:
