@@ -53,6 +53,11 @@ class FileSystemView(Sequence[FileSlice]):
         taken = self.paths.take(pa.array(rows))
         return FileSystemView(taken, self.sizes[rows], self.folders, self.folder_of[rows])
 
+    def within(self, partition_paths: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows of the slices of these partitions, ascending."""
+        asked = pc.is_in(self.folders, value_set=pa.array(partition_paths, pa.string()))
+        return np.flatnonzero(asked.to_numpy(zero_copy_only=False)[self.folder_of])
+
     def __len__(self) -> int:
         return len(self.paths)
 

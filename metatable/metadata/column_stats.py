@@ -53,8 +53,11 @@ FEW_PARTITIONS = 16
 _OF_FILES = ["minimum", "maximum", "value_count"]
 
 
+_NAME = "column_stats"
+
+
 class ColumnStatsPartition(MetadataPartition):
-    name: ClassVar[str] = "column_stats"
+    name: ClassVar[str] = _NAME
     tombstone: ClassVar[bytes] = STATS_TOMBSTONE
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
@@ -93,10 +96,10 @@ def stats_column(
     """A column's statistics in the named table partitions (None: in all), live slices only."""
     paths = None if partition_paths is None else sorted(set(partition_paths))
     # a key's bounds are asked for by whoever asks for its filters next
-    entries.warm("files", "column_stats", *(["bloom_filter"] if column == RECORD_KEY else []))
-    if paths is None or len(paths) > FEW_PARTITIONS:
+    entries.warm("files", _NAME, *(["bloom_filter"] if column == RECORD_KEY else []))
+    if paths is None or len(paths) > FEW_PARTITIONS or entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
-        return whole if paths is None else _only(whole, paths)
+        return whole if paths is None else whole.take(whole.files.within(paths))
     parts = [_kept(entries, column, type, path) for path in paths]
     return parts[0] if len(parts) == 1 else _joined(parts, type)
 
@@ -128,6 +131,10 @@ def stats_of(
     if not len(files):
         return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
     folders, names = _places(files)
+    if entries.is_small(_NAME):
+        whole = _kept(entries, column, type, None)
+        places = pc.index_in(names, value_set=whole.files.names())
+        return pa.table([getattr(whole, one).take(places) for one in _OF_FILES], names=_OF_FILES)
     keys = stats_keys(pa.repeat(column, len(files)), folders, names)
     found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid()
@@ -172,12 +179,6 @@ def _load(
     places = pc.index_in(files.names(), value_set=rows["file_name"])
     names = ("minimum", "maximum", "null_count", "value_count")
     return StatsColumn(files, *(rows[name].combine_chunks().take(places) for name in names))
-
-
-def _only(whole: StatsColumn, partition_paths: Sequence[str]) -> StatsColumn:
-    folders = pc.is_in(whole.files.folders, value_set=pa.array(partition_paths, pa.string()))
-    wanted = folders.to_numpy(zero_copy_only=False)[whole.files.folder_of]
-    return whole.take(np.flatnonzero(wanted))
 
 
 def _size_bytes(stats: StatsColumn) -> int:

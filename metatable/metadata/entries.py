@@ -46,6 +46,10 @@ WARM_FILES = 48
 """HFiles that are opened before it is known which of them have the keys' places."""
 
 
+SMALL_ENTRIES = 2000
+"""Entries of a partition that are read sooner all at once than some by some."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """Answers in the order of the questions.
@@ -150,6 +154,12 @@ class Entries:
         recent = [page for page in pages if page.newest_sequence > self._after]
         refs = all_refs(self.store, recent)
         return [ref for ref in refs if ref.sequence > self._after]
+
+    def is_small(self, partition: str) -> bool:
+        """Whether all of a partition is read as soon as a part of it: of a whole version."""
+        if self._after:
+            return False
+        return sum(ref.entry_count for ref in self.refs(partition)) <= SMALL_ENTRIES
 
     def placed(self, partition: MetadataPartition) -> list[HFileRef]:
         """The same, whatever their page's format, in places."""

@@ -98,6 +98,14 @@ def view_of_table(entries: Entries) -> FileSystemView:
 
 def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
     """The live slices of one table partition."""
+    if entries.is_small(FilesPartition.name):
+        whole = view_of_table(entries)
+        return whole.take(whole.within([partition_path]))
+    key = "files", entries.identity, partition_path
+    return cached(key, lambda: _load(entries, partition_path), _nbytes)
+
+
+def _load(entries: Entries, partition_path: str) -> FileSystemView:
     found = entries.prefix(FilesPartition(entries.options), partition_prefix(partition_path))
     paths, sizes = decode_files(found["value"].combine_chunks())
     # a prefix is 60 of the hash's 64 bits: another partition may share it

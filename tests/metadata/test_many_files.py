@@ -6,15 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
 from benchmarks.synthetic import DAYS, FILE_ROWS, make_ours
 from metatable import Table, col
-from metatable.data.slices import DataFile
+from metatable.data.slices import DataFile, FileSlice
 from metatable.index.metadata_bloom import MetadataSource
+from metatable.metadata import entries
+from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import StatsColumn
 from metatable.storage import cache
 from metatable.storage.store import Store
 
@@ -63,3 +67,34 @@ def test_no_object_a_file_is_made(
     answer = question(table)
     assert answer == (expected or (FILES, FILES * FILE_ROWS))
     assert len(made) < FILES / 10
+
+
+PLACES: dict[str, Callable[[Snapshot], Any]] = {
+    "slices of a day": lambda base: list(base.slices("d07")),
+    "slices of no day": lambda base: list(base.slices("never")),
+    "bounds": lambda base: told(base.stats("place", pa.int64(), DAYS_ASKED)),
+    "bounds of keys": lambda base: told(base.stats(RECORD_KEY, pa.string(), DAYS_ASKED[1:])),
+    "row counts": lambda base: base.row_counts([*base.slices("d07"), GONE]).tolist(),
+    "maxima": lambda base: base.maxima("place", pa.int64(), base.slices("d03")).to_pylist(),
+}
+DAYS_ASKED = ["d07", "d03", "never"]
+GONE = FileSlice(DataFile("d07", "gone", "0-0-0", "20200101000000000"))
+
+
+def told(stats: StatsColumn) -> list[Any]:
+    return [list(stats.files), *(one.to_pylist() for one in stats.columns)]
+
+
+@pytest.mark.parametrize("asked", PLACES)
+def test_a_partition_that_is_read_whole_tells_what_it_tells_piece_by_piece(
+    table: Table, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    for small in (0, 1 << 40):
+        cache.clear()
+        monkeypatch.setattr(entries, "SMALL_ENTRIES", small)
+        store = Store(table.uri)
+        newest = load_newest(store)
+        assert newest is not None
+        answers.append(PLACES[asked](Snapshot(store, newest)))
+    assert answers[0] == answers[1]
