@@ -52,7 +52,8 @@ class Watched:
 
     @property
     def distant(self) -> bool:
-        return self._inner.distant
+        """Backwards it counts as far away: there calls go together that near by do not."""
+        return self._backwards or self._inner.distant
 
     def paths(self, *verbs: str) -> set[str]:
         """The paths that were asked for by these verbs."""

@@ -12,7 +12,7 @@ there, and its writer looks after the put. Where it is not, the writer may also 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from metatable.data.timeline import Timeline
@@ -37,11 +37,11 @@ def publish(
     base: Manifest,
     change: Change,
     owner: Owner,
-    read_beside: Callable[[], object] | None = None,
+    beside: Sequence[Callable[[], object]] = (),
 ) -> Manifest:
     """Put the next version. Raises ConflictError or StaleError; then nothing is visible.
 
-    `read_beside`: what is asked of the store beside the look after the put; it changes nothing.
+    `beside`: what is asked of the store beside the look after the put; it changes nothing.
     """
     newest, files = base, change.files
     _check_fence(Race(store, base, base), change, owner)
@@ -51,8 +51,8 @@ def publish(
         put_files(store, {**files, **draft.files})
         files = {}
         if store.create(manifest.path, manifest.encode()):
-            asked: list[Callable[[], object]] = [partial(_is_there, store, newest)]
-            is_there, *_ = store.together([*asked, *([read_beside] if read_beside else [])])
+            look: Callable[[], object] = partial(_is_there, store, newest)
+            is_there, *_ = store.together([look, *beside])
             if is_there or _counts(store, manifest):
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest

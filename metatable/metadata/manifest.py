@@ -362,7 +362,9 @@ def gone_since(store: Store, version: int) -> Manifest | None:
 
 
 def put_hint(store: Store, manifest: Manifest) -> None:
-    """Tell readers where to begin probing; a hint may be old or lost without harm."""
+    """Tell readers where to begin probing; a hint may be old or lost without harm. This process
+    knows by then, and asks for the root itself next time."""
+    shared.replace(("seen", store.uri), manifest.version, 200)
     store.put(f"{HOME}/manifest/latest", f"{manifest.version} {manifest.nonce}".encode())
 
 

@@ -1,10 +1,11 @@
 """Transaction: one writer's way from a base version to a published one.
 
 `begin` refuses tables that we must not touch, recovers what dead writers left, and pins the
-base. `start` takes an instant and leaves the first traces: bad input found before it has
-left none. `publish` puts the version and finishes Hudi's timeline. An error of ours before the
-put removes what was written; where it is not known what the store has done, or will still do,
-everything is left to recovery, which looks at what is stored.
+base. `start` takes an instant and leaves the first traces: bad input found before it has left none
+(far away a lease, taken beside other requests, goes again). `publish` puts the version and finishes
+Hudi's timeline. An error of ours before the put removes what was written; where it is not known
+what the store has done, or will still do, everything is left to recovery, which looks at what is
+stored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -71,6 +71,8 @@ class Transaction:
         self._taken = frozenset(taken) | set(base.withdrawn)
         self._lease: Lease | None = None
         self._action = "commit"
+        self._started = False
+        """Whether there is more than a lease."""
         self._over = True
         """Nothing was begun, or what was begun is published."""
 
@@ -101,41 +103,53 @@ class Transaction:
     @property
     def instant(self) -> str:
         """Of a data commit, once it has started."""
-        return self.owner.instant
+        return self.owner.instant if self._started else ""
+
+    def claim_beside(self, fetch: Callable[[], object]) -> None:
+        """Fetch something, and take an instant meanwhile: its rounds cost nothing then. Near by,
+        where a request costs more than a round, `start` takes it when it is needed.
+
+        Of a commit that comes to nothing the lease goes again: no other trace is there.
+        """
+        if self.store.is_distant:
+            self.store.together([fetch, self._take_instant])
+        else:
+            fetch()
 
     def start(self, action: str = "commit") -> str:
-        """Take an instant: later than every one that the table has seen, and never given out.
+        """Begin at the instant that is ours: later than every one that the table had seen, and
+        never given out.
 
         `action`: what it will be on Hudi's timeline, a `commit` or a `replacecommit`.
 
         The lease is first, because recovery finds what a dead writer has left by it; then a look
         whether the instant is used, and `requested`; `begin_files` says the rest. Nothing of it may
         go together.
+        """
+        if self._lease is None:
+            self._take_instant()
+        self._action = action
+        self._started = True
+        Timeline(self.store).request(self.instant, action)  # if it is there, we have put it
+        return self.instant
 
-        Once its lease is there an instant is ours alone: that `requested` is there already is
-        then said of our own put, repeated by a client that has lost the first answer, unless
-        the instant has been published since the base: as this action, or as the other one.
+    def _take_instant(self) -> None:
+        """Lease an instant that nobody has used.
+
+        Once its lease is there an instant is ours alone: whoever has published it since the base
+        held the lease until it was complete on the timeline, as one action or another.
         """
         self._over = False
-        self._action = action
         timeline = Timeline(self.store)
         after = self.base.latest_instant or None
         while True:
             after = instant = next_instant(None, after)
             if instant in self._taken or not self._claim(instant):
                 continue
-            if not self._is_used(timeline, instant):
-                break
+            looks = [partial(timeline.is_complete, instant, one) for one in TRANSACTED]
+            if not any(self.store.together(looks)):
+                return
             self._give_back()
-        return instant
-
-    def _is_used(self, timeline: Timeline, instant: str) -> bool:
-        """Whether it has been published since the base; where not, it is requested."""
-        others = (one for one in TRANSACTED if one != self._action)
-        if any(timeline.is_complete(instant, one) for one in others):
-            return True
-        fresh = timeline.request(instant, self._action)
-        return not fresh and timeline.is_complete(instant, self._action)
 
     def begin_files(self, beside: Sequence[Callable[[], object]] = ()) -> None:
         """Say that data files are about to be written: none may be before. `beside`: what need not
@@ -168,24 +182,31 @@ class Transaction:
 
             lease, requested, inflight     before any data file; a marker before its own
             data files, HFiles, pages, the staged commit     before the root
-            a look whether the put counts  before anybody is told of it
-            the timeline's commit          before a marker goes, and the hint beside it
+            a look whether the put counts  before anybody is told of it, and before a marker goes:
+                                           what counts is not undone by markers
+            the timeline's commit          before the lease goes: who takes the instant again looks
+                                           for it there
             markers                        before the lease, by which recovery finds them
         """
         ready: dict[str, bytes | None] = {}
+        markers: list[str] = []
 
         def read_staged() -> None:
             for step in change.steps:
                 if step.kind == "complete" and self.instant and step.instant == self.instant:
                     ready[step.staged] = self.store.get(step.staged)
 
-        manifest = publish(self.store, self.base, change, self.owner, read_staged)
+        def read_markers() -> None:
+            if self.instant:
+                markers[:] = list_markers(self.store, self.instant)
+
+        manifest = publish(self.store, self.base, change, self.owner, (read_staged, read_markers))
         self._over = True
-        after: list[Callable[[], Any]] = [partial(announce, self.store, manifest, ready)]
-        if self.instant:
-            after.append(partial(list_markers, self.store, self.instant))
-        _, *markers = self.store.together(after)
-        self.store.delete_all(chain.from_iterable(markers))
+        after: list[Callable[[], object]] = [
+            partial(announce, self.store, manifest, ready),
+            partial(self.store.delete_all, markers),
+        ]
+        self.store.together(after)
         if self._lease is not None:
             self._lease.release()
         return manifest
@@ -232,15 +253,17 @@ class Transaction:
 
     def _give_up(self) -> None:
         """Leave nothing: everything that was asked of the store was answered."""
-        if not self.instant:
+        if not self.owner.instant:
             sweep_index_files(self.store, self.owner, self.base.options.buckets)
             if self._lease is not None:
                 self._lease.release()
             return
-        self.store.delete_all(self.planned)  # recovery may have dropped their markers meanwhile
-        sweep(self.store, self.owner, self.base.options.buckets)
+        if self._started:
+            self.store.delete_all(self.planned)  # recovery may have dropped their markers meanwhile
+            sweep(self.store, self.owner, self.base.options.buckets)
         if self._lease is not None and self._lease.is_ours():
-            Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)
+            if self._started:
+                Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)
             self._lease.release()
 
 

@@ -12,7 +12,8 @@
     build      runs to few HFiles                                  engine.run
     publish    one put
 
-Up to the plan nothing is written: bad input leaves no trace. When another writer was first,
+Up to the plan nothing is written, or, far away, a lease that goes again: bad input leaves no
+trace. When another writer was first,
 everything from `tag` on is done again on the new base.
 """
 
@@ -62,7 +63,8 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.results import WriteResult
-from metatable.storage.errors import StaleError, UsageError
+from metatable.storage import clock
+from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.overwrite import (
@@ -93,6 +95,10 @@ _log = logging.getLogger("metatable.write")
 INSERT, UPSERT = "insert", "upsert"
 INSERTS = (INSERT, BULK_INSERT)
 
+YOUNG_MS = 1000
+"""A base that was loaded before the rows were prepared is taken while it is no older: rows may be a
+stream of an hour, and others publish meanwhile."""
+
 
 def write(
     store: Store,
@@ -111,13 +117,17 @@ def write(
     version has the columns of the rows, too, that the table lacks. `named`: of a delete of
     partitions, which ones; `sort_by`: of a bulk insert, by which columns.
     """
-    began = time.perf_counter()
-    newest = load_newest(store.counting(engine.counters))
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
-    rows, options = engine.rows(data), newest.options
+    began, began_ms = time.perf_counter(), clock.now_ms()
+
+    def begin() -> Transaction:
+        return Transaction.begin(store.holding().counting(engine.counters))
+
+    try:
+        first = begin()
+    except NotFoundError as error:
+        raise StaleError("the table is gone", path=store.uri) from error
+    rows, options, snapshot = engine.rows(data), first.base.options, first.snapshot
     given = _Given(engine.schema(rows), evolve)
-    snapshot = Snapshot(store, newest)
     if sort_by:
         _check_sorting(snapshot, sort_by)
     rows = prepared(engine, rows, options, given.columns(snapshot).arrow, operation)
@@ -126,8 +136,8 @@ def write(
         once = distinct(engine, rows, options, operation)
 
         def attempt(number: int) -> WriteResult:
-            counting = store.holding().counting(engine.counters)
-            return _Attempt(counting, engine, once, *asked).run(number, began)
+            young = number == 1 and clock.now_ms() - began_ms < YOUNG_MS
+            return _Attempt(first if young else begin(), engine, once, *asked).run(number, began)
 
         return attempts(operation, options.commit_retries, attempt)
 
@@ -168,7 +178,7 @@ class _Given:
 class _Attempt:
     """One try on one base version."""
 
-    store: Store
+    transaction: Transaction
     engine: Engine[Any]
     rows: Any
     operation: str
@@ -178,10 +188,11 @@ class _Attempt:
     sort_by: tuple[str, ...]
 
     def run(self, attempt: int, began: float) -> WriteResult:
-        with Transaction.begin(self.store) as transaction:
+        with self.transaction as transaction:
             snapshot = self._with_columns(transaction.snapshot)
             index = create_index(snapshot.options)
-            snapshot.warm(*(one.name for one in partitions_of(snapshot.options, index)))
+            names = [one.name for one in partitions_of(snapshot.options, index)]
+            transaction.claim_beside(partial(snapshot.warm, *names))
             # an upsert goes where its key would be: whether it is there, its merge will see
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             look = index.tag if self.operation == UPSERT else partial(present, index)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from benchmarks.rounds import (
@@ -22,11 +24,15 @@ from benchmarks.rounds import (
     rows_of,
     tag,
 )
+from metatable import Table, UsageError
 from metatable.data.timeline import inflight_path
 from metatable.engine import local
+from metatable.metadata.transaction import PROPERTIES
 from metatable.storage import cache
+from metatable.storage.store import Store
+from metatable.write import commit_pass
 
-COMMIT_ROUNDS = {"metadata_bloom": 16, "bloom": 16, "record": 15}
+COMMIT_ROUNDS = {"metadata_bloom": 12, "bloom": 12, "record": 11}
 TAG_ROUNDS = {"metadata_bloom": 6, "bloom": 6, "record": 5}
 ROWS = 3000
 
@@ -68,8 +74,49 @@ def test_a_small_commit_is_few_rounds(index: str) -> None:
     assert len(backend.log) <= 70, "requests did not become more for it"
 
 
+def test_a_process_that_goes_on_committing_waits_no_longer() -> None:
+    table, backend = reached(made("record", ROWS), Rounds)
+    for number in range(2):
+        measured(partial(table.upsert, rows_of(range(100 * number, 100 * number + 100))), backend)
+    upkeep = 1  # a look whether some is due
+    assert backend.now == COMMIT_ROUNDS["record"] + upkeep
+
+
 def test_an_overwrite_asks_for_little_more_than_a_commit() -> None:
-    assert overwritten("record").now == 24
+    assert overwritten("record").now == 20
+
+
+def test_rows_that_were_long_in_coming_are_written_on_a_base_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit_pass, "YOUNG_MS", 0)
+    backend = committed("record")
+    assert backend.now == COMMIT_ROUNDS["record"] + 1
+    assert len([path for _, _, path in backend.log if path == PROPERTIES]) == 2
+
+
+def _absent(table: Table) -> None:
+    table.delete(pa.table({"id": ["nobody's"], "day": ["d0"]}))
+
+
+def _there(table: Table) -> None:
+    with pytest.raises(UsageError, match="insert of keys that the table holds"):
+        table.insert(rows_of(range(9)))
+
+
+@pytest.mark.parametrize("asked", [_absent, _there])
+def test_an_instant_that_was_not_needed_leaves_nothing(asked: Callable[[Table], None]) -> None:
+    uri = made("record", ROWS)
+    table, backend = reached(uri, Rounds)
+    before = [one.path for one in Store(uri).walk()]
+    backend.log.clear()
+    asked(table)
+    assert [verb for _, verb, path in backend.log if re.search(r"leases/\d", path)] == [
+        "create",
+        "get",
+        "delete",
+    ]
+    assert [one.path for one in Store(uri).walk()] == before
 
 
 @pytest.mark.parametrize("index", TAG_ROUNDS)
@@ -84,7 +131,7 @@ def test_a_cold_tag_is_few_rounds(index: str) -> None:
 STEPS = {
     "properties": r"get \.hoodie/hoodie.properties",
     "lease": r"create \S+/leases/\d+",
-    "look for another action": r"size \S+/\d+\.OTHER",
+    "look whether it is used": r"size \S+/\d+\.(ACTION|OTHER)",
     "requested": r"create \S+/\d+\.ACTION\.requested",
     "inflight": r"create INFLIGHT",
     "marker": r"put \.hoodie/\.temp/\S+\.marker\.(MERGE|CREATE)",
@@ -102,8 +149,8 @@ STEPS = {
 
 BEFORE = {
     "lease": ["properties"],
-    "look for another action": ["lease"],
-    "requested": ["lease", "look for another action"],
+    "look whether it is used": ["lease"],
+    "requested": ["lease", "look whether it is used"],
     "inflight": ["requested"],
     "marker": ["lease"],
     "data file": ["inflight", "marker"],
@@ -111,7 +158,7 @@ BEFORE = {
     "look": ["root"],
     "commit": ["root", "look"],
     "hint": ["root", "look"],
-    "marker goes": ["commit"],
+    "marker goes": ["root", "look"],
     "lease goes": ["commit", "marker goes"],
 }
 """Of each step: those that have been answered before it is asked. What a killed writer leaves is

@@ -97,6 +97,7 @@ def test_a_create_whose_answer_is_lost_was_carried_out_once(
     """Without a repeat the client tells of an error, with one that somebody else was first."""
     created(way.near.uri, way.near.storage_options).insert(arrow(rows(0, 8, 1)))
     table = way.table(max_retries=repeats)
+    table.verify()  # then all that is read beside the lease is at hand
 
     def lose(create: Callable[[], bool]) -> bool:
         way.spoil("limit_data", bytes=0)

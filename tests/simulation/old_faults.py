@@ -53,17 +53,15 @@ def withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 def requested(patch: pytest.MonkeyPatch) -> None:
     def start(self: Transaction, action: str = "commit") -> str:
-        self._over = False
         self._action = action
-        timeline, after = Timeline(self.store), self.base.latest_instant or None
-        while True:
-            after = instant = next_instant(None, after)
-            if instant in self._taken or not self._claim(instant):
-                continue
-            if timeline.request(instant, action):
-                break
+        if self._lease is None:
+            self._take_instant()
+        self._started = True
+        while not Timeline(self.store).request(self.instant, action):
             self._give_back()
-        return instant
+            self._taken |= {self.instant}
+            self._take_instant()
+        return self.instant
 
     patch.setattr(Transaction, "start", start)
 

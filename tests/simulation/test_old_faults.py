@@ -8,9 +8,9 @@ from metatable import CorruptError
 from tests.simulation.history import play
 from tests.simulation.old_faults import FAULTS
 
-FOUND_BY = {"millisecond": 4, "requested": 66, "withdrawn": 4, "opened": 51, "void": 361}
+FOUND_BY = {"millisecond": 3, "requested": 56, "withdrawn": 48, "opened": 276, "void": 451}
 """A world that finds the fault; without the fault it ends well. The first worlds that find
-`millisecond` are 4 and 5, `requested` 66 and 67, `withdrawn` 4 and 32, `opened` 51 and 71."""
+`millisecond` are 3 and 14, `requested` 56 and 63, `withdrawn` 48 and 118."""
 
 
 @pytest.mark.parametrize("name", FOUND_BY)
