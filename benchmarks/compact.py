@@ -32,12 +32,14 @@ COMMITS = 10
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.int8())])
 TARGET = 2.0
 """How many times as fast as RocksDB we mean to be."""
+ROCKS_CODECS = {"gz": "zstd", "zstd": "zstd", "none": "none"}
+"""RocksDB's beside ours. Its zlib is not in the package: asked for it, it compresses nothing."""
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """The record index, in the default codec and uncompressed."""
+    """The record index: in the default codec, in the one that RocksDB has too, uncompressed."""
     each = setup.tenth(1_000_000)
-    for codec in ("gz", "none"):
+    for codec, theirs in ROCKS_CODECS.items():
         made = setup.cupboard.made(
             f"compact-{each}-{codec}", partial(_make, each=each, codec=codec)
         )
@@ -46,7 +48,7 @@ def cases(setup: Setup) -> Iterator[Case]:
             "record index: keys of 16 bytes, values of 4, none twice; files in the page cache, no "
             "fsync; on as many threads as there are processors",
             _ours(setup, made / "table", each),
-            [_rocks(setup, made, each), _codec(made / "table", codec)],
+            [_rocks(setup, made, each, theirs), _codec(made / "table", codec)],
             READING,
         )
 
@@ -67,7 +69,7 @@ def _make(folder: Path, each: int, codec: str) -> None:
         table.insert(ids.append_column("v", pa.nulls(each, pa.int8())))
     rocks = package("rocksdict")
     if rocks is not None:
-        _load(rocks, folder)
+        _load(rocks, folder, ROCKS_CODECS[codec])
 
 
 def _ours(setup: Setup, source: Path, each: int) -> Measure:
@@ -97,7 +99,7 @@ def _refs(folder: Path) -> tuple[Store, list[HFileRef]]:
     return store, sorted(Snapshot(store, newest).refs("record_index"), key=lambda one: one.sequence)
 
 
-def _options(rocks: Any) -> Any:
+def _options(rocks: Any, codec: str) -> Any:
     """One file a flush, none merged before it is asked for; two threads."""
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
@@ -105,7 +107,7 @@ def _options(rocks: Any) -> Any:
     options.set_level_zero_slowdown_writes_trigger(1000)
     options.set_level_zero_stop_writes_trigger(1000)
     options.set_write_buffer_size(1 << 30)
-    options.set_compression_type(rocks.DBCompressionType.zstd())
+    options.set_compression_type(getattr(rocks.DBCompressionType, codec)())
     options.set_max_background_jobs(2)
     options.set_max_subcompactions(2)
     table = rocks.BlockBasedOptions()
@@ -114,9 +116,9 @@ def _options(rocks: Any) -> Any:
     return options
 
 
-def _load(rocks: Any, folder: Path) -> None:
+def _load(rocks: Any, folder: Path, codec: str) -> None:
     store, refs = _refs(folder / "table")
-    database = rocks.Rdict(str(folder / "rocks"), _options(rocks))
+    database = rocks.Rdict(str(folder / "rocks"), _options(rocks, codec))
     for commit in sorted({one.sequence for one in refs}):
         for ref in (one for one in refs if one.sequence == commit):
             for batch in HFileReader.open(store, ref.path, ref.size_bytes).scan():
@@ -129,7 +131,7 @@ def _load(rocks: Any, folder: Path) -> None:
     database.close()
 
 
-def _rocks(setup: Setup, folder: Path, each: int) -> Peer:
+def _rocks(setup: Setup, folder: Path, each: int, codec: str) -> Peer:
     rocks = package("rocksdict")
     if rocks is None or not (folder / "rocks").exists():
         return absent("RocksDB", "rocksdict is not installed, or was not when data was made")
@@ -140,7 +142,7 @@ def _rocks(setup: Setup, folder: Path, each: int) -> Peer:
             setup.cupboard.drop(held.pop()[0])
         place = setup.cupboard.scratch() / "rocks"
         shutil.copytree(folder / "rocks", place)
-        held.append((place.parent, rocks.Rdict(str(place), _options(rocks))))
+        held.append((place.parent, rocks.Rdict(str(place), _options(rocks, codec))))
 
     def compact() -> Any:
         held[0][1].compact_range(None, None)
@@ -153,7 +155,7 @@ def _rocks(setup: Setup, folder: Path, each: int) -> Peer:
 
     name = f"RocksDB {rocks.__version__}" if hasattr(rocks, "__version__") else "RocksDB"
     measure = timed(compact, prepare=prepare, check=check)
-    return Peer(f"{name}, zstd, two subcompactions", measure, target=TARGET)
+    return Peer(f"{name}, {codec}, two subcompactions", measure, target=TARGET)
 
 
 def _codec(folder: Path, codec: str) -> Peer:

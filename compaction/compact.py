@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +38,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.threads import WORKERS, here_alone
 
 __all__ = ["Compact"]
 
@@ -217,15 +219,16 @@ def _merge(
     store = snapshot.store.counting(counters)
     for job in jobs:
         one = merges[job.number]
-        ref = merge_hfiles(
-            store,
-            one.partition,
-            one.refs,
-            one.task.lo,
-            one.task.hi,
-            owner,
-            keep_tombstones=one.task.keep_tombstones,
-        )
+        with here_alone() if len(merges) >= WORKERS else nullcontext():
+            ref = merge_hfiles(
+                store,
+                one.partition,
+                one.refs,
+                one.task.lo,
+                one.task.hi,
+                owner,
+                keep_tombstones=one.task.keep_tombstones,
+            )
         if ref is not None:
             yield _Merged(job.number, json.dumps(ref.encode()))
 

@@ -15,9 +15,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["WORKERS", "in_order"]
+__all__ = ["WORKERS", "here_alone", "in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,6 +64,18 @@ def in_order(
     finally:
         for one in waiting:
             one.cancel()
+
+
+@contextmanager
+def here_alone() -> Iterator[None]:
+    """What this thread calls `in_order` for is done on it: for one of many tasks of one kind, which
+    keep the processors busy between them and would only wait for each other's pieces."""
+    before = getattr(_here, "is_worker", False)
+    _here.is_worker = True
+    try:
+        yield
+    finally:
+        _here.is_worker = before
 
 
 def _executor() -> ThreadPoolExecutor:

@@ -14,7 +14,7 @@ import pytest
 from metatable.storage import cache, counters
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
-from metatable.storage.threads import in_order
+from metatable.storage.threads import here_alone, in_order
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
@@ -40,6 +40,17 @@ def test_no_more_items_are_taken_than_there_is_room_ahead(workers: int) -> None:
     for number in range(10):
         assert next(results) == number
         assert len(taken) <= number + workers + 1
+
+
+def test_alone_it_runs_where_it_is_asked_for() -> None:
+    def names() -> set[str]:
+        return set(in_order(lambda _: threading.current_thread().name, range(20), workers=4))
+
+    with here_alone():
+        with here_alone():
+            pass
+        assert names() == {threading.current_thread().name}
+    assert threading.current_thread().name not in names()
 
 
 def test_an_exception_arrives_in_its_place_and_ends_it() -> None:
