@@ -49,9 +49,9 @@ ROOMS = (
     ),
     Room(
         "filters",
-        ("storage/filters/*.py", "storage/hashing.py"),
+        ("storage/filters/*.py", "storage/hashing.py", "storage/xxh32.py"),
         (
-            _files("tests/storage", "filters", "split_block", "hudi_filter", "hashing"),
+            _files("tests/storage", "filters", "split_block", "hudi_filter", "hashing", "xxh32"),
             ("tests/metadata", *_files("tests/index", "footer_bloom", "buckets")),
         ),
     ),
@@ -89,7 +89,7 @@ ROOMS = (
         "index",
         ("index/**/*.py",),
         (
-            _files("tests/index", "own_index", "buckets", "footer_bloom"),
+            _files("tests/index", "rings", "own_index", "buckets", "footer_bloom"),
             ("tests/index/test_tag.py", "tests/compaction/test_verify.py"),
         ),
     ),

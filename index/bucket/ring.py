@@ -1,0 +1,164 @@
+"""Ring: the buckets of a table partition as ranges of hashes (RFC-42, consistent hashing).
+
+    hash        XXH32 (seed 0) of the UTF-8 of the key's texts, joined, without its sign
+    bucket      the node with the smallest value >= hash; behind the last one the first
+    at first    equal ranges, one file group each; their ids follow from range and partition
+    split       a node of another value before it; both get new ids
+    merge       a node goes into the next one, which gets a new id; the last goes into the first
+
+All of it is Hudi's own arithmetic. A ring is a value: a split or a merge makes another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.hashing_metadata import (
+    FIRST_INSTANT,
+    LAST_HASH,
+    HashingMetadata,
+    HashingNode,
+)
+from metatable.data.key_texts import parts_of
+from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.xxh32 import xxh32
+
+__all__ = ["Ring", "hashes_of", "new_prefix"]
+
+Numbers = npt.NDArray[np.int64]
+
+SPACE = LAST_HASH + 1
+
+RINGS = 4096
+"""First rings that a process keeps: the ids of one are as many MD5 sums."""
+
+
+def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Numbers:
+    """The hash of every record key (texts, as `KeyGenerator` makes them of `columns`)."""
+    parts = parts_of(keys, columns)
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
+    return (xxh32(joined) & np.uint32(LAST_HASH)).astype(np.int64)
+
+
+def new_prefix() -> str:
+    """Of a file id never given before."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Hashing metadata, ready to place: node i holds the hashes in (values[i - 1], values[i]]."""
+
+    engine: ClassVar[str] = "consistent_hashing"
+
+    metadata: HashingMetadata
+    values: Numbers
+    file_ids: pa.Array
+
+    @classmethod
+    def of(cls, metadata: HashingMetadata) -> Self:
+        """Raises CorruptError where it is none of this kind."""
+        values = np.array([one.value for one in metadata.nodes], np.int64)
+        made = cls(metadata, values, pa.array([one.file_id for one in metadata.nodes], pa.string()))
+        made.check_invariants()
+        return made
+
+    @classmethod
+    def first(cls, partition_path: str, count: int) -> Self:
+        """The ring of a partition that nobody has resized."""
+        return cls.of(_first(partition_path, count, cls._first_values(count)))
+
+    @classmethod
+    def _first_values(cls, count: int) -> tuple[int, ...]:
+        step = (LAST_HASH + count - 1) // count
+        return tuple(sorted({min(step * (one + 1), LAST_HASH) for one in range(count)}))
+
+    @property
+    def nodes(self) -> tuple[HashingNode, ...]:
+        return self.metadata.nodes
+
+    def place(self, hashes: Numbers) -> Numbers:
+        """The number of each hash's node."""
+        return np.searchsorted(self.values, hashes) % len(self.values)
+
+    @property
+    def widths(self) -> Numbers:
+        """How many hashes each node holds: together all that there are."""
+        widths = (self.values - np.roll(self.values, 1)) % SPACE
+        return np.where(widths == 0, SPACE, widths)  # a node that is alone
+
+    def middle(self, number: int) -> int | None:
+        """Where Hudi cuts a node in two; None: it holds a single hash."""
+        if self.widths[number] < 2:
+            return None
+        before, value = int(self.values[number - 1]), int(self.values[number])
+        return ((before + value + (0 if before < value else SPACE)) >> 1) & LAST_HASH
+
+    def may_split(self, number: int, at: int) -> bool:
+        """Whether a cut behind this hash leaves both halves some."""
+        before = int(self.values[number - 1])
+        return bool(0 < (at - before) % SPACE < self.widths[number])
+
+    def next_of(self, number: int) -> int | None:
+        """The node that this one may go into; None: it has no such neighbour."""
+        return (number + 1) % len(self.nodes) if len(self.nodes) > 1 else None
+
+    def split(self, number: int, at: int, prefixes: tuple[str, str], instant: str) -> Self:
+        """The node's hashes up to `at` to a node of its own. Raises UsageError."""
+        if not self.may_split(number, at):
+            raise UsageError("a bucket is not cut there", found=at, expected="inside of its range")
+        low, high = prefixes
+        halves = [HashingNode(at, low), HashingNode(self.nodes[number].value, high)]
+        return self._resized([self.nodes[number]], halves, instant)
+
+    def merge(self, number: int, prefix: str, instant: str) -> Self:
+        """The node goes into the next. Raises UsageError."""
+        other = self.next_of(number)
+        if other is None:
+            raise UsageError("a bucket without a neighbour is not merged", found=number)
+        gone = [self.nodes[number], self.nodes[other]]
+        return self._resized(gone, [HashingNode(gone[1].value, prefix)], instant)
+
+    def _resized(
+        self, gone: Sequence[HashingNode], come: Iterable[HashingNode], instant: str
+    ) -> Self:
+        nodes = sorted([*(set(self.nodes) - set(gone)), *come], key=lambda one: one.value)
+        held = self.metadata
+        told = held.partition_path, instant, held.num_buckets, held.seq_no + 1, tuple(nodes)
+        return type(self).of(HashingMetadata(*told))
+
+    def check_invariants(self) -> None:
+        """Raises CorruptError where not every hash has its one node."""
+        ascending = bool((np.diff(self.values) > 0).all())
+        if not len(self.values) or not ascending or int(self.widths.sum()) != SPACE:
+            raise CorruptError(
+                "ring does not hold every hash once",
+                partition_path=self.metadata.partition_path,
+                found=self.values[:5].tolist(),
+            )
+
+
+@lru_cache(RINGS)
+def _first(partition_path: str, count: int, values: tuple[int, ...]) -> HashingMetadata:
+    starts = (0, *values)
+    nodes = tuple(
+        HashingNode(value, _name_uuid(start, value, partition_path))
+        for start, value in zip(starts, values, strict=False)
+    )
+    return HashingMetadata(partition_path, FIRST_INSTANT, count, 0, nodes)
+
+
+def _name_uuid(start: int, end: int, partition_path: str) -> str:
+    """Java's `UUID.nameUUIDFromBytes` of a range and its partition."""
+    name = start.to_bytes(8) + end.to_bytes(8) + partition_path.encode()
+    return str(uuid.UUID(bytes=hashlib.md5(name, usedforsecurity=False).digest(), version=3))
