@@ -45,7 +45,7 @@ class PlacedIndex:
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self.options, engine.schema(rows).names)
-        where = partial(_locate_batches, self.placement(view), view)
+        where = partial(_locate_batches, self, view)
         return engine.extend(rows, inputs, where, LOCATION_FIELD)
 
     def holds(
@@ -55,13 +55,14 @@ class PlacedIndex:
 
 
 def _locate_batches(
-    placement: Placement,
+    index: PlacedIndex,
     view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the file group that each row is placed in first, null where it is not there yet."""
     view = view.counting(counters)
+    placement = index.placement(view)
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))

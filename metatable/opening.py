@@ -17,7 +17,7 @@ from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
 from metatable.index import create_index
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader, load_newest
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.storage import clock
@@ -67,7 +67,9 @@ def create(
     check_ordering(schema, ordering)
     if store.size(PROPERTIES) is not None:
         raise UsageError("there is a table here already: open it", path=store.uri)
-    manifest = Manifest(1, "create", encode_schema(schema), made, time_ms=clock.now_ms())
+    asked = {"reader": least_reader(made), "writer": WRITER_FORMAT}
+    told = encode_schema(schema)
+    manifest = Manifest(1, "create", told, made, time_ms=clock.now_ms(), format=asked)
     if not store.create(manifest.path, manifest.encode()):
         manifest = _begun(store, manifest)
     schema = decode_schema(manifest.schema, manifest.path)

@@ -1,5 +1,5 @@
-"""Buckets: the file group of a key follows from its hash; nothing is stored, nothing looked up."""
+"""Buckets: the file group of a key follows from its hash; nothing is stored for a key."""
 
-from metatable.index.bucket import simple
+from metatable.index.bucket import index, simple
 
-__all__ = ["simple"]
+__all__ = ["index", "simple"]

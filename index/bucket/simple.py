@@ -20,13 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import parts_of
-from metatable.data.options import BUCKET
-from metatable.index.placed import PlacedIndex
-from metatable.index.protocol import register
-from metatable.metadata.view import TableView
 from metatable.storage.hashing import java_string_hash
 
-__all__ = ["BucketIndex", "SimpleBuckets", "bucket_numbers", "file_id_of"]
+__all__ = ["SimpleBuckets", "bucket_numbers", "file_id_of"]
 
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
@@ -59,13 +55,3 @@ class SimpleBuckets:
         )
         ids = pa.array([file_id_of(bucket) for bucket in buckets.tolist()], pa.string())
         return np.arange(len(keys)), ids.take(pa.array(places))
-
-
-class BucketIndex(PlacedIndex):
-    name = BUCKET
-
-    def placement(self, view: TableView) -> SimpleBuckets:
-        return SimpleBuckets(self.options.key, self.options.bucket_count)
-
-
-register(BucketIndex.name, BucketIndex)

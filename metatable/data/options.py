@@ -23,7 +23,8 @@ __all__ = ["Options"]
 SCOPES = ("partition", "global")
 KEY_FORMS = ("hash", "plain")
 BUCKET = "bucket"
-BUCKET_ENGINES = ("simple",)
+SIMPLE, CONSISTENT, EXTENDIBLE = "simple", "consistent_hashing", "extendible_hashing"
+BUCKET_ENGINES = (SIMPLE, CONSISTENT, EXTENDIBLE)
 HFILE_CODECS = ("gz", "none", "zstd")
 PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 
@@ -31,6 +32,9 @@ DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_ind
 """Few: a lookup reads what covers its buckets, and a compaction works bucket by bucket."""
 
 MOST_BUCKETS = 1 << 16
+
+MOST_NODES = 1 << 17
+"""Buckets that a ring begins with, at most: each is named in memory."""
 
 
 def _salts() -> tuple[int, int]:
@@ -59,9 +63,10 @@ class Options:
     key_salts: tuple[int, int] = stored(required=True, default_factory=_salts)
     buckets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUCKETS))
     # where a key's hash names its file group
-    bucket_engine: str = "simple"
+    bucket_engine: str = SIMPLE
     bucket_count: int = 256
-    """File groups of a table partition, for ever. As many as Hudi makes by default."""
+    """File groups of a table partition, as many as Hudi makes by default: for ever where the engine
+    is `simple`, else at first."""
     # data files
     file_rows: int = 500_000
     """Most rows that one commit puts into one file group (Hudi's insert split size)."""
@@ -148,6 +153,11 @@ class Options:
         return made
 
     @property
+    def resizes(self) -> bool:
+        """Whether its buckets may be split and merged: each table partition has a ring of them."""
+        return self.index == BUCKET and self.bucket_engine != SIMPLE
+
+    @property
     def is_global(self) -> bool:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"
@@ -176,6 +186,7 @@ class Options:
         _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
         self._check_numbers()
+        self._check_rings()
         if self.record_key_form == "hash" and self.record_bucket_function != "xxh64":
             raise UsageError(
                 "options contradict each other: a hashed record key has its bucket in its hash",
@@ -194,6 +205,16 @@ class Options:
         for word, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
                 raise UsageError("a column is named twice", option=word, found=list(names))
+
+    def _check_rings(self) -> None:
+        count, least = self.bucket_count, f"1 to {MOST_NODES}"
+        if not self.resizes or (count <= MOST_NODES and self.bucket_engine == CONSISTENT):
+            return
+        by_bits = f"{least}, a power of two" if self.bucket_engine == EXTENDIBLE else least
+        if count > MOST_NODES or count & (count - 1):
+            raise UsageError(
+                "option out of range", option="bucket_count", expected=by_bits, found=count
+            )
 
     def _check_numbers(self) -> None:
         for word, (least, most) in _RANGES.items():

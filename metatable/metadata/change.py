@@ -22,9 +22,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import sum_of
 from metatable.metadata.manifest import (
-    LEAST_READER,
     PAGE_REFS,
-    READER_BY_ID,
     WRITER_FORMAT,
     HFileRef,
     Manifest,
@@ -33,6 +31,7 @@ from metatable.metadata.manifest import (
     Pin,
     Step,
     all_refs,
+    least_reader,
     load_version,
     made_pages,
     read_page,
@@ -55,6 +54,7 @@ __all__ = [
     "NoneLater",
     "Race",
     "Requirement",
+    "RingsAreBase",
     "RowsUnchanged",
     "SchemaIsBase",
     "SetSchema",
@@ -162,6 +162,24 @@ class SchemaIsBase:
 
 
 @dataclass(frozen=True, slots=True)
+class RingsAreBase:
+    """Nobody has resized the buckets of these table partitions, by whose rings rows were placed."""
+
+    paths: tuple[str, ...]
+
+    def check(self, race: Race) -> None:
+        ours = Snapshot(race.store, race.base).rings(self.paths)
+        theirs = race.snapshot.rings(self.paths)
+        resized = [
+            path for path, *pair in zip(self.paths, ours, theirs, strict=True) if pair[0] != pair[1]
+        ]
+        if resized:
+            raise race.lost(
+                "another commit resized the buckets of a partition: retry", found=resized[:5]
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class NoneLater:
     """No other commit has a later instant than this one, which changes the columns: Hudi's readers
     take those of the latest."""
@@ -255,7 +273,7 @@ class Draft:
         newest, content, instant = self.newest, self.content, change.instant
         used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
         schema = TableSchema.decode(self.schema, newest.path)
-        reader = READER_BY_ID if schema.misleads else LEAST_READER
+        reader = least_reader(self.options, schema.misleads)
         return Manifest(
             version=self.version,
             operation=change.operation,

@@ -105,6 +105,10 @@ class Entries:
         """Only what was published after `version`."""
         return type(self)(self.store, self.manifest, max(version, self._after), self._columns)
 
+    def whole(self) -> Self:
+        """All of this version, whatever this is a view of."""
+        return type(self)(self.store, self.manifest, columns=self._columns) if self._after else self
+
     def base(self) -> Self | None:
         """The version that `since` named, whole; None for a view of everything."""
         if not self._after:

@@ -47,6 +47,7 @@ __all__ = [
     "file_keys",
     "hash_seeds",
     "partition_prefix",
+    "partition_text",
     "record_key_hash",
     "stats_keys",
 ]
@@ -80,7 +81,7 @@ def stats_keys(columns: Column, partition_paths: Column, file_names: Column) -> 
 
 def partition_prefix(partition_path: str) -> bytes:
     """What `files` and `bloom_filter` keys of a table partition begin with (10 characters)."""
-    return _prefix(PREFIX_CHARS, _partition_text(partition_path))
+    return _prefix(PREFIX_CHARS, partition_text(partition_path))
 
 
 def column_prefix(column: str) -> bytes:
@@ -90,7 +91,7 @@ def column_prefix(column: str) -> bytes:
 
 def column_partition_prefix(column: str, partition_path: str) -> bytes:
     """What `column_stats` keys of a column in a table partition begin with (21 characters)."""
-    return _prefix(COLUMN_PARTITION_CHARS, column, _partition_text(partition_path))
+    return _prefix(COLUMN_PARTITION_CHARS, column, partition_text(partition_path))
 
 
 def decode_keys(keys: pa.Array, path: str = "") -> Parts:
@@ -152,7 +153,7 @@ def _hash_64(column: Column) -> Parts:
 
 def _partition_64(column: Column) -> Parts:
     if isinstance(column, str):
-        return _hash_64(_partition_text(column))
+        return _hash_64(partition_text(column))
     parts = _hash_64(column).copy()
     parts[_lengths(column) == 0] = _hash_64(".")
     return parts
@@ -195,7 +196,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.diff(byte_layout(column)[0]).astype(np.int64)
 
 
-def _partition_text(partition_path: str) -> str:
+def partition_text(partition_path: str) -> str:
     return partition_path or "."
 
 

@@ -49,6 +49,7 @@ __all__ = [
     "border",
     "checksum",
     "gone_since",
+    "least_reader",
     "list_roots",
     "load_newest",
     "load_version",
@@ -64,11 +65,12 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 6
-WRITER_FORMAT = 6
+READER_FORMAT = 7
+WRITER_FORMAT = 7
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
-LEAST_READER, READER_BY_ID = 2, 6
-"""Whom a version asks for; and where columns have to be found by their ids."""
+LEAST_READER, READER_BY_ID, READER_OF_RINGS = 2, 6, 7
+"""Whom a version asks for; where columns have to be found by their ids; and where keys have to be
+found by rings."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -285,6 +287,13 @@ class Manifest:
                 "manifest has no version before it", path=path, expected="less", found=made.parent
             )
         return made
+
+
+def least_reader(options: Options, misleads: bool = False) -> int:
+    """Whom a version with these options asks for; `misleads`: by name a wrong column is found."""
+    if options.resizes:
+        return READER_OF_RINGS
+    return READER_BY_ID if misleads else LEAST_READER
 
 
 def border(space: int, buckets: int, bucket: int) -> int:

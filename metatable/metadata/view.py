@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
+from metatable.data.hashing_metadata import HashingMetadata
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
@@ -101,6 +102,11 @@ class TableView(Protocol):
 
     def locate(self, keys: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
         """The file group of each record key (texts), of a table that has a record index."""
+        ...
+
+    def rings(self, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
+        """The hashing metadata of each table partition at this version, also in a view of what came
+        after another; None where nobody has resized its buckets."""
         ...
 
 

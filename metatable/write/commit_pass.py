@@ -52,6 +52,7 @@ from metatable.metadata.change import (
     NoneLater,
     Race,
     Requirement,
+    RingsAreBase,
     SchemaIsBase,
     SetSchema,
     SlicesCurrent,
@@ -300,6 +301,7 @@ class _Attempt:
             GroupsAbsent(plan.opened),
             KeysAbsent(index, written.scratch, written.arrivals),
             SchemaIsBase(),
+            RingsAreBase(tuple(sorted({one.target.partition_path for one in plan.groups}))),
         ]
         if gone:
             counts = replace(counts, deleted=max(gone.row_count - counts.updated, 0))

@@ -97,6 +97,12 @@ class StoredFiles:
         *,
         foreign: bool,
     ) -> StoredFiles:
+        if view.options.resizes:  # ids that a resize took away may not come again
+            raise UsageError(
+                "buckets that are resized come with the table: create it with them",
+                bucket_engine=view.options.bucket_engine,
+                expected="another index, or bucket_engine='simple'",
+            )
         return cls(
             view.store,
             view.options,

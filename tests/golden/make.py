@@ -239,6 +239,12 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "bloom-altered": ("metadata_bloom", "global", altered, {"hudi_readable": False}),
     "footers": ("bloom", "partition", grown, {}),
     "buckets": ("bucket", "partition", grown, {"bucket_count": 3}),
+    "rings": (
+        "bucket",
+        "partition",
+        grown,
+        {"bucket_count": 2, "bucket_engine": "consistent_hashing"},
+    ),
     "index-changed": ("metadata_bloom", "global", index_changed, {}),
     "adopted": ("bloom", "partition", adopted, {}),
 }
@@ -260,6 +266,7 @@ FORMATS = {
     "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
     "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
     "format6": ("index-changed", "adopted", "bloom-altered"),
+    "format7": ("rings",),
 }
 """Which kinds there are of each."""
 

@@ -21,17 +21,28 @@ import pytest
 import metatable
 from metatable.index import create_index
 from metatable.storage.errors import ConflictError, UsageError
-from tests.index.rows import SMALL, expected_tags, fitting, make, rows, told_tags
+from tests.index.rows import (
+    RINGS,
+    SMALL,
+    expected_tags,
+    fitting,
+    index_of,
+    make,
+    rows,
+    told_tags,
+)
 from tests.model import SCHEMA, Model, arrow, check, check_tags
 
 INDEXES = ("record", "metadata_bloom", "bloom")
 SCOPES = ("partition", "global")
-KINDS = [*((index, scope) for index in INDEXES for scope in SCOPES), ("bucket", "partition")]
+BUCKETS = ("bucket", *RINGS)
+KINDS = [*((index, scope) for index in INDEXES for scope in SCOPES)]
+KINDS += [(engine, "partition") for engine in BUCKETS]
 
-OPENS_NO_FILE = ("record", "bucket")
+OPENS_NO_FILE = ("record", *BUCKETS)
 """These know no positions and ask no file."""
 
-CLASH = {"bucket": "another commit (rewrote|opened) the same file group"}
+CLASH = dict.fromkeys(BUCKETS, "another commit (rewrote|opened) the same file group")
 SAME_KEYS = "another commit inserted the same keys"
 """What is told of two who insert one key."""
 
@@ -197,7 +208,9 @@ class IndexContract(OnAnEngine):
     def test_composite_keys_tell_their_parts_apart(self, table_uri: str, kind: Kind) -> None:
         schema = pa.schema([("a", pa.string()), ("b", pa.int32()), ("value", pa.int32())])
         chosen = fitting(kind[0], {**SMALL, "key_scope": kind[1]})
-        table = metatable.create(table_uri, schema, key=["a", "b"], index=kind[0], options=chosen)
+        table = metatable.create(
+            table_uri, schema, key=["a", "b"], index=index_of(kind[0]), options=chosen
+        )
         held = {"a": ["x", "x", "y"], "b": [1, 2, 1], "value": [1, 2, 3]}
         table.insert(self.given(pa.table(held, schema=schema)))
         asked = pa.table({"a": ["x", "y", "y"], "b": pa.array([2, 2, 1], pa.int32())})
@@ -234,7 +247,7 @@ class HistoryContract(OnAnEngine):
             SCHEMA,
             key="id",
             partition_by="city",
-            index=kind[0],
+            index=index_of(kind[0]),
             options=fitting(kind[0], {**SHRUNK, "key_scope": kind[1], **options}),
             storage_options={"durable": "false"},
         )

@@ -20,13 +20,22 @@ SCHEMA = pa.schema(
 SMALL = {"file_rows": 20, "small_file_bytes": 0, "hfile_block_bytes": 256, "lease_seconds": 5}
 
 
-def fitting(index: str, options: dict[str, Any]) -> dict[str, Any]:
+RINGS = ("consistent_hashing", "extendible_hashing")
+"""Engines of `bucket` that tests name as if each was an index."""
+
+
+def index_of(named: str) -> str:
+    return "bucket" if named in RINGS else named
+
+
+def fitting(named: str, options: dict[str, Any]) -> dict[str, Any]:
     """Options for an index: a table in buckets has no say in how files are cut."""
-    if index != "bucket":
+    if index_of(named) != "bucket":
         return options
     cut = ("file_rows", "file_bytes", "small_file_bytes")
     kept = {name: value for name, value in options.items() if name not in cut}
-    return {"bucket_count": 16, **kept}
+    engine = {"bucket_engine": named} if named in RINGS else {}
+    return {"bucket_count": 16, **engine, **kept}
 
 
 def rows(first: int, last: int, value: int = 0) -> pa.Table:
@@ -50,7 +59,7 @@ def make(uri: str, index: str, scope: str, **options: Any) -> metatable.Table:
         SCHEMA,
         key="id",
         partition_by="city",
-        index=index,
+        index=index_of(index),
         options=fitting(index, {**SMALL, "key_scope": scope, **options}),
         storage_options={"durable": "false"},
     )

@@ -89,7 +89,7 @@ ROOMS = (
         "index",
         ("index/**/*.py",),
         (
-            _files("tests/index", "rings", "own_index", "buckets", "footer_bloom"),
+            _files("tests/index", "rings", "ring_buckets", "own_index", "buckets", "footer_bloom"),
             ("tests/index/test_tag.py", "tests/compaction/test_verify.py"),
         ),
     ),

@@ -1,0 +1,72 @@
+"""Rows to the buckets of their partition's ring, as a version has it.
+
+A ring is a matter of the version, not of what came after another one; it is looked up once a
+process and kept. Of a partition that nobody has resized nothing is stored, but that nothing is has
+to be looked up: the entries of `hashing_metadata` are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.options import EXTENDIBLE, Options
+from metatable.index.bucket.directory import Directory
+from metatable.index.bucket.ring import Ring, hashes_of
+from metatable.metadata.view import TableView
+from metatable.storage.cache import shared
+
+__all__ = ["RingBuckets", "ring_kind", "rings_of"]
+
+NODE_BYTES = 400
+"""What a node costs in memory, about."""
+
+
+def ring_kind(options: Options) -> type[Ring]:
+    return Directory if options.bucket_engine == EXTENDIBLE else Ring
+
+
+def rings_of(view: TableView, partition_paths: Sequence[str]) -> list[Ring]:
+    """The ring of each table partition at this version; those that are not in memory by one lookup.
+
+    Raises CorruptError.
+    """
+    kept: dict[str, Any] = {
+        path: shared.get(("ring", view.identity, path)) for path in partition_paths
+    }
+    missing = [path for path, ring in kept.items() if ring is None]
+    kind, count = ring_kind(view.options), view.options.bucket_count
+    for path, stored in zip(missing, view.rings(missing) if missing else (), strict=True):
+        ring = kind.first(path, count) if stored is None else kind.of(stored)
+        size_bytes = NODE_BYTES * len(ring.nodes)
+        kept[path] = shared.offer(("ring", view.identity, path), ring, size_bytes)
+    return [kept[path] for path in partition_paths]
+
+
+@dataclass(frozen=True, slots=True)
+class RingBuckets:
+    """The placement: every row goes to its key's bucket, whether or not it is there yet."""
+
+    view: TableView
+
+    def place(
+        self, keys: pa.Array, partition_paths: pa.Array
+    ) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        folders = partition_paths.dictionary_encode()
+        hashes = hashes_of(keys, self.view.options.key)
+        codes = folders.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        cuts = np.searchsorted(codes[order], np.arange(1, len(folders.dictionary)))
+        rings = rings_of(self.view, folders.dictionary.to_pylist())
+        places = np.empty(len(keys), np.int64)
+        begin = 0
+        for ring, rows in zip(rings, np.split(order, cuts), strict=False):
+            places[rows] = begin + ring.place(hashes[rows])
+            begin += len(ring.nodes)
+        named = pa.concat_arrays([pa.array([], pa.string()), *(one.file_ids for one in rings)])
+        return np.arange(len(keys)), named.take(pa.array(places))

@@ -1,0 +1,63 @@
+"""Partition `hashing_metadata`: the ring of every table partition whose buckets were resized.
+
+    key    partition path, UTF-8; `.` where the table has no partitions
+    value  hashing metadata, JSON, as Hudi stores it (`data/hashing_metadata.py`)
+
+A partition that nobody has resized has no entry: its ring follows from the options. An entry comes
+with the version that resizes it, together with the file groups of its new buckets, and no data
+commit touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from metatable.data.hashing_metadata import HashingMetadata
+from metatable.data.slices import FileSlice
+from metatable.metadata.entries import Entries
+from metatable.metadata.keys import partition_text
+from metatable.metadata.partition import ENTRIES, MetadataPartition
+from metatable.metadata.written import WrittenSlice
+from metatable.storage.errors import CorruptError
+
+__all__ = ["RingsPartition", "stored_rings"]
+
+
+class RingsPartition(MetadataPartition):
+    name: ClassVar[str] = "hashing_metadata"
+    tombstone: ClassVar[bytes] = b"{}"
+
+    def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
+        return ENTRIES.empty_table()
+
+    def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
+        return ENTRIES.empty_table()
+
+
+def stored_rings(entries: Entries, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
+    """Of each table partition, None where there is no entry: one lookup. Raises CorruptError."""
+    partition = RingsPartition(entries.options)
+    found = entries.whole().lookup(partition, _keys(partition_paths)).values.to_pylist()
+    return [
+        None if raw is None else _decoded(raw, path)
+        for raw, path in zip(found, partition_paths, strict=True)
+    ]
+
+
+def _keys(partition_paths: Sequence[str]) -> pa.Array:
+    return pa.array([partition_text(one).encode() for one in partition_paths], pa.binary())
+
+
+def _decoded(raw: bytes, partition_path: str) -> HashingMetadata:
+    held = HashingMetadata.decode(raw, f"{RingsPartition.name}: {partition_text(partition_path)}")
+    if held.partition_path != partition_path:
+        raise CorruptError(
+            "hashing metadata is another partition's",
+            path=RingsPartition.name,
+            expected=partition_path,
+            found=held.partition_path,
+        )
+    return held
