@@ -147,7 +147,11 @@ def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
                 yield Fault.FOOTER, path, f"{denied} keys of the file are denied"
     placement = index.placement(view)
     if placement is not None:
-        rows, file_ids = placement.place(held.keys, held.paths)
+        try:
+            rows, file_ids = placement.place(held.keys, held.paths)
+        except CorruptError as error:  # of a ring
+            yield Fault.HASHING_METADATA, path, str(error)
+            return
         here = pc.equal(file_ids, held.file.file_id).to_numpy(zero_copy_only=False)
         wrong = np.setdiff1d(np.arange(len(held.keys)), rows[here])
         if len(wrong):

@@ -18,6 +18,7 @@ import google_crc32c
 
 from metatable.metadata.change import Forget
 from metatable.metadata.manifest import (
+    HOME,
     HFileRef,
     Manifest,
     PageRef,
@@ -27,6 +28,7 @@ from metatable.metadata.manifest import (
     saved_path,
     version_path,
 )
+from metatable.metadata.rings import RingsPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
@@ -107,6 +109,9 @@ class IndexFiles:
     hfiles: Mapping[str, str]
     versions: Mapping[str, tuple[int, ...]]
     newest: int
+    lasting: frozenset[str] = frozenset()
+    """Of them those that the newest version names and cannot do without: their entries (rings) are
+    not made anew from data."""
 
     @classmethod
     def of(cls, store: Store, versions: Versions) -> IndexFiles:
@@ -128,7 +133,12 @@ class IndexFiles:
             for root in roots:
                 for path in _named(store, root, bad_pages) & (bad_pages.keys() | bad_hfiles):
                     named[path] = (*named.get(path, ()), root.version)
-        return cls(bad_pages, bad_hfiles, named, versions.newest.version)
+        held = {page.path for page in versions.newest.pages.get(RingsPartition.name, ())}
+        folder = f"{HOME}/{RingsPartition.name}/"
+        lasting = (
+            path for path in (*bad_pages, *bad_hfiles) if path in held or path.startswith(folder)
+        )
+        return cls(bad_pages, bad_hfiles, named, versions.newest.version, frozenset(lasting))
 
     def of_version(self, path: str) -> bool:
         """Whether the newest version names it."""
@@ -138,7 +148,7 @@ class IndexFiles:
     def forgetting(self) -> Forget:
         """What the next version is to name no more."""
         ours = [
-            frozenset(path for path in bad if self.of_version(path))
+            frozenset(path for path in bad if self.of_version(path) and path not in self.lasting)
             for bad in (self.pages, self.hfiles)
         ]
         return Forget(*ours)

@@ -6,6 +6,9 @@ pin, plan, work, put; a dry run ends with the plan, and writes nothing at all. A
 compaction that loses to another compaction starts again; a rollback does not, for the commit
 that it meant to undo is no longer the last one.
 
+A service with an `action` writes data files: it is a commit of that kind on Hudi's timeline, begun
+before its work, and the owner that it is given has the instant.
+
 `schedule` stores the plan instead. `Scheduled` is the service with such a plan in the place of
 one of its own: checked on the newest version, worked, and dropped by a step after the put.
 """
@@ -142,6 +145,10 @@ class Scheduled:
             )
         return _TakenUp(path, self.service.resume(snapshot, stored.work, path))
 
+    @property
+    def action(self) -> str | None:
+        return _action_of(self.service)
+
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: _TakenUp, owner: Owner
     ) -> Outcome:
@@ -225,12 +232,25 @@ def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]
     _log.info("%s on version %d: %s", service.name, snapshot.version, plan.told)
     if isinstance(plan, NothingDue):
         return snapshot.version, plan.told, plan.facts
-    outcome = service.work(engine, snapshot, plan, transaction.serve(service.name))
+    outcome = service.work(engine, snapshot, plan, _begun(transaction, service))
     newest = transaction.publish(outcome.change)
     if outcome.after is None:
         return newest.version, plan.told, outcome.facts
     version, facts = outcome.after(snapshot.store, newest)
     return version, plan.told, {**outcome.facts, **facts}
+
+
+def _action_of(service: Service[Any]) -> str | None:
+    return getattr(service, "action", None)
+
+
+def _begun(transaction: Transaction, service: Service[Any]) -> Owner:
+    action = _action_of(service)
+    if action is None:
+        return transaction.serve(service.name)
+    transaction.start(action)
+    transaction.begin_files()
+    return transaction.owner
 
 
 def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:

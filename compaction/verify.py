@@ -40,6 +40,9 @@ from metatable.compaction.entry_check import (
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
 from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.resize import Resize
+from metatable.compaction.ring_check import ring_faults
+from metatable.compaction.service import Schedulable
 from metatable.compaction.timeline_check import Action, TimelineState
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
@@ -261,6 +264,9 @@ def _look_at_versions(found: Examined) -> None:
             add(Fault.VERSION, version_path(version), why, _dropping(version))
     for fault, files in ((Fault.PAGE, index_files.pages), (Fault.HFILE, index_files.hfiles)):
         for path, why in files.items():
+            if path in index_files.lasting:
+                add(fault, path, f"{why}: restore it, nothing says where keys are without it")
+                continue
             named = index_files.versions.get(path, ())
             free = [one for one in named if one not in pinned and one <= newest]
             bad.update(free)
@@ -280,15 +286,16 @@ def _dropping(version: int) -> str:
 
 def _look_at_plans(found: Examined) -> None:
     """Only a plan of a service that we know can be judged."""
-    snapshot, service = found.snapshot, Compact()
+    snapshot = found.snapshot
+    services: dict[str, Schedulable[Any]] = {one.name: one for one in (Compact(), Resize())}
     carried_out = {one.staged for one in snapshot.manifest.steps}
     for listed in snapshot.store.list(PLANS):
         if listed.path in carried_out:
             continue
         try:
             path, plan = load_plan(snapshot.store, listed.name.removesuffix(".json"))
-            if plan.service == service.name:
-                service.resume(snapshot, plan.work, path)
+            if plan.service in services:
+                services[plan.service].resume(snapshot, plan.work, path)
         except NotFoundError:  # carried out since it was listed
             continue
         except (CorruptError, StaleError) as error:
@@ -364,6 +371,8 @@ def _look_at_slices(
     if again:
         add(Fault.DUPLICATE_KEYS, "table", f"{again} keys live in more than one place")
     _look_at_groups(view, found, {one.path for one in there}, scratch)
+    for where, what in ring_faults(view, live.there) if view.options.resizes else ():
+        add(Fault.HASHING_METADATA, where, what)
     for partition in partitions_of(view.options, index):
         _look_for_surplus(view, partition, found, there, hashes, scratch)
     for folder in live.unmarked:

@@ -86,6 +86,7 @@ class Fault(StrEnum):
     COLUMN_STATS = "column-stats"
     BLOOM_FILTER = "bloom-filter"
     RECORD_INDEX = "record-index"
+    HASHING_METADATA = "hashing-metadata"
     ENTRIES = "entries"
     ENTRY_COUNT = "entry-count"
 
@@ -340,6 +341,9 @@ class Description:
     """The first that is kept."""
     usage: Mapping[str, int] | None = None
     """Bytes of files by what they are for, where a listing was asked for."""
+    buckets: Mapping[str, float] | None = None
+    """Of a table whose buckets have rings: how many there are, and have files; partitions that were
+    resized; bytes of the largest file; and `skew`, how many times the mean that is."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -20,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.arguments import noted, one_of, some
+from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.repair import repair
+from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
@@ -43,6 +45,7 @@ from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
+from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes, check_not_undone
 from metatable.query.description import describe, savepoints, version_as_of, versions
 from metatable.query.point_reads import read_keys
@@ -352,13 +355,50 @@ class Table:
         one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
 
+    def resize_buckets(
+        self,
+        *,
+        split_above: int = SPLIT_ABOVE,
+        merge_below: int = MERGE_BELOW,
+        cut: str = "middle",
+        partitions: str | Sequence[str] | None = None,
+        most_partitions: int | None = None,
+        most_bytes: int | None = None,
+        engine: Any = None,
+        dry_run: bool = False,
+        schedule: bool = False,
+        plan: str | None = None,
+    ) -> ServiceResult:
+        """Split buckets above a size (bytes of their files), and merge neighbours that are both
+        below another one, of a table whose `bucket_engine` has rings; no row changes.
+
+        `cut`: in the `middle` of a bucket's range, or at the `median` of its keys' hashes.
+        `partitions` (paths), `most_partitions`, `most_bytes`: how much at once; what is left is due
+        again. Buckets and rings change by one commit, a `replacecommit` on Hudi's timeline; whoever
+        writes to them meanwhile tries again, and so does this. `engine`, `dry_run`, `schedule`,
+        `plan`: as in `compact`. Raises UsageError, ConflictError after lost races, and StaleError
+        for a plan whose partitions were resized since.
+        """
+        chosen = some("partitions", partitions, str)
+        sizes = BucketSizes(split_above, merge_below, cut, chosen, most_partitions, most_bytes)
+        service = Resize(sizes)
+        if schedule:
+            one_of(schedule=True, dry_run=dry_run, plan=plan)
+            return self._serve(scheduled, service)
+        if plan is None:
+            return self._serve(execute, service, engine, dry_run=dry_run)
+        one_of(plan=plan, sizes=sizes != BucketSizes())
+        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
+
     def due(self) -> list[ServiceResult]:
         """What services have to do now; nothing of it is done. Empty: nothing.
 
-        Plans that `compact(schedule=True)` has stored and nobody has carried out, a minor
-        compaction, and a `clean` as it is by default. Lists all files once.
+        Plans that `schedule=True` has stored and nobody has carried out, a minor compaction, a
+        `clean` as it is by default, and so a resize of buckets, where the table has such. Lists all
+        files once.
         """
-        return due(self._store, [Compact(), Clean(dry=True)])
+        resizes = [Resize()] if self.options.resizes else []
+        return due(self._store, [Compact(), Clean(dry=True), *resizes])
 
     def clean(
         self, *, versions: int = 10, hours: float = 24.0, dry_run: bool = False
@@ -472,6 +512,15 @@ class Table:
         snapshot = self._snapshot(None)
         told = describe(snapshot)
         return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
+
+    def buckets(
+        self, partitions: str | Sequence[str] | None = None, version: int | None = None
+    ) -> pa.Table:
+        """The buckets of a table that has rings of them, one a row: `partition_path`, the range of
+        hashes (`after`, `upto`], `file_id`, `bytes`, `rows` (null: no file yet), and how often the
+        partition was `resized`. `partitions`: of these alone (paths). Raises UsageError where there
+        are no rings."""
+        return buckets_of(self._snapshot(version), some("partitions", partitions, str))
 
     def _write(
         self, rows: Any, operation: str, note: Mapping[str, Any] | None, evolve: bool = False

@@ -15,7 +15,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import numpy as np
@@ -38,9 +38,6 @@ __all__ = ["Ring", "hashes_of", "new_prefix"]
 Numbers = npt.NDArray[np.int64]
 
 SPACE = LAST_HASH + 1
-
-RINGS = 4096
-"""First rings that a process keeps: the ids of one are as many MD5 sums."""
 
 
 def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Numbers:
@@ -76,7 +73,12 @@ class Ring:
     @classmethod
     def first(cls, partition_path: str, count: int) -> Self:
         """The ring of a partition that nobody has resized."""
-        return cls.of(_first(partition_path, count, cls._first_values(count)))
+        values = cls._first_values(count)
+        nodes = tuple(
+            HashingNode(value, _name_uuid(start, value, partition_path))
+            for start, value in pairwise((0, *values))
+        )
+        return cls.of(HashingMetadata(partition_path, FIRST_INSTANT, count, 0, nodes))
 
     @classmethod
     def _first_values(cls, count: int) -> tuple[int, ...]:
@@ -119,7 +121,7 @@ class Ring:
             raise UsageError("a bucket is not cut there", found=at, expected="inside of its range")
         low, high = prefixes
         halves = [HashingNode(at, low), HashingNode(self.nodes[number].value, high)]
-        return self._resized([self.nodes[number]], halves, instant)
+        return self.resized([self.nodes[number]], halves, instant)
 
     def merge(self, number: int, prefix: str, instant: str) -> Self:
         """The node goes into the next. Raises UsageError."""
@@ -127,11 +129,12 @@ class Ring:
         if other is None:
             raise UsageError("a bucket without a neighbour is not merged", found=number)
         gone = [self.nodes[number], self.nodes[other]]
-        return self._resized(gone, [HashingNode(gone[1].value, prefix)], instant)
+        return self.resized(gone, [HashingNode(gone[1].value, prefix)], instant)
 
-    def _resized(
-        self, gone: Sequence[HashingNode], come: Iterable[HashingNode], instant: str
+    def resized(
+        self, gone: Iterable[HashingNode], come: Iterable[HashingNode], instant: str
     ) -> Self:
+        """Any number of splits and merges at once. Raises CorruptError where nothing is left."""
         nodes = sorted([*(set(self.nodes) - set(gone)), *come], key=lambda one: one.value)
         held = self.metadata
         told = held.partition_path, instant, held.num_buckets, held.seq_no + 1, tuple(nodes)
@@ -146,16 +149,6 @@ class Ring:
                 partition_path=self.metadata.partition_path,
                 found=self.values[:5].tolist(),
             )
-
-
-@lru_cache(RINGS)
-def _first(partition_path: str, count: int, values: tuple[int, ...]) -> HashingMetadata:
-    starts = (0, *values)
-    nodes = tuple(
-        HashingNode(value, _name_uuid(start, value, partition_path))
-        for start, value in zip(starts, values, strict=False)
-    )
-    return HashingMetadata(partition_path, FIRST_INSTANT, count, 0, nodes)
 
 
 def _name_uuid(start: int, end: int, partition_path: str) -> str:

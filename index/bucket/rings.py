@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.data.hashing_metadata import HashingMetadata
 from metatable.data.options import EXTENDIBLE, Options
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.metadata.view import TableView
-from metatable.storage.cache import shared
+from metatable.storage.cache import cached, shared
 
 __all__ = ["RingBuckets", "ring_kind", "rings_of"]
 
@@ -40,12 +41,22 @@ def rings_of(view: TableView, partition_paths: Sequence[str]) -> list[Ring]:
         path: shared.get(("ring", view.identity, path)) for path in partition_paths
     }
     missing = [path for path, ring in kept.items() if ring is None]
-    kind, count = ring_kind(view.options), view.options.bucket_count
     for path, stored in zip(missing, view.rings(missing) if missing else (), strict=True):
-        ring = kind.first(path, count) if stored is None else kind.of(stored)
-        size_bytes = NODE_BYTES * len(ring.nodes)
-        kept[path] = shared.offer(("ring", view.identity, path), ring, size_bytes)
+        kept[path] = _ring(view, path, stored)
     return [kept[path] for path in partition_paths]
+
+
+def _ring(view: TableView, path: str, stored: HashingMetadata | None) -> Ring:
+    """Kept for this version, or, where nothing is stored, for all: its ids are as many MD5 sums."""
+    kind, count = ring_kind(view.options), view.options.bucket_count
+    if stored is None:
+        key = "first ring", kind.engine, count, path
+        return cached(key, lambda: kind.first(path, count), _size_bytes)
+    return cached(("ring", view.identity, path), lambda: kind.of(stored), _size_bytes)
+
+
+def _size_bytes(ring: Ring) -> int:
+    return NODE_BYTES * len(ring.nodes)
 
 
 @dataclass(frozen=True, slots=True)

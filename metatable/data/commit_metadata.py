@@ -24,6 +24,7 @@ __all__ = [
     "INSERT_OVERWRITE",
     "INSERT_OVERWRITE_TABLE",
     "REPLACING",
+    "RESIZE",
     "CommitMetadata",
     "WriteStat",
     "action_of",
@@ -32,14 +33,16 @@ __all__ = [
 INSERT_OVERWRITE: Final = "insert_overwrite"
 INSERT_OVERWRITE_TABLE: Final = "insert_overwrite_table"
 DELETE_PARTITION: Final = "delete_partition"
+RESIZE: Final = "resize_buckets"
 
 REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
-"""Operations that take whole file groups away: on Hudi's timeline a `replacecommit` each."""
+"""Writes that take whole file groups away: on Hudi's timeline a `replacecommit` each, as is a
+resize of buckets, which takes no row."""
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
 
-_WORDS = {"merge": "UPSERT", "repair": "DELETE", "alter": "ALTER_SCHEMA"}
+_WORDS = {"merge": "UPSERT", "repair": "DELETE", "alter": "ALTER_SCHEMA", RESIZE: "CLUSTER"}
 """Hudi's words for our operations, where they are not the same: it reads no others."""
 
 _ZEROS = (
@@ -55,7 +58,7 @@ _ZEROS = (
 
 def action_of(operation: str) -> str:
     """What a data commit of this operation is on Hudi's timeline."""
-    return "replacecommit" if operation in REPLACING else "commit"
+    return "replacecommit" if operation in (*REPLACING, RESIZE) else "commit"
 
 
 @dataclass(frozen=True, slots=True)

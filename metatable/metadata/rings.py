@@ -16,6 +16,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from metatable.data.hashing_metadata import HashingMetadata
+from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import partition_text
@@ -23,7 +24,7 @@ from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.errors import CorruptError
 
-__all__ = ["RingsPartition", "stored_rings"]
+__all__ = ["RingsPartition", "partition_path", "ring_entries", "stored_rings"]
 
 
 class RingsPartition(MetadataPartition):
@@ -45,6 +46,19 @@ def stored_rings(entries: Entries, partition_paths: Sequence[str]) -> list[Hashi
         None if raw is None else _decoded(raw, path)
         for raw, path in zip(found, partition_paths, strict=True)
     ]
+
+
+def ring_entries(options: Options, rings: Sequence[HashingMetadata]) -> pa.Table:
+    """Entries of these rings."""
+    partition, keys = RingsPartition(options), _keys([one.partition_path for one in rings])
+    values = pa.array([one.encode() for one in rings], pa.binary())
+    return pa.table([pa.array(partition.places(keys)), keys, values], schema=ENTRIES)
+
+
+def partition_path(key: bytes) -> str:
+    """The table partition that an entry is of."""
+    text = key.decode(errors="replace")
+    return "" if text == partition_text("") else text
 
 
 def _keys(partition_paths: Sequence[str]) -> pa.Array:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from metatable.metadata.known_commits import back_from, commits_back
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
+from metatable.query.buckets import bucket_facts
 from metatable.results import CommitInfo, Description, SavepointInfo
 from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store
@@ -36,6 +37,7 @@ def describe(snapshot: Snapshot) -> Description:
         data_bytes=int(files.sizes.sum()),
         metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
         oldest_version=max(manifest.oldest, 1),
+        buckets=bucket_facts(snapshot) if options.resizes else None,
     )
 
 

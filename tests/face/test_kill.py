@@ -25,7 +25,9 @@ import pytest
 
 import metatable
 from metatable import AddColumn, ConflictError, DropColumn, Table
+from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.compact import Compact
+from metatable.compaction.resize import Resize
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Scheduled, execute, schedule
 from metatable.engine.local import LocalEngine
@@ -38,6 +40,7 @@ from metatable.storage.store import Store
 from metatable.write.alter import alter
 from metatable.write.commit_pass import delete_partitions, write
 from tests.faults import READS, Refused, dying, watched
+from tests.index.rows import fitting, index_of
 from tests.model import (
     SCHEMA,
     Model,
@@ -89,6 +92,15 @@ def by_plan(store: Store) -> None:
     execute(store, LocalEngine(1), Scheduled(Compact(), plan.stem))
 
 
+def planning(store: Store) -> None:
+    schedule(store, LocalEngine(1), MERGE)
+
+
+def by_resize_plan(store: Store) -> None:
+    [plan] = Path(store.uri, PLANS).iterdir()
+    execute(store, LocalEngine(1), Scheduled(Resize(), plan.stem))
+
+
 def dropping(store: Store) -> None:
     delete_partitions(store, LocalEngine(1), "city=ny")
 
@@ -126,6 +138,8 @@ OVERWRITE = writing("insert_overwrite", NY)
 TABLE = writing("insert_overwrite_table", rows(6, 9, 5))
 MAJOR, MINOR = serving(Compact(major=True)), serving(Compact())
 ROLLBACK = serving(Rollback())
+SPLIT = serving(Resize(BucketSizes(split_above=1, merge_below=0, most_partitions=1)))
+MERGE = Resize(BucketSizes(merge_below=1 << 20))
 
 CASES = {
     "first insert": Case("record", "global", (), FIRST),
@@ -144,6 +158,11 @@ CASES = {
     "compaction by a stored plan": Case("record", "global", (FIRST, SECOND, scheduling), by_plan),
     "columns changed": Case("record", "global", (FIRST, MOVE), altering),
     "rollback": Case("record", "global", (FIRST, SECOND, MOVE), ROLLBACK),
+    "buckets split": Case("consistent_hashing", "partition", (FIRST,), SPLIT),
+    "buckets merged by a stored plan": Case(
+        "extendible_hashing", "partition", (FIRST, planning), by_resize_plan
+    ),
+    "rollback of a resize": Case("consistent_hashing", "partition", (FIRST, SPLIT), ROLLBACK),
     "rollback of a compaction": Case("metadata_bloom", "global", (FIRST, MOVE, MAJOR), ROLLBACK),
     "rollback of the first": Case("metadata_bloom", "partition", (FIRST,), ROLLBACK),
     **{
@@ -165,6 +184,7 @@ SELDOM = (
     "overwrite of the table",
     "delete of a partition",
     "rollback of an overwrite",
+    "rollback of a resize",
 )
 """Their steps are those of others: with METATABLE_LONG=1."""
 
@@ -413,14 +433,16 @@ def age_leases(uri: str, seconds: float) -> None:
 
 
 def _created(uri: str, case: Case, **options: Any) -> Table:
-    small = SMALL if case.index != "bucket" else {**BUCKETED, "bucket_count": 2}
+    named = case.index
+    bucketed = {"bucket_count": 2, **BUCKETED}
+    small = SMALL if index_of(named) != "bucket" else fitting(named, bucketed)
     return metatable.create(
         uri,
         SCHEMA,
         key="id",
         partition_by="city",
         ordering="ts",
-        index=case.index,
+        index=index_of(named),
         options={**small, "key_scope": case.scope, **options},
         storage_options=FAST,
     )

@@ -92,6 +92,15 @@ def compacted(table: Table) -> None:
     table.delete(arrow(rows(20, 22, 0, cities=3)))
 
 
+def resized(table: Table) -> None:
+    """Buckets split and merged, written between, with a plan that waits."""
+    grown(table)
+    table.resize_buckets(split_above=1, merge_below=0)
+    table.upsert(arrow(rows(4, 9, 4, cities=3)))
+    table.resize_buckets(merge_below=1 << 20, most_partitions=1)
+    table.resize_buckets(split_above=1, merge_below=0, most_partitions=1, schedule=True)
+
+
 def nested(table: Table) -> None:
     """Columns inside of columns, which have ids too."""
 
@@ -239,10 +248,16 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "bloom-altered": ("metadata_bloom", "global", altered, {"hudi_readable": False}),
     "footers": ("bloom", "partition", grown, {}),
     "buckets": ("bucket", "partition", grown, {"bucket_count": 3}),
+    "directories": (
+        "bucket",
+        "partition",
+        resized,
+        {"bucket_count": 2, "bucket_engine": "extendible_hashing"},
+    ),
     "rings": (
         "bucket",
         "partition",
-        grown,
+        resized,
         {"bucket_count": 2, "bucket_engine": "consistent_hashing"},
     ),
     "index-changed": ("metadata_bloom", "global", index_changed, {}),
@@ -266,7 +281,7 @@ FORMATS = {
     "format4": ("record-unfinished", "bloom-undone-half", "record-planned"),
     "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
     "format6": ("index-changed", "adopted", "bloom-altered"),
-    "format7": ("rings",),
+    "format7": ("rings", "directories"),
 }
 """Which kinds there are of each."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import json
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ import pytest
 import metatable
 from metatable import AddColumn, DropColumn, RenameColumn
 from metatable.compaction.compaction_plan import CompactionTask
+from metatable.compaction.resize_plan import ResizeTask
 from metatable.data import schema_text
 from metatable.data.options import Options
 from metatable.data.stored_columns import IDS_ARE_OURS
 from metatable.data.stored_fields import UNKNOWN
 from metatable.data.timeline import ACTIONS
+from metatable.index.bucket.directory import Directory
 from metatable.metadata import keys, leases, manifest, payload, plans, steps
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
@@ -99,6 +103,7 @@ def newest(table: metatable.Table) -> dict[str, Any]:
         ("field of a lease", leases.StoredLease),
         ("field of a plan", plans.StoredPlan),
         ("field of a task", CompactionTask),
+        ("field of a resize", ResizeTask),
         ("field of an input", manifest.Part),
     ],
 )
@@ -200,6 +205,17 @@ def test_tombstones_and_partitions_are_those_of_the_table() -> None:
     assert told["files"] == f"Avro, type {payload._FILES}"
     assert told["bloom_filter"] == f"Avro, type {payload._BLOOM}"
     assert told["column_stats"] == f"Avro, type {payload._STATS}"
+
+
+def test_a_ring_is_as_described() -> None:
+    first = Directory.first("city=ny", 2).metadata
+    told = json.loads(first.encode())
+    assert list(told) == names("field of a ring")
+    assert list(told["nodes"][0]) == names("field of a node")
+    assert f"instant `{first.instant}`" in TEXT
+    name = (0).to_bytes(8) + (2**30 - 1).to_bytes(8) + b"city=ny"
+    digest = hashlib.md5(name, usedforsecurity=False).digest()
+    assert told["nodes"][0]["fileIdPrefix"] == str(uuid.UUID(bytes=digest, version=3))
 
 
 def test_stored_keys_have_the_documented_lengths(stored: metatable.Table) -> None:

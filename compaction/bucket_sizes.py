@@ -1,0 +1,139 @@
+"""Which buckets are to be resized, and where they are cut.
+
+Those above a size are split, neighbours that are both below another one are merged. The largest
+splits come first, then the smallest merges, until a bound is met. A bucket is cut in the middle of
+its range, as Hudi does, or at the median of the hashes of its keys: that reads its key column, and
+halves it whatever its keys are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from metatable.compaction.resize_plan import ResizeTask
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.hashing_metadata import HashingNode
+from metatable.data.options import EXTENDIBLE
+from metatable.data.slice_reader import read_slice_keys
+from metatable.data.slices import FileSlice
+from metatable.index.bucket.ring import SPACE, Ring, hashes_of, new_prefix
+from metatable.index.bucket.rings import rings_of
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import UsageError
+
+__all__ = ["CUTS", "MERGE_BELOW", "SPLIT_ABOVE", "BucketSizes"]
+
+CUTS = ("middle", "median")
+
+SPLIT_ABOVE, MERGE_BELOW = 240 << 20, 24 << 20
+"""As Hudi has both by default: 2 and 0.2 of its largest file."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSizes:
+    """Sizes in bytes of stored files. `partitions`: these alone (paths)."""
+
+    split_above: int = SPLIT_ABOVE
+    merge_below: int = MERGE_BELOW
+    cut: str = "middle"
+    partitions: tuple[str, ...] | None = None
+    most_partitions: int | None = None
+    most_bytes: int | None = None
+    """One plan rewrites no more, but a task at least."""
+
+    def check(self, engine: str) -> None:
+        """Raises UsageError for what cannot be."""
+        bounds = self.most_partitions, self.most_bytes
+        if any(one is not None and one < 1 for one in bounds):
+            raise UsageError("a bound is 1 or more", found=bounds)
+        if self.split_above < 1 or self.merge_below < 0 or self.merge_below * 2 > self.split_above:
+            raise UsageError(
+                "what is merged would be split again",
+                merge_below=self.merge_below,
+                split_above=self.split_above,
+                expected="merge_below at most half of split_above",
+            )
+        if self.cut not in CUTS or (self.cut == "median" and engine == EXTENDIBLE):
+            expected = ["middle"] if engine == EXTENDIBLE else list(CUTS)
+            raise UsageError("a bucket is not cut there", cut=self.cut, expected=expected)
+
+    def tasks(self, snapshot: Snapshot, planned: Collection[str]) -> list[ResizeTask]:
+        """What is due in partitions that are not `planned` already."""
+        files = snapshot.slices()
+        found: list[ResizeTask] = []
+        for number, path in enumerate(files.folders.to_pylist()):
+            if path not in planned and (self.partitions is None or path in self.partitions):
+                [ring] = rings_of(snapshot, [path])
+                inside = files.take(np.flatnonzero(files.folder_of == number))
+                found += self._in_ring(snapshot, ring, inside)
+        found.sort(key=lambda one: -one.size_bytes if one.is_split else one.size_bytes)
+        found.sort(key=lambda one: not one.is_split)
+        return list(self._bounded(found))
+
+    def _bounded(self, tasks: list[ResizeTask]) -> Iterator[ResizeTask]:
+        paths: set[str] = set()
+        size_bytes = 0
+        for one in tasks:
+            size_bytes += one.size_bytes
+            if self.most_bytes is not None and paths and size_bytes > self.most_bytes:
+                return
+            if len(paths | {one.partition_path}) <= (self.most_partitions or len(tasks)):
+                paths.add(one.partition_path)
+                yield one
+
+    def _in_ring(
+        self, snapshot: Snapshot, ring: Ring, files: FileSystemView
+    ) -> Iterator[ResizeTask]:
+        sizes, slices = _sizes(ring, files)
+        for number in np.flatnonzero(sizes > self.split_above).tolist():
+            at = self._where(snapshot, ring, number, slices[number])
+            if at is not None:
+                node = ring.nodes[number]
+                halves = (HashingNode(at, new_prefix()), HashingNode(node.value, new_prefix()))
+                yield _task(ring, (node,), halves, int(sizes[number]))
+        small = sizes < self.merge_below
+        for number in np.flatnonzero(small).tolist():
+            other = ring.next_of(number)
+            if other is not None and small[number] and small[other]:
+                small[[number, other]] = False
+                before = ring.nodes[number], ring.nodes[other]
+                after = (HashingNode(before[1].value, new_prefix()),)
+                yield _task(ring, before, after, int(sizes[number] + sizes[other]))
+
+    def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
+        if self.cut == "middle":
+            return ring.middle(number)
+        keys, _ = read_slice_keys(snapshot.store, file)
+        before = int(ring.values[number - 1])
+        behind = (hashes_of(keys, snapshot.options.key) - before - 1) % SPACE
+        lower = behind[behind < behind.max(initial=0)]
+        if not len(lower):  # all keys have one hash, or there are none
+            return None
+        half = min(int(np.sort(behind)[(len(behind) - 1) // 2]), int(lower.max()))
+        return (before + 1 + half) % SPACE
+
+
+def _task(
+    ring: Ring,
+    before: tuple[HashingNode, ...],
+    after: tuple[HashingNode, ...],
+    size_bytes: int,
+) -> ResizeTask:
+    held = ring.metadata
+    return ResizeTask(held.partition_path, held.seq_no, before, after, size_bytes)
+
+
+def _sizes(ring: Ring, files: FileSystemView) -> tuple[npt.NDArray[np.int64], dict[int, FileSlice]]:
+    """Bytes of each node's file, 0 where it has none; and the slices by number of their node."""
+    names = pc.list_element(pc.split_pattern(files.names(), "_", max_splits=1), 0)
+    numbers = pc.fill_null(pc.index_in(names, value_set=ring.file_ids), -1).to_pylist()
+    sizes = np.zeros(len(ring.nodes), np.int64)
+    known = {number: files[row] for row, number in enumerate(numbers) if number >= 0}
+    for number, one in known.items():
+        sizes[number] = one.size_bytes
+    return sizes, known

@@ -1,0 +1,367 @@
+"""Resize: buckets are split and merged, and ring and file groups change by one put (RFC-42).
+
+    plan      which buckets, and where they are cut (`bucket_sizes.py`); may be stored
+    children  a task each: the rows of its parents that are in its range, as they are; a child
+              that gets none has no file
+    publish   one `replacecommit`: parents leave, children and the rings come
+
+No row changes: each keeps its commit, and readers of changes see none. In memory are a child's
+keys, and some row groups. Killed before the put the old ring holds, and what was written goes, as
+of any commit. A writer that placed rows by the old ring fails a requirement and tries again; so
+does a resize whose buckets were written meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.resize_plan import ResizePlan, check_resize
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
+from metatable.data.commit_metadata import RESIZE, CommitMetadata, WriteStat
+from metatable.data.key_texts import KEY
+from metatable.data.row_counts import RowCounts
+from metatable.data.schema import with_meta_columns
+from metatable.data.slice_reader import stream_slice
+from metatable.data.slices import (
+    DataFile,
+    FileSlice,
+    marker_path,
+    partition_metadata,
+    partition_metadata_path,
+)
+from metatable.engine.jobs import run_jobs
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.index.bucket.ring import SPACE, Ring, hashes_of
+from metatable.index.bucket.rings import rings_of
+from metatable.metadata.change import (
+    AddFiles,
+    Change,
+    GroupsAbsent,
+    RingsAreBase,
+    SchemaIsBase,
+    SlicesCurrent,
+)
+from metatable.metadata.entry_files import Run, read_run, write_run
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.plans import waiting_plans
+from metatable.metadata.rings import RingsPartition, ring_entries
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import staged
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.written import (
+    PassingRows,
+    WrittenSlice,
+    entries_of,
+    facts_of_stored,
+    stats_columns,
+)
+from metatable.storage.counters import Counters
+from metatable.storage.errors import CorruptError, StaleError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["Resize"]
+
+NO_KEYS = pa.array([], pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Split and merge buckets, by their sizes unless a stored plan says which."""
+
+    sizes: BucketSizes = field(default_factory=BucketSizes)
+    name: str = RESIZE
+    action: str = "replacecommit"
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> ResizePlan | NothingDue:
+        """Raises UsageError where buckets are for ever, and for sizes that contradict."""
+        _check_resizes(snapshot)
+        self.sizes.check(snapshot.options.bucket_engine)
+        tasks = self.sizes.tasks(snapshot, _planned(snapshot))
+        return ResizePlan(tuple(tasks)) if tasks else NothingDue("no bucket to resize")
+
+    def resume(self, snapshot: Snapshot, work: Mapping[str, Any], path: str) -> ResizePlan:
+        """A stored plan, if it is still right."""
+        _check_resizes(snapshot)
+        plan = ResizePlan.decode(work, path)
+        check_resize(plan, snapshot, path)
+        return plan
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner
+    ) -> Outcome:
+        store, instant = snapshot.store, owner.instant
+        rings = _resized(snapshot, plan, instant)
+        parents, empty = _groups(snapshot, plan)
+        children = _children(plan, rings, parents, instant)
+        scratch = engine.scratch(store)
+        made = _written(engine, snapshot, children, scratch)
+        entries = _entries(snapshot, parents.values(), rings.values(), made.runs, scratch)
+        told = {path: tuple(i for at, i in parents if at == path) for path in plan.paths}
+        name = snapshot.options.name
+        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name, told)
+        step, files = staged(instant, commit.encode(), self.action)
+        change = Change(
+            operation=self.name,
+            instant=instant,
+            requires=(
+                SlicesCurrent(tuple(parents.values())),
+                GroupsAbsent((*empty, *((one.partition_path, one.file_id) for one in children))),
+                RingsAreBase(plan.paths),
+                SchemaIsBase(),
+            ),
+            updates=(AddFiles(_stored(store, entries, owner)),),
+            steps=(step,),
+            summary=_summary(plan, made.stats),
+            files=files,
+        )
+        counts = {"files_before": len(parents), "files_after": len(made.stats)}
+        return Outcome(change, {**counts, "entries": sum(one.row_count for one in made.stats)})
+
+
+def _check_resizes(snapshot: Snapshot) -> None:
+    options = snapshot.options
+    if not options.resizes:
+        raise UsageError(
+            "the buckets of this table are not resized",
+            index=options.index,
+            bucket_engine=options.bucket_engine,
+            expected="index='bucket', bucket_engine='consistent_hashing' or 'extendible_hashing'",
+        )
+
+
+def _planned(snapshot: Snapshot) -> set[str]:
+    """Partitions of stored plans that can still be carried out: plans do not overlap."""
+    paths: set[str] = set()
+    for name, stored in waiting_plans(snapshot.store):
+        if stored.service == RESIZE:
+            try:
+                paths.update(Resize().resume(snapshot, stored.work, name).paths)
+            except (CorruptError, StaleError):  # nobody will
+                continue
+    return paths
+
+
+# What becomes of what
+
+
+_Group = tuple[str, str]
+"""(partition path, file id)"""
+
+
+def _resized(snapshot: Snapshot, plan: ResizePlan, instant: str) -> dict[str, Ring]:
+    """The new rings, by partition path."""
+    rings = zip(plan.paths, rings_of(snapshot, plan.paths), strict=True)
+    return {
+        path: ring.resized(
+            [node for one in plan.of(path) for node in one.before],
+            [node for one in plan.of(path) for node in one.after],
+            instant,
+        )
+        for path, ring in rings
+    }
+
+
+def _groups(
+    snapshot: Snapshot, plan: ResizePlan
+) -> tuple[dict[_Group, FileSlice], tuple[_Group, ...]]:
+    """(slices of the nodes that go, nodes that go and have no group)."""
+    groups = [(one.partition_path, node.file_id) for one in plan.tasks for node in one.before]
+    slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
+    pairs = [*zip(groups, slices, strict=True)]
+    there = {group: one for group, one in pairs if one is not None}
+    return there, tuple(group for group, one in pairs if one is None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """Job: a new group, with the rows of its parents (slices, JSON) whose hashes are in
+    (after, upto]."""
+
+    partition_path: str
+    file_id: str
+    number: int
+    instant: str
+    after: int
+    upto: int
+    parents: str
+
+    @property
+    def target(self) -> DataFile:
+        return DataFile(self.partition_path, self.file_id, f"{self.number}-0-0", self.instant)
+
+
+def _children(
+    plan: ResizePlan,
+    rings: Mapping[str, Ring],
+    parents: Mapping[_Group, FileSlice],
+    instant: str,
+) -> list[_Child]:
+    """Those that may get rows."""
+    found: list[_Child] = []
+    for task in plan.tasks:
+        path, ring = task.partition_path, rings[task.partition_path]
+        held = [parents.get((path, node.file_id)) for node in task.before]
+        slices = json.dumps([one.encode() for one in held if one is not None])
+        for node in task.after if any(held) else ():
+            number = int(np.searchsorted(ring.values, node.value))
+            after, place = int(ring.values[number - 1]), len(found)
+            found.append(_Child(path, node.file_id, place, instant, after, node.value, slices))
+    return found
+
+
+# Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Receipt: a file that was written (JSON), or a run of entries."""
+
+    stat: str | None = None
+    partition: str | None = None
+    entry_count: int = 0
+    entry_bytes: int = 0
+    path: str | None = None
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    stats: tuple[WriteStat, ...]
+    runs: tuple[Run, ...]
+
+
+def _written(
+    engine: Engine[Any], snapshot: Snapshot, children: Sequence[_Child], scratch: Store
+) -> _Made:
+    partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
+    work = partial(_write_children, snapshot, partitions, scratch)
+    told = run_jobs(engine, children, work, _Told)
+    stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
+    runs = [
+        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
+        for one in told
+        if one.partition is not None
+    ]
+    return _Made(tuple(sorted(stats, key=lambda one: one.path)), tuple(runs))
+
+
+def _write_children(
+    view: Snapshot,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    jobs: Iterator[_Child],
+    counters: Counters,
+) -> Iterator[_Told]:
+    """Task: the files of children, and their entries."""
+    view, scratch = view.holding().counting(counters), scratch.counting(counters)
+    for child in jobs:
+        written = _write_child(view, child)
+        if written is None:
+            continue
+        rows = RowCounts(inserted=len(written.keys))
+        yield _Told(json.dumps(asdict(WriteStat.of(written.made.base, None, rows))))
+        for name, entries in entries_of([written], partitions):
+            if entries.num_rows:
+                yield _Told(**asdict(write_run(scratch, name, entries)))
+
+
+def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
+    """None where it gets no rows. A second attempt adopts the file of the first."""
+    schema, store, target = with_meta_columns(view.schema), view.store, child.target
+    floats = [field for field in schema if pa.types.is_floating(field.type)]
+    count, with_nan = 0, set[str]()
+    for piece in _rows(view, child, pa.schema([schema.field(KEY), *floats])):
+        count += piece.num_rows
+        with_nan.update(columns_with_nan(piece))
+    if not count:
+        return None
+    store.put(marker_path(target, "CREATE"), b"")
+    folder = child.partition_path
+    store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
+    columns = stats_columns(view.table_schema, view.options)
+    passing = PassingRows(columns)
+    size_bytes, ours = stream_to_base_file(
+        store,
+        target,
+        passing.passing(with_file_name(one, target) for one in _rows(view, child, schema)),
+        options=view.options,
+        columns=view.table_schema,
+        with_nan=with_nan,
+    )
+    made = FileSlice(replace(target, size_bytes=size_bytes, row_count=count))
+    facts = passing.facts()
+    if not ours:
+        facts = facts_of_stored(store, made, columns, view.table_schema)
+    return WrittenSlice(made, None, facts[0], NO_KEYS, NO_KEYS, facts[1])
+
+
+def _rows(view: Snapshot, child: _Child, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Rows of the parents that are the child's, in these columns, none of them empty."""
+    width = (child.upto - child.after - 1) % SPACE
+    for parent in map(FileSlice.decode, json.loads(child.parents)):
+        for piece in stream_slice(view.store, parent, schema, view.table_schema):
+            keys = piece[KEY].cast(pa.string()).combine_chunks()
+            behind = (hashes_of(keys, view.options.key) - child.after - 1) % SPACE
+            ours = piece.filter(pa.array(behind <= width))
+            if ours.num_rows:
+                yield ours
+
+
+# Entries
+
+
+def _entries(
+    snapshot: Snapshot,
+    parents: Iterable[FileSlice],
+    rings: Iterable[Ring],
+    runs: Sequence[Run],
+    scratch: Store,
+) -> list[tuple[MetadataPartition, pa.Table]]:
+    """What each metadata partition gains and loses: of a resize it is little."""
+    table = snapshot.table_schema
+    columns = (*stats_columns(table, snapshot.options).values(), *table.past_stats)
+    gone, found = list(parents), []
+    for partition in partitions_of(snapshot.options, create_index(snapshot.options)):
+        batches = [
+            batch
+            for run in runs
+            if run.partition == partition.name
+            for batch in read_run(scratch, run)
+        ]
+        parts = [pa.Table.from_batches(batches, partition.schema), partition.retired(gone, columns)]
+        if partition.name == RingsPartition.name:
+            parts.append(ring_entries(snapshot.options, [ring.metadata for ring in rings]))
+        found.append((partition, pa.concat_tables(parts)))
+    scratch.delete(run.path for run in runs if run.path is not None)
+    return found
+
+
+def _stored(
+    store: Store, entries: Sequence[tuple[MetadataPartition, pa.Table]], owner: Owner
+) -> dict[str, tuple[HFileRef, ...]]:
+    """An HFile a metadata partition."""
+    refs = {one.name: one.store(store, 0, one.space, held, owner) for one, held in entries}
+    return {name: (ref,) for name, ref in refs.items() if ref is not None}
+
+
+def _summary(plan: ResizePlan, stats: Sequence[WriteStat]) -> dict[str, int]:
+    return {
+        "splits": plan.splits,
+        "merges": plan.merges,
+        "partitions": len(plan.paths),
+        "rows": sum(one.row_count for one in stats),
+        "bytes": sum(one.size_bytes for one in stats),
+    }
