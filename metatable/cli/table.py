@@ -7,8 +7,8 @@ TABLE is a folder or any address that the store takes (`s3://bucket/folder`). Wi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from metatable.cli import terminal
 from metatable.cli.progress import at_work
@@ -36,6 +36,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     """Add the verbs that take a table, and no rows."""
     _register_facts(verbs)
     _register_compact(verbs)
+    _register_resize_buckets(verbs)
     _register_clean(verbs)
     _register_ways_back(verbs)
 
@@ -101,17 +102,41 @@ def _register_compact(verbs: Verbs[argparse.ArgumentParser]) -> None:
     compact.add_argument(
         "--bucket", action="append", type=int, metavar="N", help="only this one (may be repeated)"
     )
-    compact.add_argument(
-        "--engine",
-        choices=("local", "spark"),
-        default="local",
-        help="where to merge: in this process, or a task a bucket range on Spark",
+    _add_planning(compact, "where to merge: in this process, or a task a bucket range on Spark")
+
+
+def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    resize = add_verb(
+        verbs,
+        "resize-buckets",
+        _resize_buckets,
+        "split large buckets and merge small ones, of a table whose buckets have rings",
+        "metatable resize-buckets rides --dry-run\n"
+        "metatable resize-buckets rides --split-above 500000000 --cut median\n"
+        "metatable resize-buckets rides --most-partitions 10 --schedule",
     )
-    compact.add_argument(
+    for name, told in {
+        "--split-above": "split buckets with a larger file (by default 240 MiB)",
+        "--merge-below": "merge neighbours that are both smaller (by default 24 MiB)",
+        "--most-bytes": "rewrite no more at once",
+    }.items():
+        resize.add_argument(name, type=int, metavar="BYTES", help=told)
+    resize.add_argument("--cut", choices=("middle", "median"), help="where a bucket is cut")
+    resize.add_argument(
+        "--partition", action="append", metavar="PATH", help="only this one (may be repeated)"
+    )
+    most = "no more of them at once"
+    resize.add_argument("--most-partitions", type=at_least_one, metavar="N", help=most)
+    _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
+
+
+def _add_planning(service: argparse.ArgumentParser, where: str) -> None:
+    service.add_argument("--engine", choices=("local", "spark"), default="local", help=where)
+    service.add_argument(
         "--schedule", action="store_true", help="store what is due as a plan, and say its name"
     )
-    compact.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
-    add_dry_run(compact)
+    service.add_argument("--plan", metavar="PLAN", help="carry out the plan of this name")
+    add_dry_run(service)
 
 
 def _register_clean(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -196,6 +221,7 @@ def _description(facts: Description) -> str:
             ("rows", count(facts.rows)),
             ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
             ("data bytes", size(facts.data_bytes)),
+            *(() if facts.buckets is None else [("buckets", _buckets(facts.buckets))]),
             *usage,
         ]
     )
@@ -206,6 +232,11 @@ def _description(facts: Description) -> str:
 
 
 _SCOPES = {"global": "the table", "partition": "each partition"}
+
+
+def _buckets(facts: Mapping[str, float]) -> str:
+    counts = f"{count(int(facts['buckets']))}, {count(int(facts['with_files']))} with files"
+    return f"{counts}; the largest {size(int(facts['largest_bytes']))}, {facts['skew']} x the mean"
 
 
 def _version(facts: Description) -> str:
@@ -275,12 +306,29 @@ def _due(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    chosen = {"partitions": args.partition, "buckets": args.bucket}
-    chosen |= {name: getattr(args, name) for name in ("major", "dry_run", "schedule", "plan")}
-    table = open_table(args)
+    how = {name: getattr(args, name) for name in ("major", *_PLANNING)}
+    chosen = {"partitions": args.partition, "buckets": args.bucket, **how}
+    return _served(args, "compact", open_table(args).compact, chosen)
+
+
+def _resize_buckets(args: argparse.Namespace) -> int:
+    words = "split_above", "merge_below", "cut", "most_partitions", "most_bytes"
+    chosen = {"partitions": args.partition}
+    chosen |= {name: getattr(args, name) for name in (*words, *_PLANNING)}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return _served(args, "resize-buckets", open_table(args).resize_buckets, chosen)
+
+
+_PLANNING = ("dry_run", "schedule", "plan")
+
+
+def _served(
+    args: argparse.Namespace, verb: str, serve: Callable[..., Any], chosen: dict[str, Any]
+) -> int:
+    """On the engine that was asked for."""
     if args.engine == "local":
-        with at_work("compact", args):
-            done = table.compact(**chosen)
+        with at_work(verb, args):
+            done = serve(**chosen)
         print_result(done, args)
         return FINE
     try:
@@ -288,8 +336,8 @@ def _compact(args: argparse.Namespace) -> int:
     except ImportError as error:
         way_out = "pip install 'metatable[spark]'"
         raise UsageError("Spark is not installed", expected=way_out) from error
-    with borrowed_session("metatable compact") as session:
-        print_result(table.compact(engine=session, **chosen), args)
+    with borrowed_session(f"metatable {verb}") as session:
+        print_result(serve(engine=session, **chosen), args)
     return FINE
 
 

@@ -162,6 +162,26 @@ def test_compact_stores_a_plan_and_carries_it_out_by_its_name(
     assert "it is carried out, or never was" in err
 
 
+def test_resize_buckets_splits_by_a_plan_or_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rings = make(str(tmp_path / "rings"), "consistent_hashing", "partition", bucket_count=1)
+    rings.insert(rows(0, 30))
+    asked = ("resize-buckets", rings.uri, "--split-above", "1", "--merge-below", "0")
+    assert "3 splits and 0 merges" in run(capsys, *asked, "--dry-run")[0]
+    out, _ = run(capsys, *asked, "--partition", "city=cairo", "--schedule", "--json")
+    run(capsys, "resize-buckets", rings.uri, "--plan", json.loads(out)["plan"])
+    done = json.loads(run(capsys, *asked, "--cut", "median", "--most-partitions", "1", "--json")[0])
+    assert (done["files_before"], done["files_after"]) in {(1, 2), (2, 4)}
+    assert rings.scan().count() == 30
+    assert re.search(
+        r"buckets +[4-6], [4-6] with files; the largest", run(capsys, "describe", rings.uri)[0]
+    )
+    assert "splits" in run(capsys, "history", rings.uri)[0]
+    _, err = run(capsys, *asked, "--most-bytes", "0", code=2)
+    assert "a bound is 1 or more" in err
+
+
 def test_due_tells_a_line_for_each_service_and_nothing_where_none_is_due(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
