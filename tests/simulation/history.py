@@ -25,13 +25,15 @@ import pytest
 import metatable
 import metatable.opening
 from metatable import ConflictError, CorruptError, Table, UsageError
+from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
-from metatable.data.commit_metadata import REPLACING, action_of
+from metatable.data.commit_metadata import REPLACING, RESIZE, action_of
 from metatable.data.slices import DataFile
 from metatable.data.timeline import Timeline
 from metatable.data.undo_metadata import UNDOING
@@ -40,6 +42,7 @@ from metatable.metadata import entries
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
 from metatable.metadata.manifest import HOME, Manifest, load_newest, load_version
+from metatable.metadata.rings import RingsPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
@@ -47,6 +50,7 @@ from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import delete_partitions, write
 from tests.cleaned import strange_files
+from tests.index.rows import RINGS
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
 from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
 
@@ -73,7 +77,8 @@ OVERWRITES_EVERY, OVERWRITES_AT = 7, 2
 """In one world in so many whole partitions are overwritten, too."""
 
 BUCKETS_EVERY = 5
-"""One world in so many is of a table in buckets, of which all but one are still to be opened."""
+"""One world in so many is of a table in buckets, of which all but one are still to be opened; those
+of an even seed have rings, and who resizes them."""
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the `hudi` wheel finds a world's files without a disk."""
@@ -112,6 +117,9 @@ class Game:
         self.scope = draw.choice(["global", "partition"])
         if world.seed % BUCKETS_EVERY == 1:
             self.index, self.scope = "bucket", "partition"
+        self.engine = ""
+        if self.index == "bucket" and world.seed % 2 == 0:
+            self.engine = RINGS[world.seed // 10 % 2]
         self.operations: list[Operation] = []
         self.seen: list[Seen] = []
         self.compacted: list[int] = []
@@ -119,7 +127,7 @@ class Game:
         self.takers: dict[str, tuple[Operation, int]] = {}
         """By the path of an index file, what it was written for, and on which base. Instants do
         not tell: an undone one may be taken once more, by a writer whose base is older."""
-        first = beginning(self.index, self.scope, self.ordering)
+        first = beginning(self.index, self.scope, self.ordering, self.engine)
         world.files.update(first.files)
         world.told_files.update(first.told_files)
         self.operations.append(first.operation)
@@ -147,6 +155,8 @@ class Game:
             self.world.act("recoverer", self.recovering(draw.randint(1, 2)))
         if draw.random() < 0.5:
             self.world.act("reader", self.reading(draw.randint(1, 2)))
+        for number in range(draw.choice([1, 1, 2]) if self.engine else 0):
+            self.world.act(f"resizer{number}", self.resizing(draw.randint(1, 2)))
 
     def writing(self, count: int) -> Callable[[Actor], None]:
         def work(actor: Actor) -> None:
@@ -203,6 +213,19 @@ class Game:
                 self.compacted.append(done.version)
 
         return lambda actor: [self.tolerant(compact) for _ in range(count)] and None
+
+    def resizing(self, count: int) -> Callable[[Actor], None]:
+        """All buckets are split or merged, or one."""
+
+        def resize() -> None:
+            draw, operation = self.world.random, Operation(RESIZE)
+            self.operations.append(operation)
+            self.here.operation = operation
+            above, below = draw.choice([(1, 0), (1, 0), (1 << 30, 1 << 20)])
+            service = Resize(BucketSizes(above, below, most_bytes=draw.choice([None, 1])))
+            execute(self.world.store(), LocalEngine(1), service)
+
+        return lambda actor: [self.tolerant(resize) for _ in range(count)] and None
 
     def cleaning(self, count: int) -> Callable[[Actor], None]:
         def clean() -> None:
@@ -333,6 +356,8 @@ class Game:
         """The rows after it. What it decided not to write was decided on its base: keys to
         delete that were not there, rows older than the stored ones."""
         then = Model(self.scope == "global", self.ordering, dict(base))
+        if operation.kind == RESIZE:
+            return before
         if operation.kind in REPLACING:
             return self.overwritten(operation, before, then)
         told = (then.delete if operation.kind == "delete" else then.upsert)(operation.rows)
@@ -406,7 +431,8 @@ class Game:
         """Every version that is kept is readable, and index equals data in the newest."""
         store = self.world.store()
         undone = self.undone(history)
-        without_files = {one.instant for one in history if one.operation == "delete_partition"}
+        bare = ("delete_partition", RESIZE)  # these may write no file
+        without_files = {one.instant for one in history if one.operation in bare}
         kept = []
         for manifest in history:
             if not history[-1].keeps(manifest.version):
@@ -545,13 +571,13 @@ class Beginning:
 
 
 @lru_cache
-def beginning(index: str, scope: str, ordering: bool) -> Beginning:
+def beginning(index: str, scope: str, ordering: bool, engine: str) -> Beginning:
     rows = [
         {"id": key, "city": CITIES[place % 2], "v": -place, "ts": place % 3}
         for place, key in enumerate(KEYS[: 1 if index == "bucket" else 6])
     ]
     with world_of(0) as world:
-        table = _created(world, index, scope, ordering)
+        table = _created(world, index, scope, ordering, engine)
         operation = Operation("insert", rows, result=table.insert(arrow(rows)))
         newest = load_newest(world.store())
         assert newest is not None
@@ -560,11 +586,14 @@ def beginning(index: str, scope: str, ordering: bool) -> Beginning:
         )
 
 
-def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
+def _created(world: World, index: str, scope: str, ordering: bool, engine: str) -> Table:
     class Here(Store):
         def __init__(self, *_: Any) -> None:
             self.__dict__.update(world.store().__dict__)
 
+    options = {**(BUCKETED if index == "bucket" else OPTIONS), "key_scope": scope}
+    if engine:
+        options["bucket_engine"] = engine
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metatable.opening, "Store", Here)
         return metatable.create(
@@ -574,7 +603,7 @@ def _created(world: World, index: str, scope: str, ordering: bool) -> Table:
             partition_by="city",
             ordering="ts" if ordering else None,
             index=index,
-            options={**(BUCKETED if index == "bucket" else OPTIONS), "key_scope": scope},
+            options=options,
         )
 
 
@@ -586,7 +615,8 @@ def _goes_back_to(manifest: Manifest) -> int:
 
 def _written(store: Store, manifest: Manifest) -> str:
     """The path of an index file that a data commit has written."""
-    refs = Snapshot(store, manifest).refs("files")
+    held = Snapshot(store, manifest)
+    refs = [ref for name in ("files", RingsPartition.name) for ref in held.refs(name)]
     return next(ref.path for ref in refs if ref.sequence == manifest.version)
 
 

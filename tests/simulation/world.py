@@ -354,7 +354,10 @@ class Simulated:
 
         self._change("put", path, effect)
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+        if not isinstance(body, bytes):
+            body.seek(0)
+            body = body.read()
         made: list[bool] = []
 
         def effect() -> None:
