@@ -79,12 +79,13 @@ class BucketSizes:
         paths: set[str] = set()
         size_bytes = 0
         for one in tasks:
+            if len(paths | {one.partition_path}) > (self.most_partitions or len(tasks)):
+                continue
             size_bytes += one.size_bytes
             if self.most_bytes is not None and paths and size_bytes > self.most_bytes:
                 return
-            if len(paths | {one.partition_path}) <= (self.most_partitions or len(tasks)):
-                paths.add(one.partition_path)
-                yield one
+            paths.add(one.partition_path)
+            yield one
 
     def _in_ring(
         self, snapshot: Snapshot, ring: Ring, files: FileSystemView

@@ -285,6 +285,20 @@ def test_rows_keep_their_commits_and_older_versions_their_rings(
     check(table, model, rows(0, 70))
 
 
+def test_a_resize_costs_its_bucket(table_uri: str) -> None:
+    """No other file is read or written."""
+    table, _ = filled(table_uri, "consistent_hashing", 8, 400)
+    before = {one.path: one.size_bytes for one in table.files()}
+    store, backend = watched(table_uri)
+    done = resize(table, replace(SPLIT, most_bytes=1), store)
+    after = {one.path for one in table.files()}
+    [parent] = before.keys() - after
+    assert len(after - before.keys()) == done.files_after == 2
+    asked = {path for _, path in backend.calls if path.endswith(".parquet")}
+    assert asked == {parent} | (after - before.keys())
+    assert before[parent] == max(before.values())
+
+
 def test_clean_takes_outdated_groups_and_their_rings(table_uri: str) -> None:
     table, model = filled(table_uri, "consistent_hashing")
     old = {one.path for one in table.files()}
