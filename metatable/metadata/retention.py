@@ -145,7 +145,7 @@ def archivable(
     done = [one.time for one in timeline if one.changes_data]
     if not keep or len(done) <= keep:
         return ""
-    held = [one.time for one in timeline if _holds(one) and one.time not in settled]
+    held = [one.time for one in timeline if _holds(one, settled)]
     most = min([done[-keep], *held, *ends])
     border = max((one for one in done if one <= most), default="")
     return "" if border == done[0] else border
@@ -156,5 +156,7 @@ def archived_by(timeline: Iterable[Instant], archived: str) -> tuple[str, ...]:
     return tuple(one.time for one in timeline if one.changes_data and one.time < archived)
 
 
-def _holds(one: Instant) -> bool:
-    return one.state != "completed" or one.action in ("savepoint", "replacecommit")
+def _holds(one: Instant, settled: Collection[str]) -> bool:
+    if one.state == "completed" and one.action == "replacecommit":
+        return one.time not in settled
+    return one.state != "completed" or one.action == "savepoint"  # of a commit's instant

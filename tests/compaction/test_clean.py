@@ -604,6 +604,25 @@ def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str) ->
     assert read_by_hudi(table.uri) == by_hudi
 
 
+def test_nor_past_that_of_a_replacecommit_when_what_it_replaced_is_gone(table: Table) -> None:
+    table.delete_partition("city=ny")
+    saved, kept = str(table.instant), scanned(table)
+    table.savepoint("overwritten")
+    for number in range(2 * KEEP):
+        table.upsert(arrow(rows(20, 23, number, city="sf")))
+        clean(table)
+    assert newest(table).archived == saved
+    assert Path(table.uri, f".hoodie/{saved}.savepoint").exists()
+    table.restore(savepoint="overwritten")
+    is_sound(table, kept)
+    table.drop_savepoint("overwritten")
+    for number in range(2 * KEEP):
+        table.upsert(arrow(rows(20, 23, number, city="sf")))
+    clean(table)
+    assert newest(table).archived > saved
+    assert strange(table) == []
+
+
 def test_a_kill_in_mid_archive_is_finished_by_the_next_writer(table: Table) -> None:
     expected = scanned(table)
     store, backend = watched(table.uri)
