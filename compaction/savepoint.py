@@ -68,7 +68,9 @@ class Savepoint:
         held = Snapshot(store, load_version(store, pin.version)).slices()
         time_ms = clock.now_ms()
         body = savepoint_metadata(list(held), time_ms, self.note)
-        store.put(saved_path(pin.version), store.fetch(version_path(pin.version)))
+        root = store.get(version_path(pin.version))
+        if root is not None:  # else another savepoint has kept it
+            store.put(saved_path(pin.version), root)
         change = Change(
             operation=self.name,
             requires=(NoneBelow(pin.instant),),

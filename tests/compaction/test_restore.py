@@ -306,6 +306,27 @@ def test_two_savepoints_of_one_version_are_one_to_hudi(table: Table) -> None:
     assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
 
 
+def test_what_only_a_savepoint_keeps_may_be_kept_under_another_name(table: Table) -> None:
+    table.savepoint("a")
+    [saved] = table.savepoints()
+    kept = every_row(table)
+    table.upsert(arrow(rows(0, 3, 70)))
+    clean(table)
+    table.savepoint("b", saved.version)
+    table.restore(savepoint="a")
+    table.savepoint("c")
+    for name in "ab":
+        table.drop_savepoint(name)
+        clean(table)
+    assert [one.version for one in table.savepoints()] == [saved.version]
+    table.upsert(arrow(rows(0, 3, 71)))
+    clean(table)
+    table.restore(savepoint="c")
+    is_sound(table, kept)
+    clean(table)
+    assert strange(table) == []
+
+
 @pytest.mark.parametrize("where", [r"list \.hoodie", r"delete .*\.savepoint"])
 def test_a_savepoint_that_comes_while_a_writer_begins_stays(table: Table, where: str) -> None:
     """Between his look for the newest version and that at the timeline; and while he drops one of
