@@ -21,6 +21,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -341,24 +342,35 @@ def _normal(uri: str | os.PathLike[str]) -> str:
     if not isinstance(uri, str | os.PathLike) or not isinstance(os.fspath(uri), str):
         raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
     text = os.fspath(uri)
+    told = _without_password(text)
     if not text.strip() or "\0" in text or not _is_unicode(text):
-        raise UsageError("not an address", found=text, expected=_ADDRESS)
+        raise UsageError("not an address", found=told, expected=_ADDRESS)
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise UsageError("not an address", found=text, expected=_ADDRESS) from error
+        raise UsageError("not an address", found=told, expected=_ADDRESS) from error
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise UsageError("not an address", found=text, expected="file:///folder")
+            raise UsageError("not an address", found=told, expected="file:///folder")
         return os.path.abspath(unquote(parts.path))
     if "://" in text:
         if not parts.netloc:
-            raise UsageError("not an address", found=text, expected=_ADDRESS)
+            raise UsageError("not an address", found=told, expected=_ADDRESS)
+        if told != text:  # it would stand in every message, and in the log
+            expected = "storage_options, or the environment"
+            raise UsageError("an address tells no password", found=told, expected=expected)
         return text.rstrip("/")
     return os.path.abspath(os.path.expanduser(text))
 
 
 _ADDRESS = "a folder, or an address such as s3://bucket/folder"
+
+_PASSWORD = re.compile(r"(?<=://)[^/:]*:(?!\d+(?:/|$)).*@")
+"""What an address may have before its host; `abfs://container@account` has none, nor a port."""
+
+
+def _without_password(text: str) -> str:
+    return _PASSWORD.sub("…@", text)
 
 
 def _is_unicode(text: str) -> bool:

@@ -218,6 +218,24 @@ def test_option_that_cannot_be_read_is_refused_and_its_secret_not_told(
     assert is_one_line(told.value)
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"s3://someone:{SECRET}@b/x",
+        f"s3://someone:{SECRET}/half@b/x",
+        f"https://someone:{SECRET}@host:9000/b",
+        f"ftp://someone:{SECRET}@host/b",
+        f"file://someone:{SECRET}@host/b",
+        f"s3://someone:{SECRET}@[x/t",
+    ],
+)
+def test_address_with_a_password_is_refused_and_the_password_not_told(uri: str) -> None:
+    with pytest.raises(UsageError, match="address") as told:
+        Store(uri)
+    assert SECRET not in f"{told.value!r} {told.value}"
+    assert uri.rpartition("@")[2] in str(told.value)
+
+
 # options
 
 
