@@ -54,10 +54,12 @@ def read(
         buffered = io.BufferedReader(stream, HEAD_BYTES)
         names = _names(buffered.peek(HEAD_BYTES), delimiter)
         reader = pa.csv.open_csv(pa.PythonFile(buffered, "r"), **options)
+        binaries = [one for one in schema or () if _is_binary(one.type)]
+        made = _with_binaries(reader.schema, binaries)
+    except UnicodeDecodeError as error:  # of a name
+        raise UsageError("rows that cannot be read", file=file, line=1, found=str(error)) from error
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, file, names) from error
-    binaries = [one for one in schema or () if _is_binary(one.type)]
-    made = _with_binaries(reader.schema, binaries)
     if len(set(made.names)) != len(made.names):
         raise UsageError("a column is there twice", file=file, found=made.names)
     return made, _batches(reader, made, file)

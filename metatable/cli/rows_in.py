@@ -1,6 +1,6 @@
 """Rows that verbs are given: files of CSV, JSON lines or Parquet, standard input, or keys.
 
-A file's form is told by `--format`, else by its name: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`
+A file's form is told by `--from`, else by its name: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`
 (lines), `.parquet`; texts also packed (`.gz`, `.bz2`, `.zst`). `-` is standard input. Several
 files are one stream, batch by batch: nothing is read whole. What the table has columns for is read
 as their types, so that the key 007 stays a text.
@@ -189,7 +189,7 @@ def _form(path: str, given: Given) -> tuple[str, str | None]:
         suffix = os.path.splitext(stem)[1]
     form = given.format or _SUFFIXES.get(suffix)
     if form is None:
-        expected = f"--format {'|'.join(FORMATS)}, or a name such as rows.csv"
+        expected = f"--from {'|'.join(FORMATS)}, or a name such as rows.csv"
         raise UsageError("rows of which form?", file=path, expected=expected)
     return form, packed
 

@@ -90,8 +90,8 @@ def held(uri: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: str(row["id"]))
 
 
-def write(path: Path, text: str) -> str:
-    path.write_text(text)
+def write(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
 
 
@@ -172,11 +172,13 @@ def test_standard_input_is_read(
         ("a.jsonl", '{"id": "a"}\n{"id": "b", "wat": 1}\n', "line=2 expected="),
         ("a.jsonl", '[{"id": "a"}]\n', "an object a line"),
         ("a.parquet", "no Parquet", "not a Parquet file"),
-        ("a.txt", "id\na\n", "rows of which form?"),
+        ("a.csv", b"id,\xff\na,b\n", "rows that cannot be read: file='{}' line=1"),
+        ("a.csv", b"\xff\xfei\0d\0\n\0", "rows that cannot be read: file='{}' line=1"),
+        ("a.txt", "id\na\n", "rows of which form?: file='{}' expected='--from csv|jsonl|parquet"),
     ],
 )
 def test_bad_rows_are_refused_with_file_and_line(
-    run: Words, rides: str, tmp_path: Path, name: str, text: str, told: str
+    run: Words, rides: str, tmp_path: Path, name: str, text: str | bytes, told: str
 ) -> None:
     path = write(tmp_path / name, text)
     run("upsert", rides, path, code=2)
