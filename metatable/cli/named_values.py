@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
 from metatable.storage.errors import UsageError
 
@@ -38,7 +39,8 @@ def named_value(given: str, what: str) -> tuple[str, str]:
     """Of NAME=VALUE. Raises UsageError for a `what` without a value."""
     name, equals, value = given.partition("=")
     if not equals:
-        raise UsageError(f"{what} without a value", found=given, expected="NAME=VALUE")
+        name = re.split(r"\W", given)[0]  # what is behind it may be a secret
+        raise UsageError(f"{what} without a value", found=name, expected="NAME=VALUE")
     return name, value
 
 

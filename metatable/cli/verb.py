@@ -123,7 +123,7 @@ def to_json(value: Any) -> str:
 
 def at_least_one(text: str) -> int:
     """For `type=` of an argument."""
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+        raise argparse.ArgumentTypeError("must be a whole number, 1 or more")
     return number

@@ -291,9 +291,16 @@ def test_errors_go_to_standard_error_and_choose_the_exit_code(
     assert "no such metadata partition: found='nonsense'" in err
     _, err = run(capsys, "describe", table.uri, "--storage-option", "durable", code=2)
     assert "storage option without a value: found='durable'" in err
+    secret = "secret_access_key:c2VjcmV0"
+    _, err = run(capsys, "describe", table.uri, "--storage-option", secret, code=2)
+    assert "storage option without a value: found='secret_access_key'" in err
+    assert "c2VjcmV0" not in err
     with pytest.raises(SystemExit) as end:
         main(["history", table.uri, "--limit", "0"])
     assert end.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["history", table.uri, "--limit", "ten"])
+    assert "argument --limit: must be a whole number, 1 or more" in capsys.readouterr().err
 
 
 def test_rollback_of_an_empty_table_is_a_usage_error(

@@ -757,7 +757,7 @@ COMMANDS = [
         "Connection refused",
     ),
     ("history t --limit none", 2, "--limit"),
-    ("history t --limit -5", 2, "must be 1 or more"),
+    ("history t --limit -5", 2, "must be a whole number, 1 or more"),
     ("compact t --partition nope", 2, "no such metadata partition"),
     ("compact t --bucket 99", 2, "no such bucket"),
     ("compact t --bucket x", 2, "invalid int value"),
