@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.compaction.kept_versions import undone_by
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slices import DataFile
@@ -36,6 +37,7 @@ from metatable.data.timeline import Instant, Timeline, completed_path, next_inst
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
 from metatable.metadata.manifest import (
     HOME,
+    HFileRef,
     Manifest,
     PageRef,
     load_newest,
@@ -86,7 +88,9 @@ class Kept:
         every = [*self.pinned, *self.roots]
         pages = {page.path: page for root in every for page in _pages(root)}
         self.pages = frozenset(pages)
-        refs = in_order(lambda page: read_page(store, page), pages.values())
+        undone = undone_by(self.roots)
+        needed = {page.path for one in every if one.version not in undone for page in _pages(one)}
+        refs = in_order(lambda page: _refs(store, page, needed), pages.values())
         self.hfiles = frozenset(ref.path for held in refs for ref in held)
         late = {root.instant for root in self.roots[1:] if root.instant}
         self.instants = frozenset(late.difference(newest.withdrawn))
@@ -145,6 +149,17 @@ class Kept:
 
 def _pages(root: Manifest) -> Iterator[PageRef]:
     return (page for pages in root.pages.values() for page in pages)
+
+
+def _refs(store: Store, page: PageRef, needed: Collection[str]) -> Sequence[HFileRef]:
+    """What a page lists; nothing where it is damaged, and only versions name it that were undone:
+    nobody reads those."""
+    try:
+        return read_page(store, page)
+    except CorruptError:
+        if page.path in needed:
+            raise
+        return ()
 
 
 @dataclass(frozen=True)

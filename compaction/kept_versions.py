@@ -35,7 +35,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["IndexFiles", "Remains", "Versions"]
+__all__ = ["IndexFiles", "Remains", "Versions", "undone_by"]
 
 READ_BYTES = 4 << 20
 """Of an HFile at once, to tell its checksum."""
@@ -82,11 +82,15 @@ class Versions:
 
     def whole(self) -> list[Manifest]:
         """Roots of those whose files must all be there."""
-        undone: set[int] = set()
-        for one in self.roots.values():
-            if one.restored_at == one.version:
-                undone.update(range(one.summary.get("undone_version", one.version), one.version))
+        undone = undone_by(self.roots.values())
         return [one for version, one in self.roots.items() if version not in undone]
+
+
+def undone_by(roots: Iterable[Manifest]) -> set[int]:
+    """Versions that hold a commit which one of these has undone."""
+    back = [one for one in roots if one.restored_at == one.version]
+    spans = (range(one.summary.get("undone_version", one.version), one.version) for one in back)
+    return {version for span in spans for version in span}
 
 
 def _root(store: Store, version: int, path: str | None = None) -> Manifest | str:

@@ -191,6 +191,25 @@ def test_a_kept_version_that_is_lost_stops_it_before_anything_is_deleted(table: 
     assert before - files(table) == {version_path(table.version - 2)}
 
 
+def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) -> None:
+    table.compact(major=True)
+    table.upsert(arrow(rows(0, 3, 50)))
+    lost = {page.path for pages in newest(table).pages.values() for page in pages}
+    table.rollback()
+    lost -= {page.path for pages in newest(table).pages.values() for page in pages}
+    table.upsert(arrow(rows(0, 3, 51)))
+    expected = scanned(table)
+    for path in lost:
+        Path(table.uri, path).unlink()
+    is_sound(table, expected)
+    assert [one.service for one in table.due()]
+    assert table.describe(listing=True).usage
+    clean(table, 5)
+    is_sound(table, expected)
+    clean(table)
+    assert strange(table) == []
+
+
 # what nobody names
 
 
