@@ -14,6 +14,7 @@ import mmap
 import os
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ from metatable.storage.errors import AccessError, MetatableError, StoreError, Us
 from metatable.storage.listing import Listed
 from metatable.storage.together import in_turn
 
-__all__ = ["LocalFiles"]
+__all__ = ["LocalFiles", "in_temporary_folder"]
 
 R = TypeVar("R")
 
@@ -41,6 +42,20 @@ _WRITTEN_BYTES = 256 << 10
 
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
+
+
+@contextmanager
+def in_temporary_folder() -> Iterator[None]:
+    """Errors of what is put aside in the temporary folder of this machine are ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            "the temporary folder of this machine takes no more",
+            path=tempfile.tempdir,
+            expected="room in it, or TMPDIR that names another",
+            found=error.strerror or str(error),
+        ) from error
 
 
 class LocalFiles:

@@ -36,6 +36,7 @@ from obstore.store import MemoryStore, from_url
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.object_options import ClientOptions
 from metatable.storage.together import at_once, in_turn
 
@@ -145,7 +146,7 @@ class Objects:
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
-        with _Spool(path) as file:
+        with _Spool(max_size=_SPOOL_BYTES) as file:
             yield cast(IO[bytes], file)
             with self._asking(path):
                 file.seek(0)
@@ -188,16 +189,9 @@ class Objects:
 class _Spool(SpooledTemporaryFile[bytes]):
     """What is written before the object is put: in memory, or in the system's temporary folder."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(max_size=_SPOOL_BYTES)
-        self._path = path
-
     def write(self, data: Any) -> int:
-        try:
+        with in_temporary_folder():
             return super().write(data)
-        except OSError as error:
-            what = "the temporary folder of this machine takes no more"
-            raise StoreError(what, path=self._path, found=str(error)) from error
 
 
 def _all(body: bytes | IO[bytes]) -> bytes:

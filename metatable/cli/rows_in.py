@@ -27,6 +27,7 @@ from metatable.cli import csv_rows, json_rows
 from metatable.cli.progress import Progress
 from metatable.data.key_texts import identity_columns
 from metatable.storage.errors import UsageError
+from metatable.storage.local_files import in_temporary_folder
 from metatable.table import Table
 
 __all__ = ["FORMATS", "Given", "given_keys", "given_rows", "inferred_schema"]
@@ -211,8 +212,9 @@ def _seekable(raw: IO[bytes], path: str, files: ExitStack) -> IO[bytes]:
     """Parquet is read from its end: standard input goes to a temporary file first."""
     if path != "-":
         return raw
-    spool = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-    shutil.copyfileobj(raw, spool, 1 << 20)
+    with in_temporary_folder():
+        spool = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        shutil.copyfileobj(raw, spool, 1 << 20)
     return spool
 
 

@@ -31,6 +31,7 @@ from metatable.data.slices import DataFile
 from metatable.data.stored_columns import IDS_ARE_OURS, StoredColumns
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
+from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
 
 __all__ = [
@@ -131,7 +132,7 @@ def stream_to_base_file(
     `with_nan`: columns of numbers of which one is not a number: what comes last is not known when
     the first ones are written. The bytes wait in a temporary file.
     """
-    with tempfile.TemporaryFile() as body:
+    with in_temporary_folder(), tempfile.TemporaryFile() as body:
         _encode_pieces(body, iter(pieces), options, columns, with_nan)
         size_bytes = body.tell()
         if store.create(data_file.path, body):

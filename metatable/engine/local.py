@@ -40,6 +40,7 @@ from metatable.engine.protocol import Task
 from metatable.engine.spill import Hand, Memory, Spill
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
 
 __all__ = ["LocalEngine", "LocalRows"]
@@ -102,7 +103,8 @@ class LocalEngine:
     def scratch(self, store: Store) -> Store:
         """A folder of this machine, gone with this engine; `store` only lends its counters."""
         if self._scratch is None:
-            self._scratch = tempfile.mkdtemp(prefix="metatable-")
+            with in_temporary_folder():
+                self._scratch = tempfile.mkdtemp(prefix="metatable-")
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return Store(self._scratch, {"durable": "false"}, store.counters)
 

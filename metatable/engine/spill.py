@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from metatable.engine.batches import joined
+from metatable.storage.local_files import in_temporary_folder
 
 __all__ = ["Hand", "Memory", "Spill"]
 
@@ -96,7 +97,8 @@ class Spill:
     def path(self, number: int) -> str:
         """Where hand `number` puts what does not fit."""
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="metatable-")
+            with in_temporary_folder():
+                self._folder = tempfile.mkdtemp(prefix="metatable-")
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return os.path.join(self._folder, f"{number}.arrows")
 
@@ -125,9 +127,11 @@ class Hand:
             return
         if self._writer is None:
             self._path = self._spill.path(self._number)
-            self._writer = pa.ipc.new_stream(self._path, self.pieces[0].schema)
-        for piece in joined(self.pieces):
-            self._writer.write_batch(piece)
+        with in_temporary_folder():
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(self._path, self.pieces[0].schema)
+            for piece in joined(self.pieces):
+                self._writer.write_batch(piece)
         self.pieces = []
         if self.is_full:
             self.close()
@@ -135,5 +139,6 @@ class Hand:
     def close(self) -> None:
         """Finish the file, if there is one."""
         if self._writer is not None:
-            self._writer.close()
+            with in_temporary_folder():
+                self._writer.close()
             self._writer = None

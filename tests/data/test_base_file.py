@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
-from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.errors import CorruptError, StoreError, UpgradeError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.store import Store
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
@@ -151,6 +152,17 @@ def test_of_many_attempts_at_once_one_file_stays(store: Store) -> None:
         thread.join()
     assert sorted(created for _, created in results) == [False] * 7 + [True]
     assert {size for size, _ in results} == {store.size(FILE.path)}
+
+
+def test_a_full_temporary_folder_is_told_as_such(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = partial(open, "/dev/full", "r+b")
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    how: dict[str, Any] = {"options": options(), "columns": None, "with_nan": ()}
+    with pytest.raises(StoreError, match=r"temporary folder .*No space left on device"):
+        base_file.stream_to_base_file(store, FILE, iter([rows(3), rows(3)]), **how)
+    assert not list(store.list(FILE.partition_path))
 
 
 def test_columns_are_read_as_asked(store: Store) -> None:

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metatable.engine.local import LocalEngine
 from metatable.engine.spill import LEAST_SHARE, Memory, Spill
+from metatable.storage.errors import StoreError
+from metatable.storage.store import Store
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -107,3 +110,21 @@ def test_a_full_hand_that_is_in_memory_is_written_and_closed_later() -> None:
     spill.finish()
     assert sum(one.num_rows for one in first.batches()) == 1 << 14
     assert sum(one.num_rows for one in second.batches()) == 12 << 14
+
+
+def test_a_full_disk_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spill, "path", lambda *_: "/dev/full")
+    spill = Spill(Memory(0))
+    with pytest.raises(StoreError, match=r"temporary folder .*No space left on device"):
+        spill.add(spill.hand(), wide())
+
+
+def test_a_temporary_folder_that_is_not_there_is_told_as_such(
+    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", os.path.join(tmp_path, "gone"))
+    spill = Spill(Memory(0))
+    with pytest.raises(StoreError, match=r"temporary folder .*path='.*/gone'"):
+        spill.add(spill.hand(), batch(1))
+    with pytest.raises(StoreError, match=r"temporary folder .*path='.*/gone'"):
+        LocalEngine().scratch(Store("memory://scratch"))
