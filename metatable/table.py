@@ -419,7 +419,8 @@ class Table:
 
         `instant`: undo this one and no other. It may then be repeated when an answer was lost:
         what is undone already stays so. `dry_run`: prove that it can be done, and write nothing.
-        Raises UsageError where it is not the last one.
+        Raises UsageError where it is not the last one, and ConflictError or StaleError where
+        somebody else has published meanwhile, a clean too: then nothing was undone.
         """
         return self._serve(execute, Rollback(instant), dry_run=dry_run)
 
@@ -435,7 +436,8 @@ class Table:
 
         Every commit since then is undone, at once, with the services that came after. Raises
         UsageError where a savepoint is newer (drop it first), where the version was undone itself,
-        or where no commit of it is left on Hudi's timeline; StaleError where it is not kept.
+        or where no commit of it is left on Hudi's timeline; StaleError where it is not kept; and as
+        `rollback` where somebody else has published meanwhile.
         """
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")

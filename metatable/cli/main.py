@@ -51,7 +51,7 @@ _VERBS = (create, write, read, table, hfile, completion)
 _EPILOG = f"""\
 exit codes:
   {FINE}    fine
-  {FINDINGS}    findings, of verify
+  {FINDINGS}    findings, of verify and repair
   {USAGE}    usage: the call, its options or its rows (UsageError)
   {DAMAGED}    a table or file is damaged, missing, kept from us, or not ours to touch
        (CorruptError, NotFoundError, AccessError, UpgradeError)
