@@ -117,9 +117,9 @@ class Options:
         """Checked options for a new table. Raises UsageError, naming the option."""
         given = dict(options or {})
         known = {one.name for one in dataclasses.fields(cls)}
-        known -= {"name", "key", "partition_by", UNKNOWN}
+        known -= {"name", "key", "partition_by", "ordering", "index", UNKNOWN}
         for word in given:
-            if word not in known or word in ("ordering", "index"):
+            if word not in known:
                 raise UsageError("unknown option", option=word, expected=sorted(known))
         given.setdefault("key_scope", "global" if index == "record" else "partition")
         _check_types(given)

@@ -340,7 +340,7 @@ CREATED: list[tuple[dict[str, Any], str]] = [
     ({"index": 7}, "no such index"),
     ({"key": "weight"}, "weight"),
     ({"options": {"nope": 1}}, "unknown option"),
-    ({"options": {"index": "record"}}, "unknown option"),
+    ({"options": {"index": "record"}}, "'hudi_readable', 'key_salts'"),
     ({"options": {"key_scope": "galaxy"}}, "key_scope"),
     ({"options": {"hfile_codec": "lzma"}}, "hfile_codec"),
     ({"options": {"parquet_codec": "lzma"}}, "parquet_codec"),
