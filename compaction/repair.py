@@ -329,10 +329,7 @@ def _distinct(entries: pa.Table) -> pa.Table:
 
 def _steps(store: Store, found: Examined) -> Iterator[Step]:
     versions, state = found.versions, found.state
-    for instant in state.missing:
-        body = body_of(store, versions, instant, "commit") or _listed_commit(found, instant)
-        yield stage(store, instant, body)
-    for instant, action in _to_stage(store, found):
+    for instant, action in [*state.missing, *_to_stage(store, found)]:
         body = body_of(store, versions, instant, action) or _listed_commit(found, instant)
         yield stage(store, instant, body, action)
     for name in state.savepoints:
@@ -385,8 +382,7 @@ def _finish(store: Store, found: Examined) -> None:
         store.put(
             completed_path(instant, action), body or store.fetch(staged_path(instant, action))
         )
-    again = [(instant, "commit") for instant in found.state.missing]
-    for instant, action in [*found.state.untraced, *again]:
+    for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
     instants = {one.partition_path: one.instant for one in found.live.there}
     for folder in found.live.unmarked:

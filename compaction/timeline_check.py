@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from metatable.compaction.kept_versions import Versions
+from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import (
     DATA_ACTIONS,
@@ -63,7 +64,7 @@ class TimelineState:
     """Of lost versions."""
     foreign: tuple[Action, ...]
     late: tuple[Action, ...]
-    missing: tuple[str, ...]
+    missing: tuple[Action, ...]
     stray: tuple[Action, ...]
     untraced: tuple[Action, ...]
     """Completed, of ours, but `.requested` or `.inflight` is not there."""
@@ -101,15 +102,16 @@ class TimelineState:
         leases = {one.name for one in store.list(LEASES)}
         newest = load_newest(store) or manifest
         since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
-        known = {one.instant for one in versions.roots.values()} - {""}
+        made = [root for root in versions.roots.values() if root.instant]
+        known = {root.instant: completion(root).action for root in made}
         withdrawn, steps = set(newest.withdrawn), {one.instant for one in newest.steps}
         done = {one.time: one.action for one in actions if one.changes_data}
         done = {time: action for time, action in done.items() if time >= newest.archived}
         late = {time for time in done if time in withdrawn} - steps
         there = done.keys() - withdrawn
-        strange = _strange(newest, there, known | since, versions, store)
+        strange = _strange(newest, there, known.keys() | since, versions, store)
         ours = {time for time in strange if store.size(staged_path(time, done[time])) is not None}
-        published = known - withdrawn - steps - {manifest.instant, newest.instant}
+        published = known.keys() - withdrawn - steps - {manifest.instant, newest.instant}
         missing = {time for time in published - done.keys() if time >= newest.archived}
         counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
         open_actions = [one for one in actions if one.state != "completed"]
@@ -118,7 +120,7 @@ class TimelineState:
             (one.time, one.action)
             for one in open_actions
             if one.action in DATA_ACTIONS
-            and one.time not in leases | known | since | steps | done.keys()
+            and one.time not in leases | known.keys() | since | steps | done.keys()
             and dead(one)
         ]
         untraced = [
@@ -138,7 +140,7 @@ class TimelineState:
             tuple((time, done[time]) for time in sorted(ours)),
             tuple((time, done[time]) for time in sorted(strange - ours)),
             tuple((time, done[time]) for time in sorted(late)),
-            tuple(sorted(missing)),
+            tuple((time, known[time]) for time in sorted(missing)),
             tuple(stray),
             tuple(untraced),
             damaged,
@@ -155,7 +157,7 @@ def completion_of(versions: Versions, instant: str, action: str) -> Step:
     """The step that has put this commit on the timeline, last; without a checksum where its version
     is not kept, or lost."""
     known = _completions(versions).get((instant, action))
-    return known or Step("complete", instant, staged_path(instant, action), "", action)
+    return known or unknown_completion(instant, action)
 
 
 def _completions(versions: Versions) -> dict[Action, Step]:
@@ -172,15 +174,10 @@ def body_of(store: Store, versions: Versions, instant: str, action: str) -> byte
     """The finished file of a commit that its version has published: as staged, from the timeline,
     or made anew. None: it cannot be had."""
     body = staged_body(store, completion_of(versions, instant, action))
-    if body is not None or action not in TRANSACTED:
+    if body is not None:
         return body
-    for root in versions.roots.values():
-        if root.instant == instant:
-            try:
-                return rebuilt_commit(store, root, action)
-            except MetatableError:
-                return None
-    return None
+    root = next((one for one in versions.roots.values() if one.instant == instant), None)
+    return _rebuilt(store, root, action)
 
 
 def _strange(
@@ -231,11 +228,11 @@ def _body(
 ) -> tuple[CommitMetadata | None, str]:
     """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
     is not there; `root`: of the version that published it, where that is kept."""
-    wrong = ""
-    for raw, path in _places(store, instant, action or (step.action if step else "commit")):
+    wrong, meant = "", action or (step.action if step else "commit")
+    for raw, path in _places(store, instant, meant):
         on_timeline = path == completed_path(instant, action) if action else False
         strange = step is not None and step.checksum not in ("", checksum(raw))
-        if step and strange and not (on_timeline and _is_rebuilt(store, root, step, raw)):
+        if step and strange and not (on_timeline and _rebuilt(store, root, step.action) == raw):
             found = f"expected checksum {step.checksum}, found {checksum(raw)}"
         else:
             try:
@@ -244,17 +241,18 @@ def _body(
                 found = str(error)
         if on_timeline:
             wrong = found
-    return None, wrong
+    rebuilt = _rebuilt(store, root, meant)
+    return None if rebuilt is None else CommitMetadata.decode(rebuilt, instant), wrong
 
 
-def _is_rebuilt(store: Store, root: Manifest | None, step: Step, raw: bytes) -> bool:
-    """Whether this is what recovery has put on the timeline, because the staged file was lost."""
-    if root is None or step.action not in TRANSACTED:
-        return False
+def _rebuilt(store: Store, root: Manifest | None, action: str) -> bytes | None:
+    """What recovery puts on the timeline where the staged file was lost. None: it cannot be had."""
+    if root is None or action not in TRANSACTED:
+        return None
     try:
-        return rebuilt_commit(store, root, step.action) == raw
-    except MetatableError:  # the version before is not kept
-        return False
+        return rebuilt_commit(store, root, action)
+    except MetatableError:  # the version before is not kept, or damaged
+        return None
 
 
 def _places(store: Store, instant: str, action: str) -> Iterator[tuple[bytes, str]]:

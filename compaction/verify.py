@@ -223,9 +223,9 @@ def properties_fault(store: Store, options: Options) -> str:
 
 def _look_at_timeline(found: Examined) -> None:
     state, add = found.state, found.findings.add
-    for instant in state.missing:
+    for one in state.missing:
         what = "published, and not on the timeline"
-        add(Fault.COMMIT_MISSING, completed_path(instant), what, "put on the timeline")
+        add(Fault.COMMIT_MISSING, completed_path(*one), what, "put on the timeline")
     for one, wrong in state.damaged.items():
         add(Fault.COMMIT_DAMAGED, completed_path(*one), wrong, "written anew")
     for one in state.untraced:

@@ -886,6 +886,37 @@ def test_a_group_that_a_replacecommit_took_away_is_not_brought_back(
     assert scanned(hurt.table) == left
 
 
+REPLACECOMMIT = (".replacecommit", ".replacecommit.requested", ".replacecommit.inflight")
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        (".hoodie/{}.replacecommit",),
+        (".hoodie/{}.replacecommit", f"{HOME}/commits/{{}}.json"),
+        tuple(f".hoodie/{{}}{suffix}" for suffix in REPLACECOMMIT),
+        tuple(f".hoodie/{{}}{suffix}" for suffix in REPLACECOMMIT[1:]),
+    ],
+    ids=["alone", "with what was staged", "with its traces", "its traces alone"],
+)
+def test_a_replacecommit_that_is_lost_comes_back_as_one(
+    sound: Callable[[str], Path], tmp_path: Path, lost: Sequence[str]
+) -> None:
+    """As a commit it would bring the rows back that it has taken away, to Hudi's readers."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    hurt.table.delete_partition("city=sf")
+    instant = hurt.table.instant
+    hurt.table.upsert(arrow(rows(0, 4, 7)))
+    expected, actions = scanned(hurt.table), Timeline(hurt.store).load()
+    for path in lost:
+        hurt.path(path.format(instant)).unlink()
+    done = hurt.table.repair(dry_run=False)
+    assert [f"{instant}.replacecommit" in one.where for one in done.findings] == [True]
+    assert scanned(hurt.table) == read_by_hudi(hurt.uri) == expected
+    assert Timeline(hurt.store).load() == actions
+    assert hurt.table.verify().findings == ()
+
+
 # What cannot be mended, and what is said
 
 
