@@ -27,9 +27,10 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
 from metatable.storage.listing import Listed
 
-__all__ = ["LiveSlices"]
+__all__ = ["LiveSlices", "entries_of_files"]
 
 Group = tuple[str, str]
+Entries = dict[bytes, DataFile | None]
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,8 @@ class LiveSlices:
     """Data files of commits that no version of ours knows, by instant."""
 
     @classmethod
-    def of(cls, view: Snapshot, state: TimelineState, walk: Iterable[Listed]) -> LiveSlices:
+    def of(cls, entries: Entries, state: TimelineState, walk: Iterable[Listed]) -> LiveSlices:
         """`walk`: every file of the table."""
-        entries = _entries(view)
         strange = {time for time, _ in state.foreign}
         listed, paths, foreign = _listed(walk, state, strange)
         told, replaced = state.rows_of(), state.replaced()
@@ -124,9 +124,9 @@ def _decoded(path: str, size_bytes: int = 0) -> DataFile | None:
         return None
 
 
-def _entries(view: Snapshot) -> dict[bytes, DataFile | None]:
+def entries_of_files(view: Snapshot) -> Entries:
     """The live entries of `files`, by key; None for one that says nothing sensible."""
-    held: dict[bytes, DataFile | None] = {}
+    held: Entries = {}
     for batch in view.scan(FilesPartition(view.options)):
         try:
             paths, sizes = decode_files(batch["value"])

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions
-from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.timeline_check import (
     Action,
     TimelineState,
@@ -133,7 +133,9 @@ def _open(store: Store, findings: Findings) -> None:
     versions = Versions.of(store, newest)
     state = TimelineState.of(store, newest, versions)
     snapshot = Snapshot(store, newest)
-    live = LiveSlices.of(snapshot, state, store.walk()) if state.foreign else None
+    live = None
+    if state.foreign:
+        live = LiveSlices.of(entries_of_files(snapshot), state, store.walk())
     look_at_opening(store, snapshot, state, live, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)

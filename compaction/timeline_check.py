@@ -3,7 +3,9 @@
     completed, of a version         counts
     completed, of no version        ours where what we staged for it is there: its version is lost.
                                     Else another writer's
-    published, and not completed    counts, and is missing
+    published, and not completed    counts, and is missing; also where its version is not kept any
+                                    more, if the index names files of it and the sum of commits
+                                    tells that one is missing
     completed, but withdrawn        a late hand's: counts for nobody but Hudi's readers
     under way, without a lease      nobody's, if it has not moved for long: our writers have a lease
 
@@ -95,8 +97,11 @@ class TimelineState:
         )
 
     @classmethod
-    def of(cls, store: Store, manifest: Manifest, versions: Versions) -> TimelineState:
-        """Reads the timeline, then who lives, then what was published since."""
+    def of(
+        cls, store: Store, manifest: Manifest, versions: Versions, named: Collection[str] = ()
+    ) -> TimelineState:
+        """Reads the timeline, then who lives, then what was published since. `named`: instants of
+        the slices that the index knows."""
         listed = {one.path: one.modified for one in store.list(".hoodie")}
         actions = Timeline(store).load()
         leases = {one.name for one in store.list(LEASES)}
@@ -113,8 +118,15 @@ class TimelineState:
         ours = {time for time in strange if store.size(staged_path(time, done[time])) is not None}
         published = known.keys() - withdrawn - steps - {manifest.instant, newest.instant}
         missing = {time for time in published - done.keys() if time >= newest.archived}
-        counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
         open_actions = [one for one in actions if one.state != "completed"]
+        unsure = set(named) - done.keys() - known.keys() - withdrawn - since - steps
+        unsure = {time for time in unsure if time >= newest.archived}
+        held = (there - strange) | (known.keys() - withdrawn)
+        if unsure and _lacks(newest, held):  # versions that are not kept any more published them
+            actions_of = {one.time: one.action for one in open_actions}
+            known |= {time: actions_of.get(time, "commit") for time in unsure}
+            missing |= unsure
+        counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
         dead = partial(_is_dead, listed, seen_time(store), newest.options.lease_seconds)
         stray = [
             (one.time, one.action)
@@ -194,6 +206,12 @@ def _strange(
             if time > newest.latest_instant or store.size(staged_path(time)) is None
         }
     return strange
+
+
+def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
+    """Whether more commits are in the content of the newest version than these."""
+    held = CommitSum.decode(newest.commits)
+    return held is not None and held.count > sum(one >= newest.archived for one in instants)
 
 
 def _is_dead(listed: Mapping[str, float], now: float, seconds: float, one: Instant) -> bool:

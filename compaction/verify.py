@@ -39,7 +39,7 @@ from metatable.compaction.entry_check import (
 )
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
-from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.resize import Resize
 from metatable.compaction.ring_check import ring_faults
 from metatable.compaction.service import Schedulable
@@ -167,8 +167,10 @@ def examine(
     versions = Versions.of(store, snapshot.manifest)
     index_files = IndexFiles.of(store, versions)
     view = Remains.of(snapshot, index_files.forgetting)
-    state = TimelineState.of(store, snapshot.manifest, versions)
-    live = LiveSlices.of(view, state, store.walk())
+    entries = entries_of_files(view)
+    named = {one.instant for one in entries.values() if one is not None}
+    state = TimelineState.of(store, snapshot.manifest, versions, named)
+    live = LiveSlices.of(entries, state, store.walk())
     found = Examined(snapshot, state, versions, index_files, live, Findings())
     look_at_opening(store, snapshot, state, live, found.findings)
     _look_at_timeline(found)

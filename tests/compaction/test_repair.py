@@ -917,6 +917,39 @@ def test_a_replacecommit_that_is_lost_comes_back_as_one(
     assert hurt.table.verify().findings == ()
 
 
+@pytest.mark.parametrize(
+    ("what", "staged"),
+    [("upsert", True), ("upsert", False), ("insert_overwrite", True)],
+    ids=["upsert", "upsert, and not staged", "overwrite"],
+)
+@pytest.mark.parametrize("saved", [True, False], ids=["older slices there", "none older"])
+def test_rows_of_a_lost_commit_stay_where_its_version_is_not_kept_any_more(
+    sound: Callable[[str], Path], tmp_path: Path, what: str, saved: bool, staged: bool
+) -> None:
+    """A clean keeps ten versions, the timeline a hundred commits."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    if saved:
+        hurt.table.savepoint("before")
+    write = hurt.table.insert_overwrite if what == "insert_overwrite" else hurt.table.upsert
+    write(arrow([one for one in rows(0, 20, 5) if one["city"] == "ny"]))
+    instant = str(hurt.table.instant)
+    for v in range(3):
+        hurt.table.upsert(arrow([one for one in rows(0, 20, v) if one["city"] == "sf"]))
+    hurt.table.clean(versions=1, hours=0)
+    expected, actions = scanned(hurt.table), Timeline(hurt.store).load()
+    [lost] = [one for one in actions if one.time == instant]
+    hurt.path(f".hoodie/{instant}.{lost.action}").unlink()
+    if not staged:
+        hurt.path(f"{HOME}/commits/{instant}.json").unlink()
+    cache.clear()
+    assert [one.kind for one in hurt.table.verify().findings] == ["commit-missing"]
+    done = hurt.table.repair(dry_run=False)
+    assert [one.kind for one in done.findings] == ["commit-missing"]
+    assert scanned(hurt.table) == read_by_hudi(hurt.uri) == expected
+    assert Timeline(hurt.store).load() == actions
+    assert hurt.table.verify().findings == ()
+
+
 # What cannot be mended, and what is said
 
 
