@@ -479,7 +479,7 @@ class Table:
         versions that are kept can be read.
 
         `findings` are faults, each of a `kind`, with the `remedy` that `repair` has for it. Raises
-        StaleError where a commit of this version was undone meanwhile.
+        StaleError where a commit of this version was undone, or its index changed, meanwhile.
         """
         snapshot = self._snapshot(None)
         with self._counted(LocalEngine()) as engine, snapshot.reading():

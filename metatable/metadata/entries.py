@@ -129,7 +129,7 @@ class Entries:
             if newest is None:
                 raise
             raise StaleError(
-                "a commit of this version was undone meanwhile: try again"
+                "a commit of this version was undone, or its index changed, meanwhile: try again"
                 if newest.keeps(self.version)
                 else "this version is not kept any more: try again",
                 path=self.store.uri,
