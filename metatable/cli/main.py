@@ -12,6 +12,7 @@ How a verb is added: `verb.py`.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -87,9 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _end_output()
         return FINE
     except MetatableError as error:
-        code = _code_of(error)
-        facts = {"what": error.what, "facts": error.facts}
-        return _failed(as_json, code, type(error).__name__, str(error), facts)
+        return _refused(as_json, error)
     except _WrongCall as error:
         _failed(as_json, USAGE, UsageError.__name__, str(error), {"what": str(error), "facts": {}})
         raise SystemExit(USAGE) from None
@@ -98,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # stores tell of theirs
+            told = UsageError("cannot write", file="standard output", found=error.strerror)
+            return _refused(as_json, told)
         return _failed(as_json, UNEXPECTED, type(error).__name__, _report(error))
 
 
@@ -137,6 +139,11 @@ def _run(words: Sequence[str]) -> int:
         code = int(args.run(args))
         sys.stdout.flush()
     return code
+
+
+def _refused(as_json: bool, error: MetatableError) -> int:
+    facts = {"what": error.what, "facts": error.facts}
+    return _failed(as_json, _code_of(error), type(error).__name__, str(error), facts)
 
 
 def _failed(

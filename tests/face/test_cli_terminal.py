@@ -314,6 +314,18 @@ class Gone(io.RawIOBase):
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_an_output_that_takes_no_more_is_told(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], form: str
+) -> None:
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert main(["scan", uri, "--format", form, *FAST]) == 2
+        patch.setattr(sys, "stdout", io.StringIO())  # what is left in `full` goes nowhere
+    told = "metatable: cannot write: file='standard output' found='No space left on device'"
+    assert capfd.readouterr().err.splitlines() == [told]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_a_reader_that_goes_away_ends_quietly(
     uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], form: str
 ) -> None:
