@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -745,6 +746,7 @@ COMMANDS = [
     ("describe t --jason", 2, "unrecognized arguments: --jason"),
     ("describe hdfs://host/t", 2, "no store for such an address"),
     ("describe s3://", 2, "not an address"),
+    ("describe ''", 2, "not an address"),
     ("describe t --storage-option durable", 2, "NAME=VALUE"),
     ("describe t --storage-option durabel=false", 2, "unknown storage option"),
     ("describe s3://lake/t --storage-option timeout=soon", 2, "timeout"),
@@ -789,7 +791,7 @@ def test_mistake_at_the_command_line_is_one_line_and_a_code(
     monkeypatch.chdir(place)
     before = contents(place)
     try:
-        found = main(words.split())
+        found = main(shlex.split(words))
     except SystemExit as end:
         found = int(end.code or 0)
     out, err = capsys.readouterr()
