@@ -113,7 +113,7 @@ class Clean:
         first = max(newest.oldest, 1)
         made = (one for one in back_from(store, newest) if one.instant)
         committed = (one.version for one in made if one.instant not in newest.withdrawn)
-        border = next(islice(committed, self.versions - 1, None), first)
+        border = next(islice(committed, min(self.versions, newest.version) - 1, None), first)
         late = now - self.hours * 3600
         ended = {version - 1 for version, one in list_roots(store).items() if one.modified <= late}
         expired = ended.intersection(range(first, border))

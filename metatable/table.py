@@ -503,7 +503,9 @@ class Table:
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:
             raise UsageError("a limit is not negative", found=limit)
-        return list(islice(versions(self._store, self._newest()), limit))
+        newest = self._newest()
+        most = newest.version if limit is None else min(limit, newest.version)
+        return list(islice(versions(self._store, newest), most))
 
     def describe(self, *, listing: bool = False) -> Description:
         """What the table is, and how much there is of it.

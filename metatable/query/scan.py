@@ -236,12 +236,16 @@ def _read_files(
             yield rows.cast(made)
 
 
+MOST_ROWS = (1 << 63) - 1
+"""As many as Arrow counts."""
+
+
 def _rows_or_none(limit: Any) -> int | None:
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:
         raise UsageError("limit is no number of rows", expected="0 or more, or None", found=limit)
-    return int(limit)
+    return min(int(limit), MOST_ROWS)
 
 
 def _matching(

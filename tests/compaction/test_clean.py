@@ -210,6 +210,13 @@ def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) ->
     assert strange(table) == []
 
 
+def test_more_versions_than_there_are_may_be_kept(table: Table) -> None:
+    before = files(table)
+    clean(table, 10**30)
+    assert newest(table).oldest <= 1
+    assert {one for one in before if one.endswith(".parquet")} <= files(table)
+
+
 # what nobody names
 
 

@@ -422,6 +422,7 @@ def test_history_takes_a_limit(table_uri: str) -> None:
     assert [one.version for one in table.history(limit=3)] == [6, 5, 4]
     assert [one.version for one in table.history()] == [6, 5, 4, 3, 2, 1]
     assert table.history(limit=0) == []
+    assert len(table.history(limit=10**30)) == 6
     assert cost(table, lambda: table.history(limit=3)) < cost(table, table.history)
     for wrong in (-1, "3", True):
         with pytest.raises(metatable.UsageError, match="limit"):

@@ -293,6 +293,7 @@ def test_a_stream_that_is_left_alone_reads_no_more_and_holds_nothing(
         (20, (1, 2)),
         (21, (2, 3)),
         (99, (4, 8)),
+        (10**30, (4, 8)),
     ],
 )
 def test_a_limit_stops_reading(
