@@ -50,6 +50,9 @@ STRAY_LEASES = 10
 STRAY_SECONDS = 600.0
 """nor for so long, however short they are: a late hand may have left it just now."""
 
+TIMELINE_STEPS = ("complete", "withdraw")
+"""What brings an action onto the timeline, or takes it off."""
+
 Action = tuple[str, str]
 """An instant and what it is."""
 
@@ -109,7 +112,9 @@ class TimelineState:
         since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
         made = [root for root in versions.roots.values() if root.instant]
         known = {root.instant: completion(root).action for root in made}
-        withdrawn, steps = set(newest.withdrawn), {one.instant for one in newest.steps}
+        withdrawn = set(newest.withdrawn)
+        doing = {(one.instant, one.action) for one in newest.steps if one.kind in TIMELINE_STEPS}
+        steps = {time for time, action in doing if action in DATA_ACTIONS}
         done = {one.time: one.action for one in actions if one.changes_data}
         done = {time: action for time, action in done.items() if time >= newest.archived}
         late = {time for time in done if time in withdrawn} - steps
@@ -159,7 +164,7 @@ class TimelineState:
             tuple(
                 name
                 for name, path in sorted(pinned.items())
-                if path not in listed and newest.pins[name].instant not in steps
+                if path not in listed and (newest.pins[name].instant, "savepoint") not in doing
             ),
             bodies,
         )

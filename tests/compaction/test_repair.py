@@ -950,6 +950,29 @@ def test_rows_of_a_lost_commit_stay_where_its_version_is_not_kept_any_more(
     assert hurt.table.verify().findings == ()
 
 
+@pytest.mark.parametrize("newest", ["savepoint", "drop_savepoint", "clean"])
+def test_a_lost_commit_is_found_where_the_newest_version_names_its_instant(
+    tmp_path: Path, newest: str
+) -> None:
+    """By another step than the one that completes it."""
+    table = made(str(tmp_path / "table"), "record", timeline_commits=2)
+    hurt, instant = Hurt(table.uri), str(table.instant)
+    if newest == "clean":
+        table.clean(versions=99, hours=24)
+        instant = hurt.newest.archived
+    else:
+        table.savepoint("kept")
+    if newest == "drop_savepoint":
+        table.drop_savepoint("kept")
+    assert instant in {one.instant for one in hurt.newest.steps}
+    expected = scanned(table)
+    hurt.path(f".hoodie/{instant}.commit").unlink()
+    assert [one.kind for one in table.verify().findings] == ["commit-missing"]
+    table.repair(dry_run=False)
+    assert scanned(table) == read_by_hudi(table.uri) == expected
+    assert table.verify().findings == ()
+
+
 # What cannot be mended, and what is said
 
 
