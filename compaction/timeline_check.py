@@ -142,7 +142,7 @@ class TimelineState:
         ]
         untraced = [
             (time, done[time])
-            for time in sorted(counted & done.keys() - steps - {*newest.adopted})
+            for time in sorted(counted & done.keys() - {*newest.adopted})
             if not {path(time, done[time]) for path in (requested_path, inflight_path)}
             <= listed.keys()
         ]

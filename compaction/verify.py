@@ -175,7 +175,7 @@ def examine(
     look_at_opening(store, snapshot, state, live, found.findings)
     _look_at_timeline(found)
     _look_at_versions(found)
-    _look_at_plans(found)
+    _look_at_plans(view, found)
     _look_at_slices(engine, view, found, scratch)
     if len(found.findings) and gone_since(store, snapshot.version):
         raise CorruptError("files went while they were verified", path=store.uri)
@@ -286,22 +286,22 @@ def _dropping(version: int) -> str:
     return f"versions up to {version} are not kept any more"
 
 
-def _look_at_plans(found: Examined) -> None:
+def _look_at_plans(view: Snapshot, found: Examined) -> None:
     """Only a plan of a service that we know can be judged."""
-    snapshot = found.snapshot
+    store = view.store
     services: dict[str, Schedulable[Any]] = {one.name: one for one in (Compact(), Resize())}
-    carried_out = {one.staged for one in snapshot.manifest.steps}
-    for listed in snapshot.store.list(PLANS):
+    carried_out = {one.staged for one in view.manifest.steps}
+    for listed in store.list(PLANS):
         if listed.path in carried_out:
             continue
         try:
-            path, plan = load_plan(snapshot.store, listed.name.removesuffix(".json"))
+            path, plan = load_plan(store, listed.name.removesuffix(".json"))
             if plan.service in services:
-                services[plan.service].resume(snapshot, plan.work, path)
+                services[plan.service].resume(view, plan.work, path)
         except NotFoundError:  # carried out since it was listed
             continue
         except (CorruptError, StaleError) as error:
-            if snapshot.store.size(listed.path) is not None:
+            if store.size(listed.path) is not None:
                 found.plans.append(listed.path)
                 found.findings.add(Fault.PLAN, listed.path, str(error), "deleted")
         except MetatableError:  # not the name of a plan

@@ -973,6 +973,27 @@ def test_a_lost_commit_is_found_where_the_newest_version_names_its_instant(
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("suffix", [".commit.requested", ".inflight"])
+def test_traces_of_the_newest_commit_are_missed_at_once(tmp_path: Path, suffix: str) -> None:
+    table = made(str(tmp_path / "table"), "record")
+    trace = Path(table.uri, f".hoodie/{table.instant}{suffix}")
+    trace.unlink()
+    assert [one.kind for one in table.verify().findings] == ["traces-missing"]
+    table.repair(dry_run=False)
+    assert trace.exists()
+    assert table.verify().findings == ()
+
+
+def test_a_plan_to_merge_what_is_damaged_is_mended_with_it(tmp_path: Path) -> None:
+    table = made(str(tmp_path / "table"), "record")
+    hurt = Hurt(table.uri)
+    assert table.compact(schedule=True, major=True).plan
+    hurt.hfiles("column_stats")[0].write_bytes(b"")
+    found = table.repair(dry_run=False).findings
+    assert {"hfile", "plan"} <= {one.kind for one in found}
+    assert table.verify().findings == ()
+
+
 # What cannot be mended, and what is said
 
 
