@@ -43,6 +43,11 @@ ROOMS = (
         ),
     ),
     Room(
+        "hudi_log",
+        ("storage/hudi_log/*.py",),
+        (("tests/storage/hudi_log",),),
+    ),
+    Room(
         "avro",
         ("storage/avro/*.py",),
         (("tests/storage/test_avro.py",), ("tests/metadata",)),
