@@ -19,11 +19,12 @@ class RecordCodec:
     """Arrow tables <-> columns of bare Avro datums (no header, no magic) of one record schema.
 
     `schema` is JSON text or what JSON decodes to; how Avro's types are mapped stands in
-    `metatable/storage/avro/schema.py`. `arrow_schema` are the columns of the record.
+    `metatable/storage/avro/schema.py`. `arrow_schema` are the columns of the record. `logical`:
+    whether columns are of the types that are meant, or of those that are stored.
     """
 
-    def __init__(self, schema: str | Mapping[str, Any]) -> None:
-        self._record = parse(schema)
+    def __init__(self, schema: str | Mapping[str, Any], logical: bool = False) -> None:
+        self._record = parse(schema, logical)
         self.arrow_schema: pa.Schema = pa.schema(list(self._record.type))
 
     def decode(

@@ -19,7 +19,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.avro.schema import Enum, Fixed, Items, Node, Pairs, Primitive, Record, Union
+from metatable.storage.avro.logical import from_stored
+from metatable.storage.avro.schema import (
+    Enum,
+    Fixed,
+    Items,
+    Logical,
+    Node,
+    Pairs,
+    Primitive,
+    Record,
+    Union,
+)
 from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of
 from metatable.storage.errors import CorruptError
 
@@ -119,10 +130,10 @@ class _Cursor:
 
 def _read(node: Node, cursor: _Cursor) -> pa.Array:
     match node:
-        case Primitive():
-            return _READ[node.name](cursor)
-        case Fixed(size=size):
-            return _fixed(cursor, size)
+        case Primitive() | Fixed():
+            return _leaf(node, cursor)
+        case Logical(stored=stored, type=kind):
+            return from_stored(_read(stored, cursor), kind, cursor.path)
         case Enum(symbols=symbols):
             return _symbols(cursor, symbols)
         case Record():
@@ -139,6 +150,8 @@ def _skip(node: Node, cursor: _Cursor) -> None:
     match node:
         case Primitive(name="string" | "bytes"):
             cursor.runs(cursor.longs())
+        case Logical(stored=stored):
+            _skip(stored, cursor)
         case Record():
             for _, field in node.fields:
                 _skip(field, cursor)
@@ -152,6 +165,10 @@ def _skip(node: Node, cursor: _Cursor) -> None:
 
 
 # Leaves
+
+
+def _leaf(node: Primitive | Fixed, cursor: _Cursor) -> pa.Array:
+    return _fixed(cursor, node.size) if isinstance(node, Fixed) else _READ[node.name](cursor)
 
 
 def _ints(cursor: _Cursor) -> pa.Array:

@@ -14,7 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.avro.schema import Enum, Fixed, Items, Node, Pairs, Primitive, Record, Union
+from metatable.storage.avro.logical import to_stored
+from metatable.storage.avro.schema import (
+    Enum,
+    Fixed,
+    Items,
+    Logical,
+    Node,
+    Pairs,
+    Primitive,
+    Record,
+    Union,
+)
 from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of, spread
 from metatable.storage.errors import UsageError
 
@@ -99,6 +110,8 @@ def _write(node: Node, column: pa.Array, pieces: _Pieces, where: str) -> None:
             if numbers.null_count:
                 raise UsageError("not a symbol of the Avro enum", field=where, expected=symbols)
             pieces.add_longs(numbers.to_numpy().astype(np.int64))
+        case Logical(stored=stored, type=kind):
+            _write_leaf(stored, to_stored(_cast(column, kind, where), stored.type, where), pieces)
         case Fixed() | Primitive():
             _write_leaf(node, _cast(column, node.type, where), pieces)
 

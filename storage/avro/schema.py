@@ -12,8 +12,8 @@
                                     The branch null is a null struct
 
 A branch is called by its name; named types by the last part of theirs, unless two branches
-would then share it. Logical types change nothing here: columns hold the physical values
-(days, microseconds, unscaled bytes), which is all that the bytes say.
+would then share it. Logical types change nothing, unless they are asked for (`logical.py`):
+columns hold what is stored (days, microseconds, unscaled bytes), which is all that the bytes say.
 
 Refused, by UsageError: types that contain themselves, and arrays and maps whose items take
 no bytes at all (a few bytes could ask for any number of those).
@@ -28,9 +28,21 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from metatable.storage.avro.logical import logical_type
 from metatable.storage.errors import UsageError
 
-__all__ = ["Enum", "Fixed", "Items", "Node", "Pairs", "Primitive", "Record", "Union", "parse"]
+__all__ = [
+    "Enum",
+    "Fixed",
+    "Items",
+    "Logical",
+    "Node",
+    "Pairs",
+    "Primitive",
+    "Record",
+    "Union",
+    "parse",
+]
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -65,6 +77,18 @@ class Fixed:
     @property
     def type(self) -> pa.DataType:
         return pa.binary(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """What is stored as one type and meant as another."""
+
+    stored: Primitive | Fixed
+    type: pa.DataType
+
+    @property
+    def name(self) -> str:
+        return self.stored.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +169,21 @@ def _typed(node: Node, kind: pa.DataType) -> None:
     object.__setattr__(node, "type", kind)
 
 
-Node: TypeAlias = Primitive | Fixed | Enum | Items | Pairs | Record | Union
+Node: TypeAlias = Primitive | Fixed | Logical | Enum | Items | Pairs | Record | Union
 
 
-def parse(schema: str | Mapping[str, Any]) -> Record:
+def parse(schema: str | Mapping[str, Any], logical: bool = False) -> Record:
     """The tree of a record schema, given as JSON text or as what JSON decodes to.
 
+    `logical`: whether logical types count.
     Raises UsageError for what is no record schema and for what is refused.
     """
     try:
         words = json.loads(schema) if isinstance(schema, str) else schema
-        node = _Parser().node(words, "")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        node = _Parser(logical).node(words, "")
+    except RecursionError as error:
+        raise UsageError("Avro schema is nested too deeply") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError("not an Avro schema", found=repr(error)) from error
     if not isinstance(node, Record):
         raise UsageError("not the schema of a record", found=node.name)
@@ -166,8 +193,9 @@ def parse(schema: str | Mapping[str, Any]) -> Record:
 class _Parser:
     """Holds the named types met so far; a type still open maps to None."""
 
-    def __init__(self) -> None:
+    def __init__(self, logical: bool) -> None:
         self.named: dict[str, Node | None] = {}
+        self.logical = logical
 
     def node(self, words: Any, space: str) -> Node:
         if isinstance(words, list):
@@ -181,7 +209,7 @@ class _Parser:
             return Items(self._with_bytes(words["items"], space))
         if kind == "map":
             return Pairs(self.node(words["values"], space))
-        return self.node(kind, space)
+        return self._meant(words, self.node(kind, space))
 
     def _by_name(self, name: str, space: str) -> Node:
         if name in _PRIMITIVES:
@@ -202,12 +230,20 @@ class _Parser:
         if kind == "enum":
             node = Enum(full, tuple(words["symbols"]))
         elif kind == "fixed":
-            node = Fixed(full, int(words["size"]))
+            node = self._meant(words, Fixed(full, int(words["size"])))
         else:
             fields = words["fields"]
             node = Record(full, tuple((f["name"], self.node(f["type"], inner)) for f in fields))
         self.named[full] = node
         return node
+
+    def _meant(self, words: Mapping[str, Any], stored: Node) -> Node:
+        if not self.logical or "logicalType" not in words:
+            return stored
+        kind = logical_type(words)
+        if kind is None or not isinstance(stored, Primitive | Fixed):
+            return stored
+        return Logical(stored, kind)
 
     def _union(self, words: list[Any], space: str) -> Union:
         branches = tuple(self.node(word, space) for word in words)

@@ -50,7 +50,7 @@ ROOMS = (
     Room(
         "avro",
         ("storage/avro/*.py",),
-        (("tests/storage/test_avro.py",), ("tests/metadata",)),
+        (_files("tests/storage", "avro", "avro_logical"), ("tests/metadata",)),
     ),
     Room(
         "filters",
