@@ -22,6 +22,7 @@ __all__ = [
     "byte_chunks",
     "byte_layout",
     "first_words",
+    "from_gaps",
     "from_layout",
     "from_voids",
     "joined",
@@ -101,6 +102,27 @@ def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
     return pa.Array.from_buffers(
         kind, len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(data)]
     )
+
+
+def from_gaps(
+    data: Bytes, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> pa.Array:
+    """The runs `data[starts[i]:][:lengths[i]]`, ascending, as a `pa.binary()` column.
+
+    Copied by Arrow: runs and the gaps between them are one binary array over the bytes as they
+    lie there, of which every second value is taken.
+    """
+    if not lengths.any():
+        return from_layout(np.zeros(len(lengths) + 1, np.int32), data)
+    wide = len(data) >= 1 << 31
+    bounds = np.stack([starts, starts + lengths], axis=1).ravel()
+    bounds = bounds.astype(np.int64 if wide else np.int32)
+    both = pa.Array.from_buffers(
+        pa.large_binary() if wide else pa.binary(),
+        len(bounds) - 1,
+        [None, pa.py_buffer(bounds), pa.py_buffer(data)],
+    )
+    return both.take(pa.array(np.arange(0, len(bounds), 2))).cast(pa.binary())
 
 
 def of_one_size(column: pa.Array) -> pa.Array:

@@ -31,7 +31,7 @@ from metatable.storage.avro.schema import (
     Record,
     Union,
 )
-from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of
+from metatable.storage.byte_columns import Bytes, byte_layout, from_gaps, offsets_of
 from metatable.storage.errors import CorruptError
 
 __all__ = ["decode_records"]
@@ -186,7 +186,7 @@ def _booleans(cursor: _Cursor) -> pa.Array:
 
 def _binary(cursor: _Cursor) -> pa.Array:
     lengths = cursor.longs()
-    return _gathered(cursor, cursor.runs(lengths), lengths)
+    return from_gaps(cursor.data, cursor.runs(lengths), lengths)
 
 
 def _text(cursor: _Cursor) -> pa.Array:
@@ -209,25 +209,6 @@ def _symbols(cursor: _Cursor, symbols: tuple[str, ...]) -> pa.Array:
     number = cursor.longs()
     cursor.refuse((number < 0) | (number >= len(symbols)), "no such symbol in an Avro enum")
     return pa.array(symbols, pa.string()).take(pa.array(number))
-
-
-def _gathered(cursor: _Cursor, starts: Longs, lengths: Longs) -> pa.Array:
-    """Runs of bytes of ascending rows, copied by Arrow.
-
-    Values and the gaps between them are one binary array over the bytes as they lie there;
-    every second one is taken.
-    """
-    if not lengths.any():
-        return from_layout(np.zeros(len(lengths) + 1, np.int32), cursor.data)
-    wide = len(cursor.data) >= 1 << 31
-    bounds = np.stack([starts, starts + lengths], axis=1).ravel()
-    bounds = bounds.astype(np.int64 if wide else np.int32)
-    both = pa.Array.from_buffers(
-        pa.large_binary() if wide else pa.binary(),
-        len(bounds) - 1,
-        [None, pa.py_buffer(bounds), pa.py_buffer(cursor.data)],
-    )
-    return both.take(pa.array(np.arange(0, len(bounds), 2))).cast(pa.binary())
 
 
 _READ: dict[str, Callable[[_Cursor], pa.Array]] = {

@@ -45,7 +45,7 @@ ROOMS = (
     Room(
         "hudi_log",
         ("storage/hudi_log/*.py",),
-        (("tests/storage/hudi_log",),),
+        (("tests/storage/hudi_log",), _files("tests/data", "log_blocks")),
     ),
     Room(
         "avro",
