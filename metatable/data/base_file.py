@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -28,7 +27,7 @@ from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
-from metatable.data.stored_columns import IDS_ARE_OURS, StoredColumns
+from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
 from metatable.storage.local_files import in_temporary_folder
@@ -157,7 +156,7 @@ def read_base_file(
     """
     with open_parquet(store, data_file) as parquet:
         groups = range(parquet.num_row_groups)
-        asked = _Asked.of(parquet, data_file, schema, columns)
+        asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
         table = _read(store, data_file, parquet, groups, asked)
         _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
         return table
@@ -169,7 +168,7 @@ def stream_base_file(
     """As `read_base_file`, but row groups of some STEP_BYTES at a time, at least one."""
     with open_parquet(store, data_file) as parquet:
         given = 0
-        asked = _Asked.of(parquet, data_file, schema, columns)
+        asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
         for groups in _steps(parquet.metadata, asked.names):
             table = _read(store, data_file, parquet, groups, asked)
             given += table.num_rows
@@ -178,54 +177,12 @@ def stream_base_file(
         _check_rows(data_file, parquet.metadata.num_rows, given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Columns that are asked of a file, and which of its fields each one is (None: it lacks it)."""
-
-    stored: StoredColumns
-    fields: tuple[pa.Field | None, ...]
-    schema: pa.Schema
-    columns: TableSchema | None
-
-    @classmethod
-    def of(
-        cls, parquet: pq.ParquetFile, file: DataFile, schema: pa.Schema, columns: TableSchema | None
-    ) -> _Asked:
-        stored = StoredColumns.of(parquet, file.path)
-        fields = tuple(stored.find(name, columns) for name in schema.names)
-        return cls(stored, fields, schema, columns)
-
-    @property
-    def names(self) -> list[str]:
-        """As the file has them."""
-        return [one.name for one in self.fields if one is not None]
-
-    def of_table(self, table: pa.Table) -> pa.Table:
-        """What was read of `names`, as the columns that are asked."""
-        pairs = zip(self.fields, self.schema, strict=True)
-        return pa.table([self._column(table, *pair) for pair in pairs], schema=self.schema)
-
-    def _column(self, table: pa.Table, stored: pa.Field | None, field: pa.Field) -> pa.ChunkedArray:
-        path = self.stored.path
-        if stored is None and field.nullable:
-            return pa.nulls(table.num_rows, field.type)
-        if stored is None:
-            what = "data file lacks a required column"
-            raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
-        column = table.column(stored.name)
-        if column.null_count and not field.nullable:
-            raise CorruptError(
-                "data file holds nulls in a required column", path=path, found=field.name
-            )
-        return self.stored.fitted(column, stored, field, self.columns)
-
-
 def _read(
     store: Store,
     data_file: DataFile,
     parquet: pq.ParquetFile,
     groups: Sequence[int],
-    asked: _Asked,
+    asked: AskedColumns,
 ) -> pa.Table:
     """What is asked, of some row groups."""
     table = parquet.read_row_groups(list(groups), asked.names)

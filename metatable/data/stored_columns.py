@@ -23,7 +23,7 @@ from metatable.data.align import is_list, null_mask, offsets_of, widens
 from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
 from metatable.storage.errors import CorruptError
 
-__all__ = ["IDS_ARE_OURS", "StoredColumns"]
+__all__ = ["IDS_ARE_OURS", "AskedColumns", "StoredColumns"]
 
 IDS_ARE_OURS = "metatable.field_ids"
 """Footer key: the field ids of this file are column ids of its table."""
@@ -123,6 +123,47 @@ class StoredColumns:
     def _refuse(self, column: str, expected: str, found: str) -> None:
         what = "data file has another type for a column than the table ever had"
         raise CorruptError(what, path=self.path, column=column, expected=expected, found=found)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedColumns:
+    """Columns that are asked of a file, and which of its fields each one is (None: it lacks it)."""
+
+    stored: StoredColumns
+    fields: tuple[pa.Field | None, ...]
+    schema: pa.Schema
+    columns: TableSchema | None
+
+    @classmethod
+    def of(
+        cls, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
+    ) -> AskedColumns:
+        fields = tuple(stored.find(name, columns) for name in schema.names)
+        return cls(stored, fields, schema, columns)
+
+    @property
+    def names(self) -> list[str]:
+        """As the file has them."""
+        return [one.name for one in self.fields if one is not None]
+
+    def of_table(self, table: pa.Table) -> pa.Table:
+        """What was read of `names`, as the columns that are asked. Raises CorruptError."""
+        pairs = zip(self.fields, self.schema, strict=True)
+        return pa.table([self._column(table, *pair) for pair in pairs], schema=self.schema)
+
+    def _column(self, table: pa.Table, stored: pa.Field | None, field: pa.Field) -> pa.ChunkedArray:
+        path = self.stored.path
+        if stored is None and field.nullable:
+            return pa.nulls(table.num_rows, field.type)
+        if stored is None:
+            what = "data file lacks a required column"
+            raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
+        column = table.column(stored.name)
+        if column.null_count and not field.nullable:
+            raise CorruptError(
+                "data file holds nulls in a required column", path=path, found=field.name
+            )
+        return self.stored.fitted(column, stored, field, self.columns)
 
 
 def _id_of(field: pa.Field) -> int:

@@ -1,0 +1,259 @@
+"""Rows and deletes of a table as blocks of log files, and back.
+
+A data block holds whole rows, Hudi's meta columns included, as Avro datums or as a Parquet file;
+in both the header tells their Avro schema. A delete block holds keys. With each goes an ordering
+value, in one of Java's types, or none: as in Hudi an int 0 and a null are none, and such a delete
+takes whatever was before it (`Deletes.unordered`). `_hoodie_file_name` of a row in a log is its
+file id: readers go by the base file.
+
+Columns are found by name and fitted as those of a data file without field ids are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metatable.data.schema import META_COLUMNS, to_avro
+from metatable.data.schema_text import TableSchema
+from metatable.data.stored_columns import AskedColumns, StoredColumns
+from metatable.data.taking import rows_of, whole
+from metatable.storage.avro import RecordCodec
+from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.hudi_log.deletes import DELETES, decode_deletes, encode_deletes
+from metatable.storage.hudi_log.records import decode_datums, encode_datums
+
+__all__ = ["Deletes", "LogWriter", "block_deletes", "block_rows", "rollback_block"]
+
+BLOCK_BYTES = 128 << 20
+"""Rows of one Avro block, as Arrow holds them; far from the 2 GiB that a block can be."""
+
+ROLLBACK = "0"
+
+_INT, _LONG = "IntWrapper", "LongWrapper"
+_WRAPPERS: dict[pa.DataType, str] = {
+    pa.bool_(): "BooleanWrapper",
+    pa.int32(): _INT,
+    pa.int64(): _LONG,
+    pa.float32(): "FloatWrapper",
+    pa.float64(): "DoubleWrapper",
+    pa.binary(): "BytesWrapper",
+    pa.string(): "StringWrapper",
+    pa.date32(): "DateWrapper",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Keys (string) that a block takes out, in its order; all three columns are of one length.
+
+    `ordering`: of the ordering column's type, null where there is none; None for tables without.
+    `unordered` (bool): whether there is none.
+    """
+
+    keys: pa.Array
+    ordering: pa.Array | None
+    unordered: pa.Array
+
+
+class LogWriter:
+    """Makes blocks of a table's rows. `schema` is the table's, without meta columns."""
+
+    def __init__(self, schema: pa.Schema, table_name: str) -> None:
+        record = to_avro(schema, table_name)
+        meta = {"type": ["null", "string"], "doc": "", "default": None}
+        record["fields"] = [{"name": name, **meta} for name in META_COLUMNS] + record["fields"]
+        self.schema_text = json.dumps(record, separators=(",", ":"))
+        self._codec = RecordCodec(record, logical=True)
+
+    def avro_blocks(self, rows: pa.Table, instant: str) -> Iterator[LogBlock]:
+        """The rows, meta columns included: mostly one block. Raises UsageError."""
+        step = rows_of(rows, BLOCK_BYTES)
+        for start in range(0, rows.num_rows, step):
+            datums = self._codec.encode(rows.slice(start, step))
+            yield self._block(BlockKind.AVRO_DATA, instant, encode_datums(datums))
+
+    def parquet_block(self, rows: pa.Table, instant: str, compression: str) -> LogBlock:
+        """The same rows as one block that is a Parquet file."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression=compression, store_schema=False)
+        return self._block(BlockKind.PARQUET_DATA, instant, memoryview(sink.getvalue()))
+
+    def delete_block(
+        self, keys: pa.Array, partition_path: str, instant: str, ordering: pa.Array | None = None
+    ) -> LogBlock:
+        """Deletes of `keys` (string), each with its ordering value; None or null: with none.
+
+        Raises UsageError for ordering values that Hudi has no type for.
+        """
+        columns = [keys, pa.repeat(partition_path, len(keys)), _wrapped(ordering, len(keys))]
+        content = encode_deletes(pa.table(columns, schema=DELETES))
+        return self._block(BlockKind.DELETE, instant, content)
+
+    def _block(self, kind: BlockKind, instant: str, content: bytes | memoryview) -> LogBlock:
+        header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: self.schema_text}
+        return LogBlock(kind, header, content)
+
+
+def rollback_block(instant: str, target: str) -> LogBlock:
+    """The command of `instant` that takes away the blocks of `target`."""
+    header = {
+        HeaderKey.INSTANT_TIME: instant,
+        HeaderKey.TARGET_INSTANT_TIME: target,
+        HeaderKey.COMMAND_BLOCK_TYPE: ROLLBACK,
+    }
+    return LogBlock(BlockKind.COMMAND, header, b"")
+
+
+def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) -> pa.Table:
+    """Exactly these columns (meta columns where named) of a data block's rows, in its order.
+
+    `columns` are the table's; None where names are all there is. Raises CorruptError, and
+    UpgradeError for rows of some columns only, and for other kinds of blocks.
+    """
+    if block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true":
+        raise UpgradeError(
+            "log block holds rows of some columns only", path=block.path, offset=block.offset
+        )
+    try:
+        if block.kind is BlockKind.PARQUET_DATA:
+            file = pq.ParquetFile(pa.BufferReader(block.content), page_checksum_verification=True)
+            asked = AskedColumns.of(StoredColumns.of(file, block.path), schema, columns)
+            return asked.of_table(_parquet_rows(file, asked.names, block))
+        codec = _codec(block)
+        stored = StoredColumns(tuple(codec.arrow_schema), by_id=False, path=block.path)
+        asked = AskedColumns.of(stored, schema, columns)
+        return asked.of_table(codec.decode(decode_datums(block), asked.names, block.path))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(block, error) from error
+
+
+def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
+    """What a delete block takes out. `ordering`: the type of the table's ordering column.
+
+    Raises CorruptError for a delete without a key, or by values of another type.
+    """
+    found = decode_deletes(block)
+    keys, values = whole(found.column("recordKey")), whole(found.column("orderingVal"))
+    if keys.null_count:
+        raise CorruptError("a delete has no key", path=block.path, offset=block.offset)
+    ints = pc.struct_field(values, [_INT, "value"])
+    zero = pc.fill_null(pc.equal(ints, pa.scalar(0, pa.int32())), False)
+    unordered = pc.or_(values.is_null(), zero)
+    if ordering is None:
+        return Deletes(keys, None, unordered)
+    try:
+        return Deletes(keys, _unwrapped(values, unordered, ordering), unordered)
+    except pa.ArrowException as error:
+        raise _unreadable(block, error) from error
+
+
+def _codec(block: LogBlock) -> RecordCodec:
+    if block.kind is not BlockKind.AVRO_DATA:
+        raise UpgradeError(
+            "log block is of a kind whose rows are not read",
+            path=block.path,
+            offset=block.offset,
+            found=block.kind.name,
+        )
+    try:
+        return _codec_of(block.header.get(HeaderKey.SCHEMA, ""))
+    except UsageError as error:
+        raise _unreadable(block, error) from error
+
+
+@lru_cache(maxsize=16)
+def _codec_of(text: str) -> RecordCodec:
+    """Blocks of one table mostly have one schema."""
+    return RecordCodec(text, logical=True)
+
+
+def _parquet_rows(file: Any, names: list[str], block: LogBlock) -> pa.Table:
+    found = file.read(names)
+    expected = file.metadata.num_rows
+    if found.num_rows != expected:
+        raise CorruptError(
+            "log block holds another number of rows than its footer says",
+            path=block.path,
+            offset=block.offset,
+            expected=expected,
+            found=found.num_rows,
+        )
+    return found
+
+
+def _unreadable(block: LogBlock, error: Exception) -> CorruptError:
+    return CorruptError(
+        "log block is not readable", path=block.path, offset=block.offset, found=str(error)
+    )
+
+
+# Ordering values in Java's types
+
+
+def _wrapped(ordering: pa.Array | None, count: int) -> pa.Array:
+    """The union for a column of ordering values; int 0, as Spark writes it, where there is none."""
+    wrappers: dict[str, pa.Array] = {}
+    if ordering is not None:
+        name, values = _in_wrapper(ordering)
+        wrappers[name] = values
+    none = pa.repeat(pa.scalar(0, pa.int32()), count)
+    if ordering is not None:
+        none = pc.if_else(ordering.is_null(), none, wrappers.get(_INT, pa.scalar(None, pa.int32())))
+    wrappers[_INT] = none
+    union = DELETES.field("orderingVal").type
+    columns = [_wrapper(wrappers.get(one.name), one.type, count) for one in union]
+    return pa.StructArray.from_arrays(columns, fields=list(union))
+
+
+def _wrapper(values: pa.Array | None, kind: pa.StructType, count: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(count, kind)
+    return pa.StructArray.from_arrays([values], fields=list(kind), mask=values.is_null())
+
+
+def _in_wrapper(ordering: pa.Array) -> tuple[str, pa.Array]:
+    """Java's type for a column of ordering values, and they in it."""
+    kind = ordering.type
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return _LONG, ordering.view(pa.int64())
+    if pa.types.is_decimal(kind):
+        try:
+            return "DecimalWrapper", ordering.cast(pa.decimal128(30, 15))
+        except pa.ArrowInvalid as error:
+            what = "ordering value does not fit into a delete of Hudi's"
+            raise UsageError(what, expected="decimal128(30, 15)", found=str(kind)) from error
+    if kind not in _WRAPPERS:
+        raise UsageError("deletes cannot be ordered by this type", found=str(kind))
+    return _WRAPPERS[kind], ordering
+
+
+def _unwrapped(values: pa.StructArray, absent: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The ordering values of a union of them, null where absent. Raises ArrowException."""
+    found = pa.nulls(len(values), kind)
+    for wrapper in values.type:
+        column = pc.struct_field(values, [wrapper.name, "value"])
+        column = pc.if_else(absent, pa.scalar(None, column.type), column)
+        if column.null_count < len(column):
+            found = pc.coalesce(found, _as_ordering(column, kind))
+    return found
+
+
+def _as_ordering(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Numbers stand for times as they are stored: days, milliseconds, microseconds."""
+    if pa.types.is_temporal(kind) and pa.types.is_integer(column.type):
+        stored = pa.int32() if kind == pa.date32() else pa.int64()
+        return column.cast(stored).view(kind)
+    if pa.types.is_string(kind) != pa.types.is_string(column.type):
+        raise pa.ArrowInvalid(f"{column.type} orders no {kind}")
+    if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
+        column = column.cast(pa.decimal128(19, 0))
+    return column.cast(kind)

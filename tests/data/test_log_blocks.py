@@ -1,0 +1,240 @@
+"""Rows and deletes as blocks of log files: every type, Hudi's own blocks, what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metatable.data import log_blocks
+from metatable.data.log_blocks import LogWriter, block_deletes, block_rows, rollback_block
+from metatable.data.schema import META_COLUMNS, with_meta_columns
+from metatable.data.schema_text import TableSchema
+from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.hudi_log.log_file import LogFile
+from metatable.storage.hudi_log.records import decode_datums
+from tests.data.test_schema import EVERY_TYPE, FULL_ROW
+from tests.storage.hudi_log.corpus import log_files, tables
+
+INSTANT = "20260101000000000"
+SCHEMA = with_meta_columns(EVERY_TYPE)
+META = dict(zip(META_COLUMNS, (INSTANT, f"{INSTANT}_0_0", "1", "p", "f-0"), strict=True))
+NULLS = dict.fromkeys(EVERY_TYPE.names, None) | {"id": 2}
+ROWS = pa.Table.from_pylist([META | FULL_ROW, META | NULLS, META | FULL_ROW | {"id": 3}], SCHEMA)
+WRITER = LogWriter(EVERY_TYPE, "my-table")
+
+
+def avro_block(rows: pa.Table = ROWS, writer: LogWriter = WRITER) -> LogBlock:
+    [block] = writer.avro_blocks(rows, INSTANT)
+    return LogFile.decode(block.encode(), "a/log").blocks[0]
+
+
+def blocks_of_both_kinds() -> list[LogBlock]:
+    return [avro_block(), WRITER.parquet_block(ROWS, INSTANT, "zstd")]
+
+
+@pytest.mark.parametrize("columns", [None, TableSchema.of(EVERY_TYPE)])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_rows_of_every_type_go_both_ways(kind: int, columns: TableSchema | None) -> None:
+    block = blocks_of_both_kinds()[kind]
+    found = block_rows(block, SCHEMA, columns)
+    found.validate(full=True)
+    assert found.schema == SCHEMA
+    assert found.to_pylist() == ROWS.to_pylist()
+    some = pa.schema([SCHEMA.field(name) for name in ("tz", "_hoodie_record_key", "point")])
+    assert block_rows(block, some, columns).to_pylist() == ROWS.select(some.names).to_pylist()
+    assert block.header[HeaderKey.INSTANT_TIME] == INSTANT
+
+
+def test_rows_are_what_fastavro_reads_by_the_schema_in_the_header() -> None:
+    block = avro_block()
+    schema = json.loads(block.header[HeaderKey.SCHEMA])
+    assert [one["name"] for one in schema["fields"]] == SCHEMA.names
+    assert (schema["name"], schema["namespace"]) == ("my__table_record", "hoodie.my__table")
+    parsed = fastavro.parse_schema(schema)
+    bodies = decode_datums(block).to_pylist()
+    found = [fastavro.schemaless_reader(io.BytesIO(one), parsed, None) for one in bodies]
+    utc = [{"t": dt.UTC, "ms": dt.UTC}]
+    expected = [
+        {
+            name: dict(value)
+            if name == "attrs" and value is not None
+            else value.replace(tzinfo=utc[0][name])
+            if name in utc[0] and value is not None
+            else value
+            for name, value in row.items()
+        }
+        for row in ROWS.to_pylist()
+    ]
+    assert found == expected
+
+
+def test_large_rows_become_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_blocks, "BLOCK_BYTES", ROWS.nbytes // 3 + 1)
+    blocks = list(WRITER.avro_blocks(ROWS, INSTANT))
+    assert len(blocks) == 3
+    parts = [block_rows(block, SCHEMA, None) for block in blocks]
+    assert pa.concat_tables(parts).to_pylist() == ROWS.to_pylist()
+
+
+def test_columns_that_a_block_lacks_are_null_and_narrow_ones_are_widened() -> None:
+    before = pa.schema([("id", pa.int32()), ("gone", pa.string())])
+    rows = pa.table({"id": pa.array([7], pa.int32()), "gone": ["x"]})
+    block = avro_block(rows, LogWriter(before, "t"))
+    now = pa.schema([("id", pa.int64()), ("new", pa.string())])
+    for columns in (None, TableSchema.of(now)):
+        assert block_rows(block, now, columns).to_pylist() == [{"id": 7, "new": None}]
+    required = pa.schema([pa.field("new", pa.string(), nullable=False)])
+    with pytest.raises(CorruptError, match=r"lacks a required column: path='a/log'"):
+        block_rows(block, required, None)
+
+
+@pytest.mark.parametrize(
+    ("block", "kind", "told"),
+    [
+        (replace(avro_block(), content=b"\0" * 9), UpgradeError, "unknown version"),
+        (replace(avro_block(), kind=BlockKind.HFILE_DATA), UpgradeError, "HFILE_DATA"),
+        (replace(avro_block(), kind=BlockKind.CDC_DATA), UpgradeError, "CDC_DATA"),
+        (
+            replace(avro_block(), header={HeaderKey.IS_PARTIAL: "true"}),
+            UpgradeError,
+            "some columns only",
+        ),
+        (replace(avro_block(), header={}), CorruptError, "not readable"),
+        (replace(avro_block(), header={HeaderKey.SCHEMA: "{"}), CorruptError, "not readable"),
+        (replace(avro_block(), kind=BlockKind.PARQUET_DATA), CorruptError, "not readable"),
+    ],
+)
+def test_blocks_that_cannot_be_read_are_refused(
+    block: LogBlock, kind: type[Exception], told: str
+) -> None:
+    with pytest.raises(kind, match=f"{told}.*" if kind is UpgradeError else told) as caught:
+        block_rows(block, SCHEMA, None)
+    assert "a/log" in str(caught.value)
+
+
+def test_a_column_of_another_type_is_damage() -> None:
+    block = avro_block(pa.table({"id": ["x"]}), LogWriter(pa.schema([("id", pa.string())]), "t"))
+    with pytest.raises(CorruptError, match="not readable"):
+        block_rows(block, pa.schema([("id", pa.int64())]), None)
+
+
+def test_a_rollback_block_tells_its_target() -> None:
+    block = rollback_block("2", "1")
+    assert dict(block.header) == {
+        HeaderKey.INSTANT_TIME: "2",
+        HeaderKey.TARGET_INSTANT_TIME: "1",
+        HeaderKey.COMMAND_BLOCK_TYPE: "0",
+    }
+
+
+# Deletes
+
+MOMENT = dt.datetime(2024, 3, 1, 1, 2, 3, 4000)
+ORDERINGS: list[tuple[pa.DataType, Any, str]] = [
+    (pa.bool_(), True, "BooleanWrapper"),
+    (pa.int32(), 5, "IntWrapper"),
+    (pa.int64(), 0, "LongWrapper"),
+    (pa.float32(), 1.5, "FloatWrapper"),
+    (pa.float64(), -0.5, "DoubleWrapper"),
+    (pa.binary(), b"x", "BytesWrapper"),
+    (pa.string(), "日", "StringWrapper"),
+    (pa.date32(), dt.date(2024, 3, 1), "DateWrapper"),
+    (pa.decimal128(10, 2), Decimal("-12.50"), "DecimalWrapper"),
+    (pa.time64("us"), dt.time(1, 2, 3, 4), "LongWrapper"),
+    (pa.timestamp("us"), MOMENT, "LongWrapper"),
+    (pa.timestamp("us", "UTC"), MOMENT.replace(tzinfo=dt.UTC), "LongWrapper"),
+    (pa.timestamp("ms"), MOMENT, "LongWrapper"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "wrapper"), ORDERINGS)
+def test_deletes_keep_their_ordering_values(kind: pa.DataType, value: Any, wrapper: str) -> None:
+    ordering = pa.array([None, value, None], kind)[1:]
+    block = WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT, ordering)
+    found = block_deletes(block, kind)
+    assert found.keys.to_pylist() == ["a", "b"]
+    assert found.ordering == ordering
+    assert found.unordered.to_pylist() == [False, True]
+    stored = log_blocks.decode_deletes(block).to_pylist()
+    assert [one["partitionPath"] for one in stored] == ["p", "p"]
+    names = [[name for name, held in one["orderingVal"].items() if held] for one in stored]
+    assert names == [[wrapper], ["IntWrapper"]]
+    assert stored[1]["orderingVal"]["IntWrapper"] == {"value": 0}
+
+
+def test_deletes_without_ordering_are_an_int_0_as_spark_writes_it() -> None:
+    block = WRITER.delete_block(pa.array(["a"]), "part=alpha", INSTANT)
+    assert bytes(block.content)[8:].hex() == "02020261021470" + b"art=alpha".hex() + "040000"
+    for kind in (None, pa.int64(), pa.int32()):
+        found = block_deletes(block, kind)
+        assert found.unordered.to_pylist() == [True]
+        assert found.ordering is None if kind is None else found.ordering.to_pylist() == [None]
+
+
+def test_an_int_0_is_no_ordering_value_and_a_long_0_is_one() -> None:
+    for kind, unordered in ((pa.int32(), True), (pa.int64(), False)):
+        block = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([0], kind))
+        assert block_deletes(block, kind).unordered.to_pylist() == [unordered]
+
+
+def test_days_told_as_an_int_and_narrow_numbers_are_read() -> None:
+    block = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([19783], pa.int32()))
+    for kind, value in (
+        (pa.date32(), dt.date(2024, 3, 1)),
+        (pa.int64(), 19783),
+        (pa.float64(), 19783.0),
+        (pa.decimal128(20, 2), Decimal("19783.00")),
+    ):
+        assert block_deletes(block, kind).ordering.to_pylist() == [value]
+
+
+def test_ordering_values_of_another_type_are_damage() -> None:
+    text = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array(["x"]))
+    half = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([0.5]))
+    for block, kind in ((text, pa.int64()), (half, pa.int64()), (half, pa.string())):
+        with pytest.raises(CorruptError, match="not readable"):
+            block_deletes(block, kind)
+
+
+def test_a_delete_without_a_key_is_damage() -> None:
+    block = WRITER.delete_block(pa.array(["a", None]), "p", INSTANT)
+    with pytest.raises(CorruptError, match="a delete has no key"):
+        block_deletes(block, None)
+
+
+def test_ordering_values_that_hudi_cannot_store_are_refused() -> None:
+    for value, told in (
+        (pa.array([[1]]), "cannot be ordered by this type"),
+        (pa.array([Decimal("1e20")], pa.decimal128(38, 0)), "does not fit"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            WRITER.delete_block(pa.array(["a"]), "p", INSTANT, value)
+
+
+def test_hudi_s_own_rows_are_written_again_byte_for_byte(interop: Path) -> None:
+    """By its schemas; and the schema that we make of the same columns is Hudi's."""
+    [table] = [one for one in tables(interop) if one.stem == "mor_avro_logs_v6"]
+    row = pq.read_schema(interop / "hudi-spark/mor_avro_logs_v6.expected.parquet")
+    columns = pa.schema([one for one in row if one.name not in META_COLUMNS]).remove_metadata()
+    writer = LogWriter(columns, "mor_avro_logs_v6")
+    seen = 0
+    for name, body in log_files(table):
+        for block in LogFile.decode(body, name).blocks:
+            if block.kind is BlockKind.AVRO_DATA and "/.hoodie/" not in name:
+                assert json.loads(writer.schema_text) == json.loads(block.header[HeaderKey.SCHEMA])
+                rows = block_rows(block, with_meta_columns(columns), None)
+                [again] = writer.avro_blocks(rows, "")
+                assert bytes(again.content) == bytes(block.content)
+                seen += rows.num_rows
+    assert seen > 900
