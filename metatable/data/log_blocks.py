@@ -90,9 +90,10 @@ class LogWriter:
     def delete_block(
         self, keys: pa.Array, partition_path: str, instant: str, ordering: pa.Array | None = None
     ) -> LogBlock:
-        """Deletes of `keys` (string), each with its ordering value; None or null: with none.
+        """Deletes of `keys` (string), each with its ordering value; None: without.
 
-        Raises UsageError for ordering values that Hudi has no type for.
+        Raises UsageError for ordering values that Hudi has no type for, and for nulls: the `hudi`
+        wheel reads no block of which some deletes have a value.
         """
         columns = [keys, pa.repeat(partition_path, len(keys)), _wrapped(ordering, len(keys))]
         content = encode_deletes(pa.table(columns, schema=DELETES))
@@ -200,24 +201,20 @@ def _unreadable(block: LogBlock, error: Exception) -> CorruptError:
 
 
 def _wrapped(ordering: pa.Array | None, count: int) -> pa.Array:
-    """The union for a column of ordering values; int 0, as Spark writes it, where there is none."""
-    wrappers: dict[str, pa.Array] = {}
-    if ordering is not None:
-        name, values = _in_wrapper(ordering)
-        wrappers[name] = values
-    none = pa.repeat(pa.scalar(0, pa.int32()), count)
-    if ordering is not None:
-        none = pc.if_else(ordering.is_null(), none, wrappers.get(_INT, pa.scalar(None, pa.int32())))
-    wrappers[_INT] = none
+    """The union for a column of ordering values; int 0, as Spark writes it, for None."""
+    if ordering is None:
+        ordering = pa.repeat(pa.scalar(0, pa.int32()), count)
+    if ordering.null_count:
+        raise UsageError("deletes with and without ordering values", nulls=ordering.null_count)
+    wrapper, values = _in_wrapper(ordering)
     union = DELETES.field("orderingVal").type
-    columns = [_wrapper(wrappers.get(one.name), one.type, count) for one in union]
+    columns = [
+        pa.StructArray.from_arrays([values], fields=list(one.type))
+        if one.name == wrapper
+        else pa.nulls(count, one.type)
+        for one in union
+    ]
     return pa.StructArray.from_arrays(columns, fields=list(union))
-
-
-def _wrapper(values: pa.Array | None, kind: pa.StructType, count: int) -> pa.Array:
-    if values is None:
-        return pa.nulls(count, kind)
-    return pa.StructArray.from_arrays([values], fields=list(kind), mask=values.is_null())
 
 
 def _in_wrapper(ordering: pa.Array) -> tuple[str, pa.Array]:

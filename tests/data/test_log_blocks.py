@@ -21,6 +21,7 @@ from metatable.data.schema import META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.hudi_log.deletes import DELETES, encode_deletes
 from metatable.storage.hudi_log.log_file import LogFile
 from metatable.storage.hudi_log.records import decode_datums
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
@@ -160,17 +161,31 @@ ORDERINGS: list[tuple[pa.DataType, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "value", "wrapper"), ORDERINGS)
 def test_deletes_keep_their_ordering_values(kind: pa.DataType, value: Any, wrapper: str) -> None:
-    ordering = pa.array([None, value, None], kind)[1:]
+    ordering = pa.array([None, value, value], kind)[1:]
     block = WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT, ordering)
     found = block_deletes(block, kind)
     assert found.keys.to_pylist() == ["a", "b"]
     assert found.ordering == ordering
-    assert found.unordered.to_pylist() == [False, True]
-    stored = log_blocks.decode_deletes(block).to_pylist()
-    assert [one["partitionPath"] for one in stored] == ["p", "p"]
-    names = [[name for name, held in one["orderingVal"].items() if held] for one in stored]
-    assert names == [[wrapper], ["IntWrapper"]]
-    assert stored[1]["orderingVal"]["IntWrapper"] == {"value": 0}
+    assert found.unordered.to_pylist() == [False, False]
+    for one in log_blocks.decode_deletes(block).to_pylist():
+        assert one["partitionPath"] == "p"
+        assert [name for name, held in one["orderingVal"].items() if held] == [wrapper]
+
+
+def test_a_block_of_hudi_s_may_mix_deletes_with_and_without_ordering_values() -> None:
+    """Ours do not: the wheel refuses them."""
+    rows = [
+        {"recordKey": "a", "orderingVal": {"LongWrapper": {"value": 7}}},
+        {"recordKey": "b", "orderingVal": {"IntWrapper": {"value": 0}}},
+        {"recordKey": "c", "orderingVal": None},
+        {"recordKey": "d", "orderingVal": {"IntWrapper": {"value": 9}}},
+    ]
+    content = encode_deletes(pa.Table.from_pylist(rows, DELETES))
+    found = block_deletes(LogBlock(BlockKind.DELETE, {}, content), pa.int64())
+    assert found.unordered.to_pylist() == [False, True, True, False]
+    assert found.ordering.to_pylist() == [7, None, None, 9]  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="deletes with and without ordering values: nulls=1"):
+        WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT, pa.array([7, None]))
 
 
 def test_deletes_without_ordering_are_an_int_0_as_spark_writes_it() -> None:
