@@ -21,7 +21,17 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.taking import rows_of, taken, whole
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Merge", "Take", "check_ordering", "deduplicate", "newer"]
+__all__ = [
+    "KEY",
+    "Merge",
+    "Take",
+    "ascending",
+    "check_ordering",
+    "codes_of",
+    "deduplicate",
+    "newer",
+    "put_into",
+]
 
 KEY = "_hoodie_record_key"
 
@@ -94,7 +104,7 @@ class Merge:
             put = source >= stored
             places = source - here.start
             places[put] = piece.num_rows + np.arange(int(put.sum()))
-            yield _put_into(piece, take, source[put] - stored, places)
+            yield put_into(piece, take, source[put] - stored, places)
         for start in range(0, len(self.new), step):
             yield take(self.new[start : start + step])
 
@@ -118,13 +128,13 @@ def deduplicate(table: pa.Table, key_columns: Sequence[str], ordering: str | Non
 
     Raises UsageError, naming five keys, where keys repeat and there is no ordering.
     """
-    codes, count = _codes([table.column(name) for name in key_columns])
+    codes, count = codes_of([table.column(name) for name in key_columns])
     if count == table.num_rows:
         return table
     repeated = np.flatnonzero(np.bincount(codes, minlength=count)[codes] > 1)
     if ordering is None:
         raise _repeated(table, key_columns, codes[repeated], repeated)
-    ranked = repeated[_ascending(table.column(ordering).take(pa.array(repeated)))]
+    ranked = repeated[ascending(table.column(ordering).take(pa.array(repeated)))]
     last = np.full(count, -1, np.int64)
     last[codes[ranked]] = ranked  # numpy keeps the last value given for a place: the greatest
     survives = np.ones(table.num_rows, np.bool_)
@@ -148,7 +158,7 @@ def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:
     stored, offered = base.num_rows, upserts.num_rows
     chunks = [*base.column(KEY).chunks, *upserts.column(KEY).chunks]
     chunks += [whole(deletes).cast(base.schema.field(KEY).type)]
-    codes, _ = _codes([pa.chunked_array(chunks, type=base.schema.field(KEY).type)])
+    codes, _ = codes_of([pa.chunked_array(chunks, type=base.schema.field(KEY).type)])
     if not np.array_equal(codes[:stored], np.arange(stored)):
         again = np.flatnonzero(codes[:stored] != np.arange(stored))[0]
         raise CorruptError("a key is stored twice in one file", key=base.column(KEY)[again].as_py())
@@ -175,7 +185,7 @@ def _winners(
     return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
-def _put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
+def put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
     """The rows at these places of a piece and, behind it, of the upserts put into it."""
     if not len(put) and len(places) == piece.num_rows:
         return piece
@@ -183,7 +193,7 @@ def _put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) ->
     return taken(both, pa.array(places))
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
+def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
     """A number for each row, equal for rows that agree in all columns, and how many there are.
 
     Numbers of a single column are given in the order of first appearance.
@@ -202,7 +212,7 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[Positions, int]:
     return codes, len(encoded.dictionary)
 
 
-def _ascending(ordering: pa.ChunkedArray) -> Positions:
+def ascending(ordering: pa.ChunkedArray) -> Positions:
     """Row numbers from lowest to greatest, null first, NaN last, equal ones in their order."""
     column = whole(ordering)
     if pa.types.is_floating(column.type):

@@ -1,0 +1,273 @@
+"""Merging a slice: the rows of its base file, with what its logs say since.
+
+**Which blocks count** (`live_blocks`): those of published commits, in the order in which commits
+first appear. A rollback takes away the blocks of its target that came before it. Blocks of a log
+compaction stand where the newest of the blocks stood that they replace.
+
+**Which row of a key lives**, by commit time: the last. By event time, as Hudi has it:
+
+    among logs   the greatest ordering value; of equal ones the later; null is the lowest
+    a delete without an ordering value takes all before it in the logs, and the base's row;
+    a row behind it comes in, whatever its value; deletes with a value are passed over there
+    then base    stays if its value is greater than that of what logs came to, a delete included
+
+So a row that comes late after such a delete is older than the base's row, and the base's row
+lives again: the delete is forgotten. This is what Hudi on Spark reads, 0.15 to 1.2, and what it
+writes when it compacts (DECISIONS 79).
+
+Memory: the rows of the logs; those of the base come and go piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.log_blocks import ROLLBACK, block_deletes, block_rows
+from metatable.data.merge import KEY, ascending, codes_of, newer, put_into
+from metatable.data.schema_text import TableSchema
+from metatable.data.taking import rows_of, taken, whole
+from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+
+__all__ = ["SliceLogs", "live_blocks"]
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_NONE = -1
+"""A delete without an ordering value, where else the event stands that a key came to."""
+
+STEP_BYTES = 32 << 20
+"""Of rows that the base does not have, given at once."""
+
+
+def live_blocks(blocks: Iterable[LogBlock], is_published: Callable[[str], bool]) -> list[LogBlock]:
+    """The blocks of rows and deletes that count, in the order in which they are merged.
+
+    `blocks`: all of a slice, in the order of its logs. Raises CorruptError for a block that tells
+    no instant, and UpgradeError for a command that is no rollback.
+    """
+    by_instant: dict[str, list[LogBlock]] = {}
+    for block in blocks:
+        instant = _told(block, HeaderKey.INSTANT_TIME)
+        if block.kind is BlockKind.COMMAND:
+            by_instant.pop(_rolled_back(block), None)
+        elif block.kind is not BlockKind.CORRUPT and is_published(instant):
+            by_instant.setdefault(instant, []).append(block)
+    placed = _places(by_instant)
+    order = sorted(placed, key=placed.__getitem__)
+    return [block for instant in order for block in by_instant[instant]]
+
+
+def _places(by_instant: dict[str, list[LogBlock]]) -> dict[str, int]:
+    """Where each instant is merged; those that a log compaction has replaced are left out."""
+    places = {instant: place for place, instant in enumerate(by_instant)}
+    replaced: set[str] = set()
+    for instant, (first, *_) in by_instant.items():  # a later compaction may replace an earlier one
+        told = first.header.get(HeaderKey.COMPACTED_BLOCK_TIMES)
+        inside = (
+            []
+            if told is None
+            else [one for one in told.split(",") if one in places and one != instant]
+        )
+        if inside:
+            places[instant] = max(places[one] for one in inside)
+            replaced.update(inside)
+    return {instant: place for instant, place in places.items() if instant not in replaced}
+
+
+def _rolled_back(block: LogBlock) -> str:
+    kind = _told(block, HeaderKey.COMMAND_BLOCK_TYPE)
+    if kind != ROLLBACK:
+        raise UpgradeError(
+            "unknown command in a log file",
+            path=block.path,
+            offset=block.offset,
+            expected=ROLLBACK,
+            found=kind,
+        )
+    return _told(block, HeaderKey.TARGET_INSTANT_TIME)
+
+
+def _told(block: LogBlock, key: HeaderKey) -> str:
+    if key not in block.header:
+        raise CorruptError(
+            "log block lacks a header", path=block.path, offset=block.offset, expected=key.name
+        )
+    return block.header[key]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLogs:
+    """What the logs of a slice come to, a row a key.
+
+    `keys` (string) differ; `events[i]` is the place of what key i came to among `rows`, and from
+    `rows.num_rows` on among deletes; `_NONE`: a delete without an ordering value. `is_row` says
+    which are rows. `values` are ordering values by these places; None: the last one wins.
+    """
+
+    keys: pa.Array
+    events: Positions
+    is_row: Mask
+    rows: pa.Table
+    values: pa.Array | None
+
+    @classmethod
+    def of(
+        cls,
+        blocks: Sequence[LogBlock],
+        schema: pa.Schema,
+        columns: TableSchema | None,
+        ordering: str | None,
+    ) -> SliceLogs:
+        """From `live_blocks`. `schema`: the columns of the rows, record key and ordering among
+        them. `columns` are the table's, as in `block_rows`. Raises CorruptError, UpgradeError."""
+        events = _Events(schema, ordering)
+        for block in blocks:
+            if block.kind is BlockKind.DELETE:
+                events.add_deletes(block)
+            else:
+                events.add_rows(block, block_rows(block, schema, columns))
+        return events.settled()
+
+    def merged(self, base: Iterable[pa.Table], ordering: str | None) -> Iterator[pa.Table]:
+        """The rows of the slice. `base`: those of the base file piece by piece, of the same
+        columns; none for a slice of logs alone.
+
+        Rows of the base keep their places, or are replaced there; new ones follow, in the order
+        in which their keys came. Raises CorruptError for a key that the base holds twice.
+        """
+        seen = np.zeros(len(self.keys), np.bool_)
+        for piece in base:
+            yield self._merged_piece(piece, ordering, seen)
+        new = self.events[~seen & self.is_row]
+        step = rows_of(self.rows, STEP_BYTES)
+        for start in range(0, len(new), step):
+            yield self._take(new[start : start + step])
+
+    def _take(self, rows: Positions) -> pa.Table:
+        return taken(self.rows, pa.array(rows))
+
+    def _merged_piece(self, piece: pa.Table, ordering: str | None, seen: Mask) -> pa.Table:
+        found = pc.index_in(whole(piece.column(KEY)), value_set=self.keys)
+        found = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = np.flatnonzero(found >= 0)
+        hits = found[rows]
+        self._check_once(hits, seen)
+        wins = self._wins(piece, ordering, rows, hits)
+        rows, hits = rows[wins], hits[wins]
+        put = self.is_row[hits]
+        places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
+        places[rows[put]] = piece.num_rows + np.arange(int(put.sum()))
+        kept[rows[~put]] = False
+        return put_into(piece, self._take, self.events[hits[put]], places[kept])
+
+    def _check_once(self, hits: Positions, seen: Mask) -> None:
+        again = seen[hits]
+        seen[hits] = True
+        if again.any() or len(np.unique(hits)) < len(hits):
+            order = np.sort(hits)
+            twice = np.concatenate([hits[again], order[1:][order[1:] == order[:-1]]])
+            key = self.keys[int(twice[0])].as_py()
+            raise CorruptError("a key is stored twice in one file", key=key)
+
+    def _wins(
+        self, piece: pa.Table, ordering: str | None, rows: Positions, hits: Positions
+    ) -> Mask:
+        """Whether what the logs say of these keys takes the places of these rows."""
+        if self.values is None or ordering is None:
+            return np.ones(len(rows), np.bool_)
+        events = self.events[hits]
+        old = whole(piece.column(ordering)).take(pa.array(rows))
+        wins: Mask = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
+        wins |= events == _NONE
+        return wins
+
+
+class _Events:
+    """Rows and deletes of logs, in the order in which they came."""
+
+    def __init__(self, schema: pa.Schema, ordering: str | None) -> None:
+        self.schema, self.ordering = schema, ordering
+        self.kind = None if ordering is None else schema.field(ordering).type
+        self.rows: list[pa.Table] = []
+        self.keys: list[pa.Array] = []
+        self.deleted_values: list[pa.Array] = []
+        self.unordered: list[Mask] = []  # of all events, in their order
+        self.is_row: list[Mask] = []
+
+    def add_rows(self, block: LogBlock, rows: pa.Table) -> None:
+        keys = whole(rows.column(KEY))
+        if keys.null_count:
+            raise CorruptError(
+                "a row in a log file has no key", path=block.path, offset=block.offset
+            )
+        self.rows.append(rows)
+        self._add(keys, np.zeros(len(keys), np.bool_), is_row=True)
+
+    def add_deletes(self, block: LogBlock) -> None:
+        deletes = block_deletes(block, self.kind)
+        if deletes.ordering is not None:
+            self.deleted_values.append(deletes.ordering)
+        unordered = deletes.unordered.to_numpy(zero_copy_only=False)
+        self._add(deletes.keys, unordered, is_row=False)
+
+    def _add(self, keys: pa.Array, unordered: Mask, is_row: bool) -> None:
+        self.keys.append(keys.cast(pa.string()))
+        self.unordered.append(unordered)
+        self.is_row.append(np.full(len(keys), is_row))
+
+    def settled(self) -> SliceLogs:
+        rows = pa.concat_tables([self.schema.empty_table(), *self.rows])
+        keys = pa.chunked_array(self.keys, pa.string())
+        codes, count = codes_of([keys])
+        is_row, unordered = _joined(self.is_row), _joined(self.unordered)
+        place = np.where(is_row, np.cumsum(is_row), rows.num_rows + np.cumsum(~is_row)) - 1
+        first = np.full(count, len(codes))
+        np.minimum.at(first, codes, np.arange(len(codes)))
+        values = self._values(rows)
+        if values is None:
+            last = np.zeros(count, np.int64)
+            last[codes] = np.arange(len(codes))  # numpy keeps the last value given for a place
+        else:
+            last = _greatest(codes, count, is_row, unordered, values.take(pa.array(place)))
+        events = np.where(last < 0, _NONE, place[last] if len(place) else last)
+        lives = (events >= 0) & (events < rows.num_rows)
+        return SliceLogs(whole(keys).take(pa.array(first)), events, lives, rows, values)
+
+    def _values(self, rows: pa.Table) -> pa.Array | None:
+        """Ordering values of all rows, then of all deletes."""
+        if self.ordering is None:
+            return None
+        chunks = [*rows.column(self.ordering).chunks, *self.deleted_values]
+        return pa.chunked_array(chunks, self.kind).combine_chunks()
+
+
+def _greatest(
+    codes: Positions, count: int, is_row: Mask, unordered: Mask, values: pa.Array
+) -> Positions:
+    """For each key its greatest event, the later of equal ones; `_NONE` where all that is left is
+    a delete without an ordering value."""
+    number = np.arange(len(codes))
+    begins = np.full(count, -1)  # the last delete without a value: events before it are gone,
+    begins[codes[unordered]] = number[unordered]
+    counts = number > begins[codes]
+    row = np.full(count, len(codes))  # and so are deletes behind it, up to the first row
+    np.minimum.at(row, codes[is_row & counts], number[is_row & counts])
+    counts &= (begins[codes] < 0) | (number >= row[codes])
+    left = np.flatnonzero(counts)
+    ranked = left[ascending(pa.chunked_array([values.take(pa.array(left))]))]
+    last = np.full(count, _NONE)
+    last[codes[ranked]] = ranked  # numpy keeps the last value given for a place: the greatest
+    return last
+
+
+def _joined(masks: list[Mask]) -> Mask:
+    none: Mask = np.zeros(0, np.bool_)
+    return np.concatenate([none, *masks])
