@@ -18,6 +18,18 @@ from typing import Any
 
 import fastavro
 
+from metatable.data.timeline_records import (
+    SPACE,
+    TEXT,
+    TEXTS,
+    VERSION,
+    encoded,
+    field,
+    map_of,
+    maybe,
+    record,
+    some,
+)
 from metatable.storage.errors import CorruptError
 
 __all__ = ["UNDOING", "Undone", "undo_metadata", "undo_plan"]
@@ -25,88 +37,62 @@ __all__ = ["UNDOING", "Undone", "undo_metadata", "undo_plan"]
 UNDOING = ("rollback", "restore")
 """Actions that are told so."""
 
-_SPACE = "org.apache.hudi.avro.model"
-_TEXT = {"type": "string", "avro.java.string": "String"}
-_TEXTS = {"type": "array", "items": _TEXT}
-_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
-
-
-def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "namespace": _SPACE, "fields": list(fields)}
-
-
-def _field(name: str, type_: Any) -> dict[str, Any]:
-    return {"name": name, "type": type_}
-
-
-def _map(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values, "avro.java.string": "String"}
-
-
-def _maybe(name: str, type_: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type_], "default": None}
-
-
-def _some(name: str, items: Any) -> dict[str, Any]:
-    return {"name": name, "type": {"type": "array", "items": items}, "default": []}
-
-
-_INSTANT = _record("HoodieInstantInfo", _field("commitTime", _TEXT), _field("action", _TEXT))
-_REQUEST = _record(
+_INSTANT = record("HoodieInstantInfo", field("commitTime", TEXT), field("action", TEXT))
+_REQUEST = record(
     "HoodieRollbackRequest",
-    _field("partitionPath", _TEXT),
-    _maybe("fileId", _TEXT),
-    _maybe("latestBaseInstant", _TEXT),
-    _some("filesToBeDeleted", _TEXT),
-    _maybe("logBlocksToBeDeleted", _map("long")),
+    field("partitionPath", TEXT),
+    maybe("fileId", TEXT),
+    maybe("latestBaseInstant", TEXT),
+    some("filesToBeDeleted", TEXT),
+    maybe("logBlocksToBeDeleted", map_of("long")),
 )
-_PARTITION = _record(
+_PARTITION = record(
     "HoodieRollbackPartitionMetadata",
-    _field("partitionPath", _TEXT),
-    _field("successDeleteFiles", _TEXTS),
-    _field("failedDeleteFiles", _TEXTS),
-    _maybe("rollbackLogFiles", _map("long")),
-    _maybe("logFilesFromFailedCommit", _map("long")),
+    field("partitionPath", TEXT),
+    field("successDeleteFiles", TEXTS),
+    field("failedDeleteFiles", TEXTS),
+    maybe("rollbackLogFiles", map_of("long")),
+    maybe("logFilesFromFailedCommit", map_of("long")),
 )
-_ROLLBACK = _record(
+_ROLLBACK = record(
     "HoodieRollbackMetadata",
-    _field("startRollbackTime", _TEXT),
-    _field("timeTakenInMillis", "long"),
-    _field("totalFilesDeleted", "int"),
-    _field("commitsRollback", _TEXTS),
-    _field("partitionMetadata", _map(_PARTITION)),
-    _VERSION,
-    _some("instantsRollback", _INSTANT),
+    field("startRollbackTime", TEXT),
+    field("timeTakenInMillis", "long"),
+    field("totalFilesDeleted", "int"),
+    field("commitsRollback", TEXTS),
+    field("partitionMetadata", map_of(_PARTITION)),
+    VERSION,
+    some("instantsRollback", _INSTANT),
 )
 _PLANS = {
     "rollback": fastavro.parse_schema(
-        _record(
+        record(
             "HoodieRollbackPlan",
-            _maybe("instantToRollback", _INSTANT),
-            _maybe("RollbackRequests", {"type": "array", "items": _REQUEST}),
-            _VERSION,
+            maybe("instantToRollback", _INSTANT),
+            maybe("RollbackRequests", {"type": "array", "items": _REQUEST}),
+            VERSION,
         )
     ),
     "restore": fastavro.parse_schema(
-        _record(
+        record(
             "HoodieRestorePlan",
-            _some("instantsToRollback", _INSTANT),
-            {**_VERSION, "default": 2},
-            _maybe("savepointToRestoreTimestamp", _TEXT),
+            some("instantsToRollback", _INSTANT),
+            {**VERSION, "default": 2},
+            maybe("savepointToRestoreTimestamp", TEXT),
         )
     ),
 }
 _DONE = {
     "rollback": fastavro.parse_schema(_ROLLBACK),
     "restore": fastavro.parse_schema(
-        _record(
+        record(
             "HoodieRestoreMetadata",
-            _field("startRestoreTime", _TEXT),
-            _field("timeTakenInMillis", "long"),
-            _field("instantsToRollback", _TEXTS),
-            _field("hoodieRestoreMetadata", _map({"type": "array", "items": ["null", _ROLLBACK]})),
-            _VERSION,
-            _some("restoreInstantInfo", f"{_SPACE}.HoodieInstantInfo"),
+            field("startRestoreTime", TEXT),
+            field("timeTakenInMillis", "long"),
+            field("instantsToRollback", TEXTS),
+            field("hoodieRestoreMetadata", map_of({"type": "array", "items": ["null", _ROLLBACK]})),
+            VERSION,
+            some("restoreInstantInfo", f"{SPACE}.HoodieInstantInfo"),
         )
     ),
 }
@@ -130,7 +116,7 @@ def undo_metadata(action: str, instant: str, undone: Sequence[Undone]) -> bytes:
     each = {one.instant: _rollback(instant, one) for one in undone}
     if action == "rollback":
         [record] = each.values()
-        return _encoded(_DONE[action], record)
+        return encoded(_DONE[action], record)
     record = {
         "startRestoreTime": instant,
         "timeTakenInMillis": 0,
@@ -138,7 +124,7 @@ def undo_metadata(action: str, instant: str, undone: Sequence[Undone]) -> bytes:
         "hoodieRestoreMetadata": {time: [told] for time, told in each.items()},
         "restoreInstantInfo": [_instant(one) for one in undone],
     }
-    return _encoded(_DONE[action], record)
+    return encoded(_DONE[action], record)
 
 
 def undo_plan(action: str, body: bytes, path: str) -> bytes:
@@ -146,7 +132,7 @@ def undo_plan(action: str, body: bytes, path: str) -> bytes:
     try:
         [told] = fastavro.reader(io.BytesIO(body))
         plan = _restore_plan(told) if action == "restore" else _rollback_plan(told)
-        return _encoded(_PLANS[action], plan)
+        return encoded(_PLANS[action], plan)
     except Exception as error:  # fastavro raises whatever comes
         raise CorruptError(f"{action} is not readable", path=path, found=repr(error)) from error
 
@@ -193,9 +179,3 @@ def _rollback_plan(told: Any) -> dict[str, Any]:
 
 def _restore_plan(told: Any) -> dict[str, Any]:
     return {"instantsToRollback": told["restoreInstantInfo"]}
-
-
-def _encoded(schema: Any, record: dict[str, Any]) -> bytes:
-    with io.BytesIO() as file:
-        fastavro.writer(file, schema, [record])
-        return file.getvalue()
