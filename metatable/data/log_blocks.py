@@ -6,7 +6,8 @@ value, in one of Java's types, or none: as in Hudi an int 0 and a null are none,
 takes whatever was before it (`Deletes.unordered`). `_hoodie_file_name` of a row in a log is its
 file id: readers go by the base file.
 
-Columns are found by name and fitted as those of a data file without field ids are.
+Columns are found by name and fitted as those of a data file without field ids are. So a table some
+of whose files hold columns under other names has no logs: none could say which name was meant.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
     """Exactly these columns (meta columns where named) of a data block's rows, in its order.
 
     `columns` are the table's; None where names are all there is. Raises CorruptError, and
-    UpgradeError for rows of some columns only, and for other kinds of blocks.
+    UpgradeError for rows of some columns only, for other kinds of blocks, and where names do not
+    tell columns.
     """
     if block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true":
         raise UpgradeError(
@@ -127,11 +129,11 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
     try:
         if block.kind is BlockKind.PARQUET_DATA:
             file = pq.ParquetFile(pa.BufferReader(block.content), page_checksum_verification=True)
-            asked = AskedColumns.of(StoredColumns.of(file, block.path), schema, columns)
+            asked = _asked(block, StoredColumns.of(file, block.path), schema, columns)
             return asked.of_table(_parquet_rows(file, asked.names, block))
         codec = _codec(block)
         stored = StoredColumns(tuple(codec.arrow_schema), by_id=False, path=block.path)
-        asked = AskedColumns.of(stored, schema, columns)
+        asked = _asked(block, stored, schema, columns)
         return asked.of_table(codec.decode(decode_datums(block), asked.names, block.path))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(block, error) from error
@@ -155,6 +157,18 @@ def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
         return Deletes(keys, _unwrapped(values, unordered, ordering), unordered)
     except pa.ArrowException as error:
         raise _unreadable(block, error) from error
+
+
+def _asked(
+    block: LogBlock, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
+) -> AskedColumns:
+    if columns is not None and columns.by_id and not stored.by_id:
+        raise UpgradeError(
+            "log block tells no column ids, and columns of the table have changed their names",
+            path=block.path,
+            offset=block.offset,
+        )
+    return AskedColumns.of(stored, schema, columns)
 
 
 def _codec(block: LogBlock) -> RecordCodec:

@@ -100,6 +100,14 @@ def test_columns_that_a_block_lacks_are_null_and_narrow_ones_are_widened() -> No
         block_rows(block, required, None)
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+def test_rows_of_a_table_whose_columns_changed_their_names_are_refused(kind: int) -> None:
+    """A name may be that of before, or that of now."""
+    columns = replace(TableSchema.of(EVERY_TYPE), by_id=True)
+    with pytest.raises(UpgradeError, match="tells no column ids"):
+        block_rows(blocks_of_both_kinds()[kind], SCHEMA, columns)
+
+
 @pytest.mark.parametrize(
     ("block", "kind", "told"),
     [
