@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from metatable.cli.named_values import storage_options
 from metatable.cli.no_verb import show_help_of
+from metatable.cli.single_file import place_of
 from metatable.cli.verb import FINDINGS, FINE, Verbs, add_common
 from metatable.storage.errors import UsageError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from metatable.storage.hfile.reader import HFileReader
-    from metatable.storage.store import Store
 
 __all__ = ["register"]
 
@@ -118,7 +117,7 @@ def _get(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     from metatable.storage.hfile import inspect  # noqa: PLC0415  (loads pyarrow)
 
-    findings = inspect.verify(*_place(args))
+    findings = inspect.verify(*place_of(args))
     if args.json:
         parts = [{"code": one.code, "where": one.where, "detail": one.detail} for one in findings]
         print(json.dumps(parts))
@@ -130,18 +129,7 @@ def _verify(args: argparse.Namespace) -> int:
 def _reader(args: argparse.Namespace) -> HFileReader:
     from metatable.storage.hfile.reader import HFileReader  # noqa: PLC0415  (loads pyarrow)
 
-    return HFileReader.open(*_place(args))
-
-
-def _place(args: argparse.Namespace) -> tuple[Store, str]:
-    """The folder, as a store, and the name of FILE."""
-    from metatable.storage.store import Store  # noqa: PLC0415  (loads numpy)
-
-    file, options = args.file, storage_options(args)
-    folder, _, name = file.rpartition("/")
-    if not name or folder.endswith(":/") or os.path.isdir(file):
-        raise UsageError("not a file", found=file, expected="a path that ends with a file's name")
-    return Store(folder or ("/" if file.startswith("/") else "."), options), name
+    return HFileReader.open(*place_of(args))
 
 
 def _print_entries(keys: list[bytes], values: list[bytes | None], as_json: bool) -> None:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import metatable
-from metatable.cli import completion, create, hfile, read, table, write
+from metatable.cli import completion, create, hfile, log_file, read, table, write
 from metatable.cli.logs import told_on_standard_error
 from metatable.cli.no_verb import show_help_of
 from metatable.cli.verb import (
@@ -46,7 +46,7 @@ from metatable.storage.errors import (
 
 __all__ = ["DAMAGED", "FINDINGS", "FINE", "RETRY", "USAGE", "build_parser", "main"]
 
-_VERBS = (create, write, read, table, hfile, completion)
+_VERBS = (create, write, read, table, hfile, log_file, completion)
 """Modules of verbs, in the order in which help shows them."""
 
 _EPILOG = f"""\

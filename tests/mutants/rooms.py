@@ -130,7 +130,7 @@ ROOMS = (
         "cli",
         ("metatable/cli/*.py",),
         (
-            _files(FACE, "cli_table", "cli_hfile", "cli_rows", "cli_terminal"),
+            _files(FACE, "cli_table", "cli_hfile", "cli_log", "cli_rows", "cli_terminal"),
             _files(FACE, "mistakes", "demo"),
         ),
     ),
