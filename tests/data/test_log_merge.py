@@ -168,6 +168,23 @@ def test_a_slice_without_logs_is_its_base() -> None:
     assert list(SliceLogs.of([], SCHEMA, None, "ts").merged([stored], "ts")) == [stored]
 
 
+def test_the_base_comes_and_goes_piece_by_piece() -> None:
+    taken: list[str] = []
+
+    def base() -> Iterator[pa.Table]:
+        for key in "abc":
+            taken.append(key)
+            yield table([(key, 1, "base")])
+
+    logs = SliceLogs.of([*blocks_of("1", [("put", "b", 2, "n")])], SCHEMA, None, "ts")
+    rows = logs.merged(base(), "ts")
+    assert taken == []
+    for key, value in (("a", "base"), ("b", "n"), ("c", "base")):
+        assert next(rows).column("v").to_pylist() == [value]
+        assert taken[-1] == key
+    assert next(rows, None) is None
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_key_that_the_base_holds_twice_is_damage(cut: int) -> None:
     stored = table([("a", 1, "x"), ("b", 1, "x"), ("a", 1, "y")])

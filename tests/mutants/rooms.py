@@ -77,6 +77,14 @@ ROOMS = (
         ),
     ),
     Room(
+        "logs",
+        ("metatable/data/log_*.py", "metatable/data/slice_compaction_plan.py"),
+        (
+            _files("tests/data", "log_names", "log_blocks", "log_merge", "slice_compaction_plan"),
+            (*_files("tests/data", "log_hudi_reads"), *_files(FACE, "cli_log")),
+        ),
+    ),
+    Room(
         "data",
         ("metatable/data/*.py",),
         (("tests/data",), _files(FACE, "rules", "bad_input", "file_sizes", "evolution")),

@@ -148,6 +148,13 @@ def test_what_breaks_the_format_is_told(body: bytes, kind: type[MetatableError],
     assert {"offset", "expected", "found"} <= caught.value.facts.keys()
 
 
+def test_an_error_says_where_in_the_file_it_stands() -> None:
+    first = ROLLBACK.encode()
+    with pytest.raises(UpgradeError) as caught:
+        LogFile.decode(first + patched(14, ">i", 2), "p")
+    assert caught.value.facts["offset"] == len(first) + 22
+
+
 def test_a_block_longer_than_its_parts_is_damage() -> None:
     body = ROLLBACK.encode()
     body = body[:6] + (0x4C).to_bytes(8, "big") + body[14:-8] + b"\0" + (0x52).to_bytes(8, "big")
