@@ -7,12 +7,14 @@ Items of arrays and maps are read in rounds: the first item of every row, then t
 those that have one; a column of very long arrays gains nothing from that.
 
 Nothing stored is believed: a length or a count is compared with the bytes that its row has
-left before anything is made of it, so memory stays within a small multiple of the input.
+left before anything is made of it. Nulls take more memory than bytes, where a schema has large
+types: they get `NULL_RATIO` times the input and no more. So memory stays within a multiple of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,6 +40,10 @@ __all__ = ["decode_records"]
 
 Longs = npt.NDArray[np.int64]
 
+NULL_RATIO = 64
+FREE_BYTES = 64 << 20
+"""What nulls may take of memory: so many times the bytes of the datums, and this."""
+
 
 def decode_records(record: Record, values: pa.Array, wanted: frozenset[str], path: str) -> pa.Table:
     """The wanted fields of every datum as columns. Raises CorruptError."""
@@ -59,15 +65,25 @@ def decode_records(record: Record, values: pa.Array, wanted: frozenset[str], pat
 class _Cursor:
     """Where each row stands: `at` <= `end`, both offsets in `data`. `rows` is for messages."""
 
-    def __init__(self, data: Bytes, at: Longs, end: Longs, rows: Longs, path: str) -> None:
+    def __init__(
+        self,
+        data: Bytes,
+        at: Longs,
+        end: Longs,
+        rows: Longs,
+        path: str,
+        room: list[int] | None = None,
+    ) -> None:
         self.data, self.at, self.end, self.rows, self.path = data, at, end, rows, path
+        self.room = room or [FREE_BYTES + NULL_RATIO * int((end - at).sum())]
 
     def __len__(self) -> int:
         return len(self.at)
 
     def of(self, rows: Longs) -> _Cursor:
         """A cursor of some rows; `back` returns what it has read to this one."""
-        return _Cursor(self.data, self.at[rows], self.end[rows], self.rows[rows], self.path)
+        parts = self.at[rows], self.end[rows], self.rows[rows]
+        return _Cursor(self.data, *parts, self.path, self.room)
 
     def back(self, some: _Cursor, rows: Longs) -> None:
         self.at[rows] = some.at
@@ -85,6 +101,12 @@ class _Cursor:
             offset=int(self.at[row]),
             end=int(self.end[row]),
         )
+
+    def make_room(self, kind: pa.DataType) -> None:
+        """For values of `kind` in all rows, of which some are null."""
+        self.room[0] -= _null_bytes(kind) * len(self)
+        if self.room[0] < 0:
+            self.fail("nulls in Avro datums would take too much memory", 0)
 
     def words(self, kind: str) -> npt.NDArray[Any]:
         """The fixed-size word at each cursor."""
@@ -246,16 +268,31 @@ def _union(node: Union, cursor: _Cursor) -> pa.Array:
             continue
         some = cursor if len(rows) == len(cursor) else cursor.of(rows)
         values = _read(branch, some)
+        if some is not cursor:
+            cursor.make_room(branch.type)
         cursor.back(some, rows)
         found[node.names[node.branches.index(branch)]] = _nulls_between(values, rows, len(cursor))
-    children = [
-        found[name] if name in found else pa.nulls(len(cursor), branch.type)
-        for name, branch in zip(node.names, node.branches, strict=True)
-        if name is not None
-    ]
+    for name, branch in zip(node.names, node.branches, strict=True):
+        if name is not None and name not in found:
+            cursor.make_room(branch.type)
+            found[name] = pa.nulls(len(cursor), branch.type)
+    children = [found[name] for name in node.names if name is not None]
     if node.only is not None:
         return children[0]
     return _struct(node.type, children, len(cursor), is_null if is_null.any() else None)
+
+
+@lru_cache(maxsize=4096)
+def _null_bytes(kind: pa.DataType) -> int:
+    """Bytes that a null of this type takes, at most."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(_null_bytes(field.type) for field in kind)
+    if pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind):
+        return int(kind.byte_width)
+    return _WORD_BYTES
+
+
+_WORD_BYTES = 8
 
 
 def _nulls_between(values: pa.Array, rows: Longs, count: int) -> pa.Array:

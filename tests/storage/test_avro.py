@@ -267,6 +267,28 @@ def test_impossible_bytes_are_corruption(kind: Any, body: bytes) -> None:
         RecordCodec(record(a="long")).decode(both)
 
 
+@pytest.mark.parametrize(
+    ("wide", "value"),
+    [
+        ({"type": "fixed", "name": "x", "size": 1 << 20}, bytes(1 << 20)),
+        (record(**{f"f{number}": "double" for number in range(1 << 10)}), bytes(1 << 13)),
+    ],
+)
+@pytest.mark.parametrize("others", [[], ["null"]])
+def test_nulls_of_large_types_get_no_memory_without_end(
+    wide: Any, value: bytes, others: list[Any]
+) -> None:
+    """A byte a row would take a MiB, or 8 KiB, each: a schema, too, may be hostile."""
+    wide = dict(wide, name="wide")
+    codec = RecordCodec(record(a=["null", wide, *(["int"] if others else [])]))
+    few = pa.array([b"\x00", b"\x02" + value, b"\x00"], pa.binary())
+    assert codec.decode(few).column("a").null_count == 2
+    many = pa.array([b"\x00"] * 100_000, pa.binary())
+    for bodies in (many, pa.concat_arrays([few, many])):
+        with pytest.raises(CorruptError, match="nulls in Avro datums would take too much memory"):
+            codec.decode(bodies, path="p/f")
+
+
 def test_corruption_names_the_row_through_unions_and_items() -> None:
     nested = record(a=["null", {"type": "array", "items": "boolean"}])
     bodies = pa.array([b"\x00", b"\x02\x02\x01\x00", b"\x00", b"\x02\x04\x01\x07\x00"], pa.binary())
