@@ -249,6 +249,7 @@ def test_a_rollback_takes_away_what_came_before_it() -> None:
 
 def test_a_log_compaction_stands_where_the_newest_of_its_blocks_stood() -> None:
     assert names([put("1"), put("2"), put("3"), put("4", "12")]) == "43"
+    assert names([put("1"), put("2"), put("3"), put("4", "13")]) == "24"
     assert names([put("1"), put("2"), put("3"), put("4", "12"), put("4", "12")]) == "443"
     assert names([put("1"), put("2"), put("3", "12"), put("4"), put("5", "34")]) == "5"
     assert names([put("1"), put("2"), put("3", "12")], "12") == "12"
