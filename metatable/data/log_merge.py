@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.log_blocks import ROLLBACK, block_deletes, block_rows
-from metatable.data.merge import KEY, ascending, codes_of, newer, put_into
+from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
 from metatable.data.schema_text import TableSchema
-from metatable.data.taking import rows_of, taken, whole
+from metatable.data.taking import rows_of, taker, whole
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 
@@ -144,17 +144,21 @@ class SliceLogs:
         in which their keys came. Raises CorruptError for a key that the base holds twice.
         """
         seen = np.zeros(len(self.keys), np.bool_)
+        ready = taker(self.rows)
+
+        def take(rows: Positions) -> pa.Table:
+            return ready(pa.array(rows))
+
         for piece in base:
-            yield self._merged_piece(piece, ordering, seen)
+            yield self._merged_piece(piece, ordering, seen, take)
         new = self.events[~seen & self.is_row]
         step = rows_of(self.rows, STEP_BYTES)
         for start in range(0, len(new), step):
-            yield self._take(new[start : start + step])
+            yield take(new[start : start + step])
 
-    def _take(self, rows: Positions) -> pa.Table:
-        return taken(self.rows, pa.array(rows))
-
-    def _merged_piece(self, piece: pa.Table, ordering: str | None, seen: Mask) -> pa.Table:
+    def _merged_piece(
+        self, piece: pa.Table, ordering: str | None, seen: Mask, take: Take
+    ) -> pa.Table:
         found = pc.index_in(whole(piece.column(KEY)), value_set=self.keys)
         found = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.flatnonzero(found >= 0)
@@ -166,7 +170,7 @@ class SliceLogs:
         places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
         places[rows[put]] = piece.num_rows + np.arange(int(put.sum()))
         kept[rows[~put]] = False
-        return put_into(piece, self._take, self.events[hits[put]], places[kept])
+        return put_into(piece, take, self.events[hits[put]], places[kept])
 
     def _check_once(self, hits: Positions, seen: Mask) -> None:
         again = seen[hits]
