@@ -115,13 +115,15 @@ def by_hudi(table: HudiTable) -> list[tuple[str, int, str]]:
     return listed(pa.Table.from_batches([pa.record_batch(one) for one in batches]))
 
 
-def by_us(table: HudiTable, blocks: list[LogBlock]) -> list[tuple[str, int, str]]:
+def by_us(
+    table: HudiTable, blocks: list[LogBlock], ordering: str | None = "ts"
+) -> list[tuple[str, int, str]]:
     names = [Path(one.path).name for one in table.store.list(".hoodie")]
     published = {name.partition(".")[0] for name in names if name.endswith("commit")}
     [base] = table.groups.values()
-    logs = SliceLogs.of(live_blocks(blocks, published.__contains__), SCHEMA, None, "ts")
+    logs = SliceLogs.of(live_blocks(blocks, published.__contains__), SCHEMA, None, ordering)
     stored = read_base_file(table.store, DataFile.decode(base.path), SCHEMA)
-    return listed(pa.concat_tables(logs.merged([stored], "ts")))
+    return listed(pa.concat_tables(logs.merged([stored], ordering)))
 
 
 def listed(found: pa.Table) -> list[tuple[str, int, str]]:
@@ -141,6 +143,19 @@ def test_every_sequence_of_three_events_is_read_as_hudi_reads_it(
     assert {value for *_, value in found} == {"base", "event 0", "event 1", "event 2"}
     back = KEYS_THAT_COME_BACK & {key for key, _, value in found if value == "base"}
     assert back == KEYS_THAT_COME_BACK
+
+
+def test_by_commit_time_the_last_event_wins_as_in_hudi(table: HudiTable) -> None:
+    properties = Path(table.store.uri, ".hoodie/hoodie.properties")
+    mode = "hoodie.record.merge.mode=COMMIT_TIME_ORDERING\n"
+    properties.write_text(properties.read_text() + mode)
+    blocks: list[LogBlock] = []
+    for step in range(3):
+        blocks += commit(table, partial(events, step, data_kind="avro"), step + 1)
+    found = by_us(table, blocks, None)
+    assert found == by_hudi(table)
+    last = {key: sequence[-1] for key, sequence in KEYS.items()}
+    assert {key for key, *_ in found} == {key for key, (kind, _) in last.items() if kind == PUT}
 
 
 KEYS_THAT_COME_BACK = {
