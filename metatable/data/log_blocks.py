@@ -134,7 +134,11 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
         codec = _codec(block)
         stored = StoredColumns(tuple(codec.arrow_schema), by_id=False, path=block.path)
         asked = _asked(block, stored, schema, columns)
-        return asked.of_table(codec.decode(decode_datums(block), asked.names, block.path))
+        datums = decode_datums(block)
+        found = codec.decode(datums, asked.names, block.path)
+        if not asked.names:  # a table without columns forgets how many rows it has
+            found = pa.table({"": pa.nulls(len(datums))})
+        return asked.of_table(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(block, error) from error
 

@@ -95,6 +95,9 @@ def test_columns_that_a_block_lacks_are_null_and_narrow_ones_are_widened() -> No
     now = pa.schema([("id", pa.int64()), ("new", pa.string())])
     for columns in (None, TableSchema.of(now)):
         assert block_rows(block, now, columns).to_pylist() == [{"id": 7, "new": None}]
+        none = pa.schema([("new", pa.string())])
+        for one in (block, LogWriter(before, "t").parquet_block(rows, INSTANT, "none")):
+            assert block_rows(one, none, columns).to_pylist() == [{"new": None}]
     required = pa.schema([pa.field("new", pa.string(), nullable=False)])
     with pytest.raises(CorruptError, match=r"lacks a required column: path='a/log'"):
         block_rows(block, required, None)
