@@ -109,14 +109,16 @@ class SliceLogs:
 
     `keys` (string) differ; `events[i]` is the place of what key i came to among `rows`, and from
     `rows.num_rows` on among deletes; `_NONE`: a delete without an ordering value. `is_row` says
-    which are rows. `values` are ordering values by these places; None: the last one wins.
+    which are rows. `values` are those of the column `ordering` by these places. No ordering: the
+    last one wins.
     """
 
     keys: pa.Array
     events: Positions
     is_row: Mask
     rows: pa.Table
-    values: pa.Array | None
+    ordering: str | None
+    values: pa.Array
 
     @classmethod
     def of(
@@ -136,7 +138,7 @@ class SliceLogs:
                 events.add_rows(block, block_rows(block, schema, columns))
         return events.settled()
 
-    def merged(self, base: Iterable[pa.Table], ordering: str | None) -> Iterator[pa.Table]:
+    def merged(self, base: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of the slice. `base`: those of the base file piece by piece, of the same
         columns; none for a slice of logs alone.
 
@@ -150,21 +152,19 @@ class SliceLogs:
             return ready(pa.array(rows))
 
         for piece in base:
-            yield self._merged_piece(piece, ordering, seen, take)
+            yield self._merged_piece(piece, seen, take)
         new = self.events[~seen & self.is_row]
         step = rows_of(self.rows, STEP_BYTES)
         for start in range(0, len(new), step):
             yield take(new[start : start + step])
 
-    def _merged_piece(
-        self, piece: pa.Table, ordering: str | None, seen: Mask, take: Take
-    ) -> pa.Table:
+    def _merged_piece(self, piece: pa.Table, seen: Mask, take: Take) -> pa.Table:
         found = pc.index_in(whole(piece.column(KEY)), value_set=self.keys)
         found = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.flatnonzero(found >= 0)
         hits = found[rows]
         self._check_once(hits, seen)
-        wins = self._wins(piece, ordering, rows, hits)
+        wins = self._wins(piece, rows, hits)
         rows, hits = rows[wins], hits[wins]
         put = self.is_row[hits]
         places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
@@ -181,14 +181,12 @@ class SliceLogs:
             key = self.keys[int(twice[0])].as_py()
             raise CorruptError("a key is stored twice in one file", key=key)
 
-    def _wins(
-        self, piece: pa.Table, ordering: str | None, rows: Positions, hits: Positions
-    ) -> Mask:
+    def _wins(self, piece: pa.Table, rows: Positions, hits: Positions) -> Mask:
         """Whether what the logs say of these keys takes the places of these rows."""
-        if self.values is None or ordering is None:
+        if self.ordering is None:
             return np.ones(len(rows), np.bool_)
         events = self.events[hits]
-        old = whole(piece.column(ordering)).take(pa.array(rows))
+        old = whole(piece.column(self.ordering)).take(pa.array(rows))
         wins: Mask = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
         wins |= events == _NONE
         return wins
@@ -236,19 +234,21 @@ class _Events:
         first = np.full(count, len(codes))
         np.minimum.at(first, codes, np.arange(len(codes)))
         values = self._values(rows)
-        if values is None:
+        if self.ordering is None:
             last = np.zeros(count, np.int64)
             last[codes] = np.arange(len(codes))  # numpy keeps the last value given for a place
         else:
             last = _greatest(codes, count, is_row, unordered, values.take(pa.array(place)))
         events = np.where(last < 0, _NONE, place[last] if len(place) else last)
         lives = (events >= 0) & (events < rows.num_rows)
-        return SliceLogs(whole(keys).take(pa.array(first)), events, lives, rows, values)
+        return SliceLogs(
+            whole(keys).take(pa.array(first)), events, lives, rows, self.ordering, values
+        )
 
-    def _values(self, rows: pa.Table) -> pa.Array | None:
+    def _values(self, rows: pa.Table) -> pa.Array:
         """Ordering values of all rows, then of all deletes."""
         if self.ordering is None:
-            return None
+            return pa.nulls(0)
         chunks = [*rows.column(self.ordering).chunks, *self.deleted_values]
         return pa.chunked_array(chunks, self.kind).combine_chunks()
 

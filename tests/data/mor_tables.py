@@ -71,7 +71,7 @@ def _slice(
     blocks = live_blocks([one for file in late for one in file.blocks], published.__contains__)
     merged = SliceLogs.of(blocks, schema, None, ordering)
     pieces = [] if table is None else [table.slice(at, PIECE) for at in range(0, len(table), PIECE)]
-    return list(merged.merged(pieces, ordering))
+    return list(merged.merged(pieces))
 
 
 def _instant(file: LogFile) -> str:

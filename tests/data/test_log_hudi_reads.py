@@ -123,7 +123,7 @@ def by_us(
     [base] = table.groups.values()
     logs = SliceLogs.of(live_blocks(blocks, published.__contains__), SCHEMA, None, ordering)
     stored = read_base_file(table.store, DataFile.decode(base.path), SCHEMA)
-    return listed(pa.concat_tables(logs.merged([stored], ordering)))
+    return listed(pa.concat_tables(logs.merged([stored])))
 
 
 def listed(found: pa.Table) -> list[tuple[str, int, str]]:

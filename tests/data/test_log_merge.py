@@ -65,7 +65,7 @@ def merged(
     base: list[pa.Table], blocks: list[LogBlock], ordering: str | None = "ts"
 ) -> list[tuple[str, int | None, str]]:
     logs = SliceLogs.of(blocks, SCHEMA, None, ordering)
-    parts = list(logs.merged(base, ordering))
+    parts = list(logs.merged(base))
     assert all(part.schema == SCHEMA for part in parts)
     rows = pa.concat_tables([SCHEMA.empty_table(), *parts]).to_pylist()
     return [(row[KEY], row["ts"], row["v"]) for row in rows]
@@ -157,7 +157,7 @@ def test_new_rows_follow_in_the_order_of_their_keys_and_in_steps(
     monkeypatch.setattr(log_merge, "STEP_BYTES", 1)
     events: list[Event] = [("put", key, 1, "n") for key in "fbdac"]
     logs = SliceLogs.of([*blocks_of("1", events)], SCHEMA, None, "ts")
-    parts = list(logs.merged([table([("d", 0, "base"), ("z", 0, "base")])], "ts"))
+    parts = list(logs.merged([table([("d", 0, "base"), ("z", 0, "base")])]))
     assert [part.num_rows for part in parts] == [2, 1, 1, 1, 1]
     keys = [row[KEY] for part in parts for row in part.to_pylist()]
     assert keys == ["d", "z", "f", "b", "a", "c"]
@@ -165,7 +165,7 @@ def test_new_rows_follow_in_the_order_of_their_keys_and_in_steps(
 
 def test_a_slice_without_logs_is_its_base() -> None:
     stored = table([("a", 1, "x")])
-    assert list(SliceLogs.of([], SCHEMA, None, "ts").merged([stored], "ts")) == [stored]
+    assert list(SliceLogs.of([], SCHEMA, None, "ts").merged([stored])) == [stored]
 
 
 def test_the_base_comes_and_goes_piece_by_piece() -> None:
@@ -177,7 +177,7 @@ def test_the_base_comes_and_goes_piece_by_piece() -> None:
             yield table([(key, 1, "base")])
 
     logs = SliceLogs.of([*blocks_of("1", [("put", "b", 2, "n")])], SCHEMA, None, "ts")
-    rows = logs.merged(base(), "ts")
+    rows = logs.merged(base())
     assert taken == []
     for key, value in (("a", "base"), ("b", "n"), ("c", "base")):
         assert next(rows).column("v").to_pylist() == [value]
@@ -190,7 +190,7 @@ def test_a_key_that_the_base_holds_twice_is_damage(cut: int) -> None:
     stored = table([("a", 1, "x"), ("b", 1, "x"), ("a", 1, "y")])
     logs = SliceLogs.of([*blocks_of("1", [("put", "a", 2, "n")])], SCHEMA, None, "ts")
     with pytest.raises(CorruptError, match="a key is stored twice in one file: key='a'"):
-        list(logs.merged([stored.slice(0, cut), stored.slice(cut)], "ts"))
+        list(logs.merged([stored.slice(0, cut), stored.slice(cut)]))
 
 
 def test_a_row_without_a_key_is_damage() -> None:
@@ -211,7 +211,7 @@ def test_not_a_number_is_the_greatest_and_text_is_ordered_too() -> None:
 
         for base, log, expected in ((low, high, high), (high, low, high)):
             logs = SliceLogs.of([*writer.avro_blocks(row(log), "1")], schema, None, "ts")
-            [found] = logs.merged([row(base)], "ts")
+            [found] = logs.merged([row(base)])
             assert str(found.column("ts").to_pylist()) == str([expected])
 
 
