@@ -151,6 +151,17 @@ def test_a_slice_is_what_the_model_makes_of_it(
     assert kept == [key for key in base if key in {*kept}]
 
 
+def test_a_delete_without_a_value_stays_one_under_deletes_that_have_one() -> None:
+    """Also where it is the first of all events."""
+    stored = table([("a", 9, "base")])
+    events: list[Event] = [("delete", "a", None, ""), ("delete", "a", 1, "")]
+    assert merged([stored], [*blocks_of("1", events)]) == []
+    assert merged([stored], [*blocks_of("1", [("put", "b", 1, "n"), *events])]) == [("b", 1, "n")]
+    events.append(("put", "a", 0, "late"))
+    assert merged([stored], [*blocks_of("1", events)]) == [("a", 9, "base")]
+    assert merged([], [*blocks_of("1", events)]) == [("a", 0, "late")]
+
+
 def test_new_rows_follow_in_the_order_of_their_keys_and_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
