@@ -8,9 +8,9 @@ from metatable import CorruptError
 from tests.simulation.history import play
 from tests.simulation.old_faults import FAULTS
 
-FOUND_BY = {"millisecond": 3, "requested": 56, "withdrawn": 48, "opened": 276, "void": 451}
+FOUND_BY = {"millisecond": 3, "requested": 63, "withdrawn": 87, "opened": 256, "void": 451}
 """A world that finds the fault; without the fault it ends well. The first worlds that find
-`millisecond` are 3 and 14, `requested` 56 and 63, `withdrawn` 48 and 118."""
+`millisecond` are 3 and 14, `requested` 63 and 192, `withdrawn` 87 and 88."""
 
 
 @pytest.mark.parametrize("name", FOUND_BY)
