@@ -27,7 +27,7 @@ from metatable.results import CommitInfo
 from metatable.storage.store import Store
 from tests.face.random_writer import CITIES, KEYS, Job, write_on
 from tests.face.test_kill import leftovers
-from tests.model import SCHEMA, Identity, Model, Row, check, listed, scanned
+from tests.model import SCHEMA, Counts, Identity, Model, Row, check, listed, scanned
 from tests.services.servers import Bucket
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
@@ -48,6 +48,9 @@ SMALL: dict[str, Any] = {
     "hfile_codec": "none",
     "buckets": {"files": 2, "bloom_filter": 2, "column_stats": 2, "record_index": 2},
 }
+
+DECIDED = ("inserted", "updated", "moved", "deleted")
+"""Counts that the history has, of all rows that were given."""
 
 _SPAWN = multiprocessing.get_context("forkserver")
 _SPAWN.set_forkserver_preload(["tests.face.random_writer"])
@@ -223,14 +226,35 @@ def _replay(
     for info in reversed(history):
         if info.instant:
             operation = by_instant[info.instant]
-            write = model.delete if operation.verb == "delete" else model.upsert
-            counts = write(operation.rows)
+            told, model.rows = _applied(operation, info, model, states)
             if operation.heard is not None and operation.heard["instant"] == info.instant:
-                assert operation.heard["counts"] == asdict(counts), info
+                assert operation.heard["counts"] == asdict(told), info
         elif info.operation == "rollback":
             model.rows = states[info.summary["undone_version"] - 1]
         states[info.version] = model.rows
     return states
+
+
+def _applied(
+    operation: Operation,
+    info: CommitInfo,
+    model: Model,
+    states: Mapping[int, dict[Identity, Row]],
+) -> tuple[Counts, dict[Identity, Row]]:
+    """(its counts, the rows after it). What it decided not to write was decided on the version that
+    it began on: keys to delete that were not there, rows older than the stored ones. That is the
+    version before it, or the last one by which the commit's own counts are right."""
+    deletes, before = operation.verb == "delete", model.rows
+    for version in sorted(states, reverse=True):
+        then = Model(model.is_global, model.ordering, dict(states[version]))
+        told = (then.delete if deletes else then.upsert)(operation.rows)
+        given = {then.identity(row): row for row in operation.rows}
+        gone = given.keys() & states[version].keys() if deletes else set()
+        if all(getattr(told, name) == info.summary[name] for name in DECIDED):
+            kept = {name: row for name, row in before.items() if name not in gone}
+            put = {name: row for name, row in given.items() if then.rows.get(name) is row}
+            return told, kept if deletes else kept | put
+    raise AssertionError(f"no version explains the counts of {info}")
 
 
 def _check_heard(history: Sequence[CommitInfo], operations: Sequence[Operation]) -> None:
