@@ -19,6 +19,7 @@ from metatable.data.log_names import LogName, log_write_token
 from metatable.data.options import Options
 from metatable.data.schema import to_avro, with_meta_columns
 from metatable.data.slices import DataFile
+from metatable.data.timeline import next_instant
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile
 from tests.data.hudi_table import HudiTable
@@ -93,7 +94,9 @@ def commit(
 ) -> list[LogBlock]:
     """One more log file, and its delta commit. Its blocks as they are read again."""
     [base] = table.groups.values()
-    instant = str(int(base.instant) + 1000 * version)
+    instant = base.instant
+    for _ in range(version):
+        instant = next_instant(after=instant)
     name = LogName(base.file_id, base.instant, version, log_write_token(uuid.uuid4().hex, 0)).name
     body = LogFile.encode([*blocks(instant)])
     table.store.put(f".hoodie/{instant}.deltacommit.requested", b"")
