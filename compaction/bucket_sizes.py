@@ -131,8 +131,8 @@ def _task(
 
 def _sizes(ring: Ring, files: FileSystemView) -> tuple[npt.NDArray[np.int64], dict[int, FileSlice]]:
     """Bytes of each node's file, 0 where it has none; and the slices by number of their node."""
-    names = pc.list_element(pc.split_pattern(files.names(), "_", max_splits=1), 0)
-    numbers = pc.fill_null(pc.index_in(names, value_set=ring.file_ids), -1).to_pylist()
+    file_ids = files.file_ids()
+    numbers = pc.fill_null(pc.index_in(file_ids, value_set=ring.file_ids), -1).to_pylist()
     sizes = np.zeros(len(ring.nodes), np.int64)
     known = {number: files[row] for row, number in enumerate(numbers) if number >= 0}
     for number, one in known.items():

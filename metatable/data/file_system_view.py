@@ -48,6 +48,10 @@ class FileSystemView(Sequence[FileSlice]):
         """The bare names of the base files (strings)."""
         return _split(self.paths)[1]
 
+    def file_ids(self) -> pa.Array:
+        """The ids of the file groups (strings)."""
+        return pc.list_element(pc.split_pattern(self.names(), "_", max_splits=1), 0)
+
     def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
         """Some of the slices, in the same order (`rows` ascending); all folders stay."""
         taken = self.paths.take(pa.array(rows))

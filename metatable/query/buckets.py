@@ -35,7 +35,7 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
     if not snapshot.options.resizes:
         raise UsageError("the buckets of this table have no rings", index=snapshot.options.index)
     files = snapshot.slices()
-    names = pc.list_element(pc.split_pattern(files.names(), "_", max_splits=1), 0)
+    file_ids = files.file_ids()
     sizes, rows = pa.array(files.sizes), pa.array(snapshot.row_counts(files))
     parts = []
     for number, path in enumerate(files.folders.to_pylist()):
@@ -43,7 +43,7 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
             continue
         [ring] = rings_of(snapshot, [path])
         here = pa.array(np.flatnonzero(files.folder_of == number))
-        places = pc.index_in(ring.file_ids, value_set=names.take(here))
+        places = pc.index_in(ring.file_ids, value_set=file_ids.take(here))
         count = len(ring.nodes)
         columns = [
             pa.repeat(path, count),

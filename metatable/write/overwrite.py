@@ -103,9 +103,9 @@ class Overwritten:
         files = self.leaving(plan)
         paths = files.folders.to_pylist() if self.paths is None else self.paths
         ids: dict[str, list[str]] = {path: [] for path in paths}
-        names = pc.list_element(pc.split_pattern(files.names(), "_", max_splits=1), 0)
+        file_ids = files.file_ids()
         folders = files.folders.take(pa.array(files.folder_of))
-        for path, file_id in zip(folders.to_pylist(), names.to_pylist(), strict=True):
+        for path, file_id in zip(folders.to_pylist(), file_ids.to_pylist(), strict=True):
             ids[path].append(file_id)
         return {path: tuple(found) for path, found in ids.items()}
 
