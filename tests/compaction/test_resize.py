@@ -77,7 +77,7 @@ def test_many_rounds_of_split_and_merge(table_uri: str, engine: str) -> None:
     draw = random.Random(engine)
     table, model = filled(table_uri, engine)
     changed = 0
-    for step in range(9):
+    for step in range(60):  # sizes differ by a few bytes from run to run: not all are due
         given = rows(at := draw.randrange(60), at + 30, step + 1)
         table.upsert(arrow(given))
         model.upsert(given)
@@ -97,6 +97,8 @@ def test_many_rounds_of_split_and_merge(table_uri: str, engine: str) -> None:
         check(table, model, rows(0, 100))
         for path in ("city=ny", "city=sf"):
             ring_of(table, path).check_invariants()
+        if step >= 8 and changed >= 6:
+            break
     assert changed >= 6
     print(engine, [len(ring_of(table, path).nodes) for path in ("city=ny", "city=sf")])
 
