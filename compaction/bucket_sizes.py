@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 
 from metatable.compaction.resize_plan import ResizeTask
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.hashing_metadata import HashingNode
 from metatable.data.options import EXTENDIBLE
 from metatable.data.slice_reader import read_slice_keys
 from metatable.data.slices import FileSlice
-from metatable.index.bucket.ring import SPACE, Ring, hashes_of, new_prefix
+from metatable.index.bucket.ring import SPACE, Resizing, Ring, hashes_of, new_prefix
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
@@ -94,17 +93,15 @@ class BucketSizes:
         for number in np.flatnonzero(sizes > self.split_above).tolist():
             at = self._where(snapshot, ring, number, slices[number])
             if at is not None:
-                node = ring.nodes[number]
-                halves = (HashingNode(at, new_prefix()), HashingNode(node.value, new_prefix()))
-                yield _task(ring, (node,), halves, int(sizes[number]))
+                halves = ring.cut(number, at, (new_prefix(), new_prefix()))
+                yield _task(ring, halves, int(sizes[number]))
         small = sizes < self.merge_below
         for number in np.flatnonzero(small).tolist():
             other = ring.next_of(number)
             if other is not None and small[number] and small[other]:
                 small[[number, other]] = False
-                before = ring.nodes[number], ring.nodes[other]
-                after = (HashingNode(before[1].value, new_prefix()),)
-                yield _task(ring, before, after, int(sizes[number] + sizes[other]))
+                both = ring.united(number, new_prefix())
+                yield _task(ring, both, int(sizes[number] + sizes[other]))
 
     def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
         if self.cut == "middle":
@@ -119,14 +116,9 @@ class BucketSizes:
         return (before + 1 + half) % SPACE
 
 
-def _task(
-    ring: Ring,
-    before: tuple[HashingNode, ...],
-    after: tuple[HashingNode, ...],
-    size_bytes: int,
-) -> ResizeTask:
+def _task(ring: Ring, resizing: Resizing, size_bytes: int) -> ResizeTask:
     held = ring.metadata
-    return ResizeTask(held.partition_path, held.seq_no, before, after, size_bytes)
+    return ResizeTask(held.partition_path, held.seq_no, *resizing, size_bytes)
 
 
 def _sizes(ring: Ring, files: FileSystemView) -> tuple[npt.NDArray[np.int64], dict[int, FileSlice]]:

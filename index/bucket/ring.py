@@ -33,11 +33,14 @@ from metatable.data.key_texts import parts_of
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.xxh32 import xxh32
 
-__all__ = ["Ring", "hashes_of", "new_prefix"]
+__all__ = ["Resizing", "Ring", "hashes_of", "new_prefix"]
 
 Numbers = npt.NDArray[np.int64]
 
 SPACE = LAST_HASH + 1
+
+Resizing = tuple[tuple[HashingNode, ...], tuple[HashingNode, ...]]
+"""Nodes that go, and those that come for them: what `Ring.resized` is given."""
 
 
 def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Numbers:
@@ -115,21 +118,20 @@ class Ring:
         """The node that this one may go into; None: it has no such neighbour."""
         return (number + 1) % len(self.nodes) if len(self.nodes) > 1 else None
 
-    def split(self, number: int, at: int, prefixes: tuple[str, str], instant: str) -> Self:
+    def cut(self, number: int, at: int, prefixes: tuple[str, str]) -> Resizing:
         """The node's hashes up to `at` to a node of its own. Raises UsageError."""
         if not self.may_split(number, at):
             raise UsageError("a bucket is not cut there", found=at, expected="inside of its range")
-        low, high = prefixes
-        halves = [HashingNode(at, low), HashingNode(self.nodes[number].value, high)]
-        return self.resized([self.nodes[number]], halves, instant)
+        node, (low, high) = self.nodes[number], prefixes
+        return (node,), (HashingNode(at, low), HashingNode(node.value, high))
 
-    def merge(self, number: int, prefix: str, instant: str) -> Self:
+    def united(self, number: int, prefix: str) -> Resizing:
         """The node goes into the next. Raises UsageError."""
         other = self.next_of(number)
         if other is None:
             raise UsageError("a bucket without a neighbour is not merged", found=number)
-        gone = [self.nodes[number], self.nodes[other]]
-        return self.resized(gone, [HashingNode(gone[1].value, prefix)], instant)
+        gone = self.nodes[number], self.nodes[other]
+        return gone, (HashingNode(gone[1].value, prefix),)
 
     def resized(
         self, gone: Iterable[HashingNode], come: Iterable[HashingNode], instant: str

@@ -78,19 +78,6 @@ class HashingMetadata:
             f'  "seqNo" : {self.seq_no},\n  "nodes" : [ {nodes} ]\n}}'
         ).encode()
 
-    def encode_rfc(self) -> bytes:
-        """As RFC-42 has it."""
-        stored = {
-            "version": 1,
-            "partition_path": self.partition_path,
-            "instant": self.instant,
-            "num_buckets": self.num_buckets,
-            "bucket_mappings": [
-                {"hash_value": one.value, "file_group": one.file_id_prefix} for one in self.nodes
-            ],
-        }
-        return json.dumps(stored, ensure_ascii=False).encode()
-
     @classmethod
     def decode(cls, raw: bytes, path: str) -> HashingMetadata:
         """Of either form. Raises CorruptError."""

@@ -59,7 +59,7 @@ def test_a_ring_places_as_a_plain_walk_does_whatever_was_split_and_merged(
         node = ring.nodes[number]
         if data.draw(st.booleans()) and len(values) > 1:
             following = min((v for v in values if v > node.value), default=min(values))
-            ring = ring.merge(number, f"m{step}", "20260101000000000")
+            ring = ring.resized(*ring.united(number, f"m{step}"), "20260101000000000")
             del values[node.value]
             values[following] = f"m{step}"
         else:
@@ -69,7 +69,9 @@ def test_a_ring_places_as_a_plain_walk_does_whatever_was_split_and_merged(
             if width < 2:
                 assert not ring.may_split(number, at)
                 continue
-            ring = ring.split(number, at, (f"l{step}", f"h{step}"), "20260101000000000")
+            ring = ring.resized(
+                *ring.cut(number, at, (f"l{step}", f"h{step}")), "20260101000000000"
+            )
             values |= {at: f"l{step}", node.value: f"h{step}"}
         assert {one.value: one.file_id_prefix for one in ring.nodes} == values
         check(ring)
@@ -91,7 +93,7 @@ def test_a_directory_places_as_a_plain_one_does_and_doubles_only_when_it_must(
         twin = bucket[:-1] + "1"
         if data.draw(st.booleans()) and made.next_of(number) is not None:
             assert bucket.endswith("0")
-            made = made.merge(number, f"m{step}", "20260101000000000")
+            made = made.resized(*made.united(number, f"m{step}"), "20260101000000000")
             del model[bucket], model[twin]
             model[bucket[:-1]] = f"m{step}"
         else:
@@ -99,7 +101,9 @@ def test_a_directory_places_as_a_plain_one_does_and_doubles_only_when_it_must(
             local = int(made.local_depths[number])
             at = made.middle(number)
             assert at is not None
-            made = made.split(number, at, (f"l{step}", f"h{step}"), "20260101000000000")
+            made = made.resized(
+                *made.cut(number, at, (f"l{step}", f"h{step}")), "20260101000000000"
+            )
             del model[bucket]
             model |= {bucket + "0": f"l{step}", bucket + "1": f"h{step}"}
             assert made.depth == (before + 1 if local == before else before)
@@ -115,12 +119,13 @@ def test_a_directory_places_as_a_plain_one_does_and_doubles_only_when_it_must(
 def test_a_directory_is_cut_and_joined_by_bits_alone() -> None:
     made = Directory.first("p", 4)
     with pytest.raises(UsageError, match="not cut there"):
-        made.split(0, 5, ("a", "b"), "20260101000000000")
+        made.cut(0, 5, ("a", "b"))
     assert [made.next_of(number) for number in range(4)] == [1, None, 3, None]
-    deeper = made.split(0, (SPACE >> 3) - 1, ("a", "b"), "20260101000000000")
+    halves = made.cut(0, (SPACE >> 3) - 1, ("a", "b"))
+    deeper = made.resized(*halves, "20260101000000000")
     assert [deeper.next_of(number) for number in range(5)] == [1, None, None, 4, None]
     with pytest.raises(UsageError, match="without a neighbour"):
-        deeper.merge(1, "c", "20260101000000000")
+        deeper.united(1, "c")
 
 
 def test_a_single_hash_is_not_cut() -> None:
