@@ -106,7 +106,9 @@ class BucketSizes:
     def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
         if self.cut == "middle":
             return ring.middle(number)
-        keys, _ = read_slice_keys(snapshot.store, file)
+        keys, _ = read_slice_keys(
+            snapshot.store, file, snapshot.table_schema, snapshot.options.ordering
+        )
         before = int(ring.values[number - 1])
         behind = (hashes_of(keys, snapshot.options.key) - before - 1) % SPACE
         lower = behind[behind < behind.max(initial=0)]

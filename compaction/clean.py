@@ -214,7 +214,8 @@ def _border(store: Store, newest: Manifest, signs: Signs) -> str:
 
 def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:
     for path in {path for path, _ in groups}:
-        ids = tuple(f"{group}_" for folder, group in groups if folder == path)
+        here = [group for folder, group in groups if folder == path]
+        ids = *(f"{group}_" for group in here), *(f".{group}_" for group in here)  # of logs
         if any(one.name.startswith(ids) for one in store.list(path)):
             return True
     return False

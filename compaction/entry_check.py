@@ -3,8 +3,9 @@
 A slice is read whole, a column at a time, and everything that the table's partitions should say of
 it is asked of a version (or of what remains of one):
 
-    column_stats   bounds of the record key are exact, others no narrower than the data; counts
-    bloom_filter   it is there and passes all keys
+    column_stats   of each file: bounds of the record key are exact, others no narrower than the
+                   data; counts
+    bloom_filter   that of the base file is there and passes all keys of the slice
     record_index   each key leads to the slice's group
     of an index    an entry of each of its keys is there (what it says, only the index knows)
 
@@ -15,8 +16,9 @@ made of the slice by `entries_of` and kept as runs. That entries are left of wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -29,9 +31,11 @@ from metatable.data import statistics
 from metatable.data.key_texts import identities
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slices import FileSlice
+from metatable.data.slice_reader import read_log, stream_left
+from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.data.stored_columns import StoredColumns
+from metatable.data.taking import whole
 from metatable.engine.batches import filled, gathered
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.protocol import Index
@@ -45,16 +49,26 @@ from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
-from metatable.metadata.written import WrittenSlice, entries_of, stats_columns
+from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
-__all__ = ["Held", "check_alone", "check_together", "hashes_of_keys", "read_held", "surplus_keys"]
+__all__ = [
+    "Held",
+    "check_alone",
+    "check_together",
+    "damage_of",
+    "hashes_of_keys",
+    "read_held",
+    "surplus_keys",
+    "texts_left",
+]
 
 PATH = META_COLUMNS[3]
 NO_KEYS = pa.array([], pa.string())
+_TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
 BATCH_ROWS = 1 << 16
 """Entries looked at, and tombstones kept, at once."""
 
@@ -70,28 +84,87 @@ Told = tuple[Fault, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A live slice that could be read: its keys, its rows' partition paths, its statistics."""
+    """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
+    the keys of its base file; statistics of each of its files."""
 
     file: FileSlice
     keys: pa.Array
     paths: pa.Array
+    base_keys: pa.Array
+    stats: tuple[tuple[ColumnStats, ...], ...]
+
+    @property
+    def every_key(self) -> pa.Array:
+        """Keys that must be found here: those of the base file, and others that logs brought."""
+        if not self.file.logs:
+            return self.keys
+        more = pc.invert(pc.is_in(self.keys, value_set=self.base_keys))
+        return pa.concat_arrays([self.base_keys, self.keys.filter(more)])
+
+    def written(self, arrived: pa.Array, place: int = 0) -> WrittenSlice:
+        """As if one of its files, the base if not told, had been written just now; `arrived` are
+        keys that shall be indexed."""
+        made = FileSlice(self.file.base, self.file.logs[:place])
+        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, self.stats[place])
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What one file tells."""
+
+    keys: pa.Array
+    paths: pa.Array
     stats: tuple[ColumnStats, ...]
 
-    def written(self, arrived: pa.Array) -> WrittenSlice:
-        """As if it had been written just now; `arrived` are keys that shall be indexed."""
-        return WrittenSlice(self.file, None, self.keys, arrived, NO_KEYS, self.stats)
 
+def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> Held:
+    """All of a slice; in memory a column at a time, or all of a small one, and the logs.
 
-def read_held(view: Snapshot, file: FileSlice) -> Held:
-    """All of a slice; in memory a column at a time, or all of a small one.
-
-    Raises CorruptError where it is damaged.
+    `writers`: instants of the commits that wrote logs, by path, where they are known. Raises
+    CorruptError where it is damaged.
     """
-    if file.logs:
-        raise UpgradeError("log files are not read by this version", path=file.path)
+    base = _read_base(view, file.base)
+    if not file.logs:
+        return Held(file, base.keys, base.paths, base.keys, (base.stats,))
+    stats = base.stats, *(_read_log(view, one, writers.get(one.path, "")) for one in file.logs)
+    return Held(file, *texts_left(view, file.files), base.keys, stats)
+
+
+def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
+    """(key texts, partition paths) of the rows that these files of a slice come to.
+
+    Where a base holds a key twice nobody can merge logs with it: then all that is in it.
+    """
+    read = partial(
+        stream_left,
+        view.store,
+        schema=_TEXTS,
+        columns=view.table_schema,
+        ordering=view.options.ordering,
+    )
+    try:
+        rows = pa.concat_tables([_TEXTS.empty_table(), *read(files)])
+    except CorruptError:
+        rows = pa.concat_tables(piece for one in files for piece in read([one]))
+    return whole(rows[RECORD_KEY]), whole(rows[PATH])
+
+
+def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str:
+    """What keeps a file from being read, itself; "": nothing. `writer` as of `read_held`."""
+    try:
+        if isinstance(file, DataFile):
+            _read_base(view, file)
+        else:
+            _read_log(view, file, writer)
+    except (CorruptError, UpgradeError) as error:
+        return str(error)
+    return ""
+
+
+def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     stats = dict[str, ColumnStats]()
     texts: dict[str, pa.Array] = {}
-    with open_parquet(view.store, file.base) as parquet:
+    with open_parquet(view.store, file) as parquet:
         rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
         wanted = _called(view, StoredColumns.of(parquet, file.path))
         at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
@@ -109,27 +182,41 @@ def read_held(view: Snapshot, file: FileSlice) -> Held:
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
         raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
     told = tuple(stats[name] for name in wanted if name in stats)
-    return Held(file, texts[RECORD_KEY], texts[PATH], told)
+    return _Facts(texts[RECORD_KEY], texts[PATH], told)
+
+
+def _read_log(view: Snapshot, log: LogFile, writer: str) -> tuple[ColumnStats, ...]:
+    """The statistics of its rows; its deletes are read, too."""
+    held = read_log(view.store, log, view.table_schema, view.options.ordering)
+    if writer and held.instants != {writer}:
+        found = sorted(held.instants)
+        raise CorruptError("log is of another commit", path=log.path, expected=writer, found=found)
+    wanted = {name: called for name, called in _kept(view).items() if name in held.columns}
+    return tuple(stats_of_rows(held.rows, wanted))
 
 
 def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
-    """Columns of a file of which there surely are statistics, and what they are called there: where
-    columns are gone, the last of those that are left had none before."""
-    table, options = view.table_schema, view.options
-    count = max(options.stats_columns - len(table.past_stats), 0)
-    kept = stats_columns(table, replace(options, stats_columns=count))
-    found = ((stored.find(name, table), called) for name, called in kept.items())
+    """Columns of a file of which there surely are statistics, and what they are called there."""
+    found = ((stored.find(name, view.table_schema), to) for name, to in _kept(view).items())
     return {field.name: called for field, called in found if field is not None}
 
 
-def hashes_of_keys(view: Snapshot, index: Index, held: Held) -> npt.NDArray[np.uint64]:
-    """Eight bytes of hash for each row: of its entry in the record index, where there is one, else
-    of its identity."""
+def _kept(view: Snapshot) -> dict[str, str]:
+    """The same of the table: where columns are gone, the last of those left had none before."""
+    table, options = view.table_schema, view.options
+    count = max(options.stats_columns - len(table.past_stats), 0)
+    return stats_columns(table, replace(options, stats_columns=count))
+
+
+def hashes_of_keys(
+    view: Snapshot, index: Index, partition_path: str, keys: pa.Array, paths: pa.Array
+) -> npt.NDArray[np.uint64]:
+    """Eight bytes of hash for each row of a slice: of its entry in the record index, where there is
+    one, else of its identity."""
     if _has(index, RecordIndexPartition):
-        folder = pa.scalar(held.file.partition_path, pa.string())
-        keys = index_keys(view.options, held.keys, folder)
+        keys = index_keys(view.options, keys, pa.scalar(partition_path, pa.string()))
         return xxh64(keys.cast(pa.binary()), 0)
-    return xxh64(identities(view.options.is_global, held.keys, held.paths), 0)
+    return xxh64(identities(view.options.is_global, keys, paths), 0)
 
 
 def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
@@ -190,12 +277,17 @@ def _check_nothing(
 def _check_stats(
     view: Snapshot, partition: MetadataPartition, held: Sequence[Held]
 ) -> Iterator[_Checked]:
-    asked = [(one, stat) for one in held for stat in one.stats]
+    asked = [
+        (_OfFile(one, place), stat)
+        for one in held
+        for place, stats in enumerate(one.stats)
+        for stat in stats
+    ]
     asked.sort(key=_column_of)
     keys = stats_keys(
         pa.array([stat.column for _, stat in asked], pa.string()),
         pa.array([one.file.partition_path for one, _ in asked], pa.string()),
-        pa.array([one.file.base.name for one, _ in asked], pa.string()),
+        pa.array([one.file.name for one, _ in asked], pa.string()),
     )
     values = view.lookup(partition, keys).values
     wrong: set[str] = set()
@@ -205,14 +297,27 @@ def _check_stats(
         stored = _decoded(values.slice(begin, len(group)), group[0][1].type)
         begin += len(group)
         for (one, stat), found in zip(group, stored, strict=True):
-            told = found if isinstance(found, str) else _stats_fault(one, stat, found)
+            told = found if isinstance(found, str) else _stats_fault(one.file.name, stat, found)
             if told:
-                finding = Fault.COLUMN_STATS, one.file.path, f"{stat.column}: {told}"
-                yield finding, None if one.file.path in wrong else one.written(NO_KEYS)
-                wrong.add(one.file.path)
+                path = one.file.path
+                finding = Fault.COLUMN_STATS, path, f"{stat.column}: {told}"
+                yield finding, None if path in wrong else one.held.written(NO_KEYS, one.place)
+                wrong.add(path)
 
 
-def _column_of(pair: tuple[Held, ColumnStats]) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class _OfFile:
+    """One file of a slice."""
+
+    held: Held
+    place: int
+
+    @property
+    def file(self) -> DataFile | LogFile:
+        return self.held.file.files[self.place]
+
+
+def _column_of(pair: tuple[_OfFile, ColumnStats]) -> tuple[str, str]:
     return pair[1].column, str(pair[1].type)
 
 
@@ -235,9 +340,9 @@ def _decoded(values: pa.Array, kind: pa.DataType) -> list[dict[str, Any] | str]:
     return told
 
 
-def _stats_fault(held: Held, expected: ColumnStats, found: dict[str, Any]) -> str:
+def _stats_fault(file_name: str, expected: ColumnStats, found: dict[str, Any]) -> str:
     """What is wrong with the stored statistics of a column; "": nothing."""
-    if found["file_name"] != held.file.base.name or found["column"] != expected.column:
+    if found["file_name"] != file_name or found["column"] != expected.column:
         return f"1 entry names another file than its key: {found['column']} of {found['file_name']}"
     for name in ("null_count", "value_count"):
         if found[name] != getattr(expected, name):
@@ -350,15 +455,17 @@ _CHECKS: dict[str, Callable[..., Iterator[_Checked]]] = {
 def surplus_keys(
     view: Snapshot,
     partition: MetadataPartition,
-    files: Sequence[FileSlice],
+    files: Sequence[DataFile | LogFile],
     rows: npt.NDArray[np.uint64],
 ) -> Iterator[tuple[int, pa.Array]]:
-    """(live entries looked at, keys of those that no live slice stands for), batch by batch.
+    """(live entries looked at, keys of those that no live file stands for), batch by batch.
 
     `rows`: of `hashes_of_keys`, ascending. Nothing of a partition that only its index knows.
     """
+    if partition.name == BloomFilterPartition.name:
+        files = [one for one in files if isinstance(one, DataFile)]
     folders = pa.array([one.partition_path for one in files], pa.string())
-    names = pa.array([one.base.name for one in files], pa.string())
+    names = pa.array([one.name for one in files], pa.string())
     if partition.name == BloomFilterPartition.name:
         expected = np.sort(xxh64(file_keys(folders, names), 0))
         strange = _strange_of(expected, lambda keys: xxh64(keys, 0))

@@ -22,7 +22,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -32,7 +32,8 @@ import pyarrow as pa
 from metatable.compaction.kept_versions import undone_by
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
-from metatable.data.slices import DataFile
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import DataFile, LogFile, decoded, slice_instant
 from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
 from metatable.metadata.manifest import (
@@ -106,13 +107,16 @@ class Kept:
     @property
     def paths(self) -> npt.NDArray[np.uint64]:
         """Hashes, in order, of the paths of the data files of the oldest kept version and of
-        savepoints before it. Two paths of one hash would only keep what could go."""
+        savepoints before it, and of the newest one where there are logs. Two paths of one hash
+        would only keep what could go."""
         if self._paths is None:  # `cached_property` would read them under one lock for all objects
             self._paths = self._read_paths()
         return self._paths
 
     def _read_paths(self) -> npt.NDArray[np.uint64]:
-        held = [Snapshot(self.store, one).slices().paths for one in [*self.pinned, self.roots[0]]]
+        roots = [*self.pinned, self.roots[0]]
+        roots += [self.newest] if self.newest.options.has_logs else []  # no need to open their logs
+        held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
         return np.unique(xxh64(pa.concat_arrays(held), 0))
 
     def names(self, paths: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -124,13 +128,13 @@ class Kept:
         found[inside] = self.paths[at[inside]] == asked[inside]
         return found
 
-    def superseded(self, files: Sequence[DataFile]) -> list[bool]:
+    def superseded(self, files: Sequence[DataFile | LogFile]) -> list[bool]:
         """Whether the file group has a later slice in the oldest kept version, or the newest."""
         told = [False] * len(files)
         for snapshot in (self._floor, Snapshot(self.store, self.newest)):
             paths, ids = [one.partition_path for one in files], [one.file_id for one in files]
             for place, now in enumerate(snapshot.current(paths, ids)):
-                told[place] |= now is not None and now.instant > files[place].instant
+                told[place] |= now is not None and now.instant > slice_instant(files[place])
         return told
 
     @property
@@ -295,13 +299,13 @@ def _may_go(data: Sequence[Suspect], kept: Kept, signs: Signs) -> list[bool]:
     """Whether there is a reason to delete a data file, other than that it is an orphan."""
     if not data:
         return []
-    files = [DataFile.decode(one.path) for one in data]
+    files = [decoded(one.path) for one in data]
     replaced = frozenset().union(*signs.replaced.values())
     return [
         later
-        or file.instant in kept.newest.withdrawn
+        or one.owner in kept.newest.withdrawn
         or (file.partition_path, file.file_id) in replaced
-        for file, later in zip(files, kept.superseded(files), strict=True)
+        for one, file, later in zip(data, files, kept.superseded(files), strict=True)
     ]
 
 
@@ -352,18 +356,21 @@ def _owner(name: str) -> str:
     return Owner.of_file(name) or name.partition("-")[0]
 
 
-def _data_file(listed: Listed) -> DataFile | None:
+def _data_file(listed: Listed) -> DataFile | LogFile | None:
     try:
-        return DataFile.decode(listed.path, listed.size_bytes)
+        return decoded(listed.path, listed.size_bytes)
     except CorruptError:  # not ours to judge
         return None
 
 
-def _unnamed(files: Sequence[DataFile], kept: Kept) -> Iterator[Suspect]:
+def _unnamed(files: Sequence[DataFile | LogFile], kept: Kept) -> Iterator[Suspect]:
     if files:
-        for file, named in zip(files, kept.names([one.path for one in files]), strict=True):
-            if not named and file.instant not in kept.instants:
-                yield Suspect(file.path, file.size_bytes, DATA, file.instant)
+        named = kept.names([one.path for one in files])
+        left = [one for one, is_named in zip(files, named, strict=True) if not is_named]
+        owners = in_order(partial(writer_of, kept.store), left)
+        for file, owner in zip(left, owners, strict=True):
+            if owner not in kept.instants:
+                yield Suspect(file.path, file.size_bytes, DATA, owner)
 
 
 def _is_named(one: Suspect, kept: Kept) -> bool:
@@ -394,9 +401,11 @@ def _may_be_of_service(one: Suspect, kept: Kept, signs: Signs) -> bool:
 
 
 def _is_orphan(instant: str, newest: Manifest, signs: Signs) -> bool:
-    """Whether no version has ever published it: the timeline would tell."""
+    """Whether no version has ever published it: the timeline would tell. A log that is damaged
+    tells no instant, and is nobody's."""
     seen = newest.archived <= instant <= _latest(newest)
-    return seen and instant not in signs.done and instant not in newest.withdrawn
+    known = instant in signs.done or instant in newest.withdrawn
+    return bool(instant) and seen and not known
 
 
 def _latest(newest: Manifest) -> str:

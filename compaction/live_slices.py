@@ -1,36 +1,63 @@
 """Live slices: what the partition `files` must say, told without it.
 
-Of each file group the file of the latest commit that counts, as Hudi's own rule has it. That a file
-was written, three witnesses tell: a listing, the commits on the timeline, and the entry in `files`.
-So a file that is lost is known, and an older slice of its group does not come back in its place:
+Of each file group the base file of the latest commit that counts, as Hudi's own rule has it, and
+the logs on top of that. That a file was written, three witnesses tell: a listing, the commits on
+the timeline, and the entry in `files`. So a file that is lost is known, and an older slice of its
+group does not come back in its place:
 
     listed                                      live, if none is later
     not listed, but a commit says it wrote it   lost, if none is later
     not listed, in `files`, commit archived     lost, if none is later
     not listed, in `files`, commit denies it    the entry is wrong
+
+The name of a log does not tell whose it is: a commit that names it does, else the log itself. One
+that is not there is denied where each commit since its base can be asked, and none knows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from metatable.compaction.timeline_check import TimelineState
-from metatable.data.slices import DataFile, FileSlice, partition_metadata_path
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import (
+    DataFile,
+    FileSlice,
+    LogFile,
+    decoded,
+    partition_metadata_path,
+    slice_instant,
+)
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys
 from metatable.metadata.payload import decode_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
-from metatable.storage.listing import Listed
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
-__all__ = ["LiveSlices", "entries_of_files"]
+__all__ = ["Broken", "LiveSlices", "entries_of_files", "instants_of"]
 
 Group = tuple[str, str]
-Entries = dict[bytes, DataFile | None]
+Entries = dict[bytes, FileSlice | None]
+
+LOST = "0-0-0"
+"""Write token of a base file of which nothing is left but logs on top of it."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A live slice of which some files are lost, or all."""
+
+    slice: FileSlice
+    """Sizes as they should be."""
+    gone: Mapping[str, str]
+    """Paths of those that are lost, and in which way."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +66,7 @@ class LiveSlices:
 
     there: tuple[FileSlice, ...]
     """By partition path and name; sizes as listed."""
-    lost: tuple[FileSlice, ...]
+    lost: tuple[Broken, ...]
     told_sizes: Mapping[str, int]
     """By path, as `files` has them."""
     wrong: tuple[tuple[FileSlice, str], ...]
@@ -49,77 +76,144 @@ class LiveSlices:
     entry_count: int
     unmarked: tuple[str, ...]
     """Partition paths without Hudi's file by which it knows a partition."""
-    foreign: Mapping[str, tuple[DataFile, ...]]
+    foreign: Mapping[str, tuple[DataFile | LogFile, ...]]
     """Data files of commits that no version of ours knows, by instant."""
 
     @classmethod
-    def of(cls, entries: Entries, state: TimelineState, walk: Iterable[Listed]) -> LiveSlices:
-        """`walk`: every file of the table."""
-        strange = {time for time, _ in state.foreign}
-        listed, paths, foreign = _listed(walk, state, strange)
-        told, replaced = state.rows_of(), state.replaced()
-        named = {one.path for one in entries.values() if one is not None}
-        seen = [*listed.values(), *map(_decoded, told.keys() - listed.keys())]
-        for one in entries.values():
-            if one is not None and one.path not in listed:
-                denied = one.instant in state.bodies and one.path not in told
-                seen += [] if denied else [one]
-        best: dict[Group, tuple[tuple[str, bool, bool, str], DataFile]] = {}
-        for file in seen:
-            if file is not None and state.counts(file.instant):
-                # of one instant the file that its commit names, else the one that `files` does
-                rank = file.instant, file.path in told, file.path in named, file.path
-                group = file.partition_path, file.file_id
-                if group not in best or best[group][0] < rank:
-                    best[group] = rank, file
-        live = [file for group, (_, file) in sorted(best.items()) if group not in replaced]
-        there = [FileSlice(file) for file in live if file.path in listed]
-        lost = [FileSlice(file) for file in live if file.path not in listed]
+    def of(cls, store: Store, entries: Entries, state: TimelineState) -> LiveSlices:
+        """Walks the files of the table, and reads the logs of which no commit tells."""
+        found = _Found.of(store, entries, state)
+        slices = _latest(found, state)
+        there = [one for one in slices if not isinstance(one, Broken)]
         keys = file_group_keys(
-            pa.array([one.partition_path for one in live], pa.string()),
-            pa.array([one.file_id for one in live], pa.string()),
+            pa.array([one.partition_path for one in map(_whole, slices)], pa.string()),
+            pa.array([one.file_id for one in map(_whole, slices)], pa.string()),
         ).to_pylist()
-        held = {file.path: entries.get(key) for file, key in zip(live, keys, strict=True)}
+        held = {_whole(one).path: entries.get(key) for one, key in zip(slices, keys, strict=True)}
         wrong = ((one, held[one.path]) for one in there)
         folders = {one.partition_path for one in there}
+        unmarked = {one for one in folders if partition_metadata_path(one) not in found.marks}
         return cls(
             tuple(there),
-            tuple(lost),
-            {one.path: one.size_bytes for one in entries.values() if one is not None},
-            tuple((one, _spelled(told)) for one, told in wrong if told != one.base),
+            tuple(one for one in slices if isinstance(one, Broken)),
+            found.told_sizes,
+            tuple((one, spelled(told)) for one, told in wrong if told != one),
             pa.array(sorted(entries.keys() - set(keys)), pa.binary()),
             len(entries),
-            tuple(sorted(one for one in folders if partition_metadata_path(one) not in paths)),
-            foreign,
+            tuple(sorted(unmarked)),
+            found.foreign,
         )
 
 
-def _listed(
-    walk: Iterable[Listed], state: TimelineState, strange: set[str]
-) -> tuple[dict[str, DataFile], set[str], dict[str, tuple[DataFile, ...]]]:
-    """Committed data files by path; paths of Hudi's partition files; files of foreign commits."""
-    files: dict[str, DataFile] = {}
-    marks: set[str] = set()
-    foreign: dict[str, tuple[DataFile, ...]] = {}
-    for one in walk:
-        if one.path.startswith(".hoodie/"):
-            continue
-        if one.name == ".hoodie_partition_metadata":
-            marks.add(one.path)
-            continue
-        file = _decoded(one.path, one.size_bytes)
-        if file is None:
-            continue
+@dataclass(frozen=True)
+class _Found:
+    """What the witnesses say."""
+
+    listed: Mapping[str, DataFile | LogFile]
+    """Committed data files by path."""
+    marks: frozenset[str]
+    """Paths of Hudi's partition files."""
+    foreign: Mapping[str, tuple[DataFile | LogFile, ...]]
+    told_sizes: Mapping[str, int]
+    unlisted: tuple[DataFile | LogFile, ...]
+    """Of which a commit, or `files`, says that they are live."""
+
+    @classmethod
+    def of(cls, store: Store, entries: Entries, state: TimelineState) -> _Found:
+        files: list[DataFile | LogFile] = []
+        marks: set[str] = set()
+        for one in store.walk():
+            if one.name == ".hoodie_partition_metadata":
+                marks.add(one.path)
+            elif not one.path.startswith(".hoodie/"):
+                files += filter(None, [_decoded(one.path, one.size_bytes)])
+        told, writers = state.rows_of(), state.writers()
+        named = {file.path: file for one in entries.values() if one for file in one.files}
+        strange = {time for time, _ in state.foreign}
+        listed, foreign = {}, dict[str, tuple[DataFile | LogFile, ...]]()
+        for file, instant in _owned(store, files, writers):
+            if state.counts(instant) or (not instant and file.path in named):  # a damaged log
+                listed[file.path] = file
+            elif instant in strange:
+                foreign[instant] = (*foreign.get(instant, ()), file)
+        seen = {file.path for file in files}
+        unlisted = map(_decoded, sorted(told.keys() - listed.keys()))
+        lost = [one for one in unlisted if one is not None]
+        lost += [
+            file
+            for path, file in named.items()
+            if path not in told.keys() | seen and not state.denies(file)
+        ]
+        sizes = {path: file.size_bytes for path, file in named.items()}
+        return cls(listed, frozenset(marks), foreign, sizes, tuple(lost))
+
+
+def _owned(
+    store: Store, files: Iterable[DataFile | LogFile], writers: Mapping[str, str]
+) -> Iterable[tuple[DataFile | LogFile, str]]:
+    """Each with the instant of the commit that wrote it; "" of a log that does not tell."""
+    files = [*files]
+    unsure = [one for one in files if isinstance(one, LogFile) and one.path not in writers]
+    read = dict(zip(unsure, in_order(partial(writer_of, store), unsure), strict=True))
+    for one in files:
+        if isinstance(one, DataFile):
+            yield one, one.instant
+        else:
+            yield one, read[one] if one in read else writers[one.path]
+
+
+def _latest(found: _Found, state: TimelineState) -> list[FileSlice | Broken]:
+    """The live slice of each group."""
+    told, replaced, sizes = state.rows_of(), state.replaced(), state.sizes()
+    best: dict[Group, tuple[tuple[str, bool, bool, bool, str], DataFile]] = {}
+    logs: dict[Group, list[LogFile]] = {}
+    for file in (*found.listed.values(), *found.unlisted):
+        group = file.partition_path, file.file_id
+        path, is_base = file.path, isinstance(file, DataFile)
+        if isinstance(file, LogFile):
+            logs.setdefault(group, []).append(file)
+            file = DataFile(*group, LOST, slice_instant(file))  # surely it was there
         if state.counts(file.instant):
-            files[file.path] = file
-        elif file.instant in strange:
-            foreign[file.instant] = (*foreign.get(file.instant, ()), file)
-    return files, marks, foreign
+            # of one instant the file that its commit names, else the one that `files` does
+            rank = file.instant, is_base, path in told, path in found.told_sizes, file.path
+            if group not in best or best[group][0] < rank:
+                best[group] = rank, file
+    slices = []
+    for group, (_, base) in sorted(best.items()):
+        if group not in replaced:
+            on_top = {one.path: one for one in logs.get(group, ()) if one.follows(base)}
+            live = FileSlice(base, tuple(sorted(on_top.values(), key=lambda one: one.named.order)))
+            slices.append(_judged(live, found, sizes))
+    return slices
 
 
-def _decoded(path: str, size_bytes: int = 0) -> DataFile | None:
+def _judged(live: FileSlice, found: _Found, sizes: Mapping[str, int]) -> FileSlice | Broken:
+    """Whether all of it is there. A log does not tell where it ends: one that is not as long as its
+    commit says, or else `files`, has lost some of its blocks."""
+    gone: dict[str, str] = {}
+    meant: list[DataFile | LogFile] = []
+    for file in live.files:
+        size = sizes.get(file.path, found.told_sizes.get(file.path, file.size_bytes))
+        if file.path not in found.listed:
+            size = found.told_sizes.get(file.path, size)
+            gone[file.path] = f"expected {size} bytes, found None"
+        elif isinstance(file, LogFile) and file.size_bytes != size:
+            gone[file.path] = f"expected {size} bytes, found {file.size_bytes}"
+        meant.append(replace(file, size_bytes=size) if file.path in gone else file)
+    if not gone:
+        return live
+    base, *logs = meant
+    assert isinstance(base, DataFile)
+    return Broken(FileSlice(base, tuple(one for one in logs if isinstance(one, LogFile))), gone)
+
+
+def _whole(one: FileSlice | Broken) -> FileSlice:
+    return one.slice if isinstance(one, Broken) else one
+
+
+def _decoded(path: str, size_bytes: int = 0) -> DataFile | LogFile | None:
     try:
-        return DataFile.decode(path, size_bytes)
+        return decoded(path, size_bytes)
     except CorruptError:
         return None
 
@@ -129,22 +223,37 @@ def entries_of_files(view: Snapshot) -> Entries:
     held: Entries = {}
     for batch in view.scan(FilesPartition(view.options)):
         try:
-            paths, sizes = decode_files(batch["value"])
-            told = [*zip(paths.to_pylist(), sizes.tolist(), strict=True)]
+            told = decode_files(batch["value"]).to_pylist()
         except CorruptError:
             told = [_value(batch["value"].slice(row, 1)) for row in range(batch.num_rows)]
-        for key, (path, size) in zip(batch["key"].to_pylist(), told, strict=True):
-            held[key] = None if path is None else _decoded(path, size)
+        for key, files in zip(batch["key"].to_pylist(), told, strict=True):
+            held[key] = None if files is None else _slice(files)
     return held
 
 
-def _value(value: pa.Array) -> tuple[str | None, int]:
+def instants_of(store: Store, entries: Entries) -> set[str]:
+    """Of the commits whose files the entries name."""
+    files = [file for one in entries.values() if one for file in one.files]
+    return {instant for _, instant in _owned(store, files, {})} - {""}
+
+
+def _slice(files: Iterable[Mapping[str, Any]]) -> FileSlice | None:
     try:
-        paths, sizes = decode_files(value)
+        return FileSlice.of([(one["path"], one["size"]) for one in files])
     except CorruptError:
-        return None, 0
-    return paths[0].as_py(), int(np.asarray(sizes)[0])
+        return None
 
 
-def _spelled(told: DataFile | None) -> str:
-    return "nothing" if told is None else f"{told.path} of {told.size_bytes} bytes"
+def _value(value: pa.Array) -> list[dict[str, Any]] | None:
+    try:
+        files: list[dict[str, Any]] | None = decode_files(value)[0].as_py()
+    except CorruptError:
+        return None
+    return files
+
+
+def spelled(told: FileSlice | None) -> str:
+    """A slice, in words."""
+    if told is None:
+        return "nothing"
+    return ", ".join(f"{one.path} of {one.size_bytes} bytes" for one in told.files)

@@ -38,17 +38,21 @@ from metatable.compaction.timeline_check import (
 )
 from metatable.compaction.verify import (
     Examined,
+    Lost,
     examine,
     look_at_opening,
     properties_fault,
     told,
     undoable,
 )
-from metatable.data.base_file import write_base_file
-from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.base_file import with_file_name, write_base_file
+from metatable.data.commit_metadata import CommitMetadata, WriteStat, action_of
+from metatable.data.key_texts import KEY
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.row_counts import RowCounts
 from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.schema import with_meta_columns
+from metatable.data.slice_reader import stream_left, writer_of
 from metatable.data.slices import (
     DataFile,
     FileSlice,
@@ -56,6 +60,7 @@ from metatable.data.slices import (
     partition_metadata,
     partition_metadata_path,
 )
+from metatable.data.taking import whole
 from metatable.data.timeline import Timeline, completed_path, inflight_path, requested_path
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -135,7 +140,7 @@ def _open(store: Store, findings: Findings) -> None:
     snapshot = Snapshot(store, newest)
     live = None
     if state.foreign:
-        live = LiveSlices.of(entries_of_files(snapshot), state, store.walk())
+        live = LiveSlices.of(store, entries_of_files(snapshot), state)
     look_at_opening(store, snapshot, state, live, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)
@@ -222,8 +227,8 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     runs, steps = list(found.runs), list(_steps(store, found))
     instant = ""
     if found.lost:
-        instant = transaction.start()
-        stats = _emptied(transaction, found, partitions, scratch, runs)
+        instant = transaction.start(action_of("repair", options.has_logs))
+        stats = _rewritten(transaction, found, partitions, scratch, runs)
         body = CommitMetadata.of_ours("repair", stats, {}, snapshot.schema, options.name).encode()
         steps.insert(0, transaction.stage(body))
     else:
@@ -244,14 +249,15 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     )
 
 
-def _emptied(
+def _rewritten(
     transaction: Transaction,
     found: Examined,
     partitions: Sequence[MetadataPartition],
     scratch: Store,
     runs: list[Run],
 ) -> tuple[WriteStat, ...]:
-    """An empty file for each group that has lost its own; entries of it go to `runs`."""
+    """A file for each group that has lost some of its own, with the rows that are left; entries of
+    it go to `runs`."""
     snapshot, store = transaction.snapshot, transaction.snapshot.store
     made = [
         DataFile(one.file.partition_path, one.file.file_id, WRITE_TOKEN, transaction.instant)
@@ -259,35 +265,34 @@ def _emptied(
     ]
     transaction.planned = tuple(file.path for file in made)
     transaction.begin_files()
-    empty = with_meta_columns(snapshot.schema).empty_table()
     columns = stats_columns(snapshot.table_schema, snapshot.options)
-    facts = tuple(stats_of_rows(empty, columns))
     written, stats = [], []
     for lost, file in zip(found.lost, made, strict=True):
+        rows = with_file_name(_rows_left(snapshot, lost), file.name)
         folder = file.partition_path
-        store.put(marker_path(file, "MERGE"), b"")
+        store.put(marker_path(file, file.instant, "MERGE"), b"")
         store.create(partition_metadata_path(folder), partition_metadata(file.instant, folder))
         size_bytes, _ = write_base_file(
-            store, file, empty, options=snapshot.options, columns=snapshot.table_schema
+            store, file, rows, options=snapshot.options, columns=snapshot.table_schema
         )
-        file = replace(file, size_bytes=size_bytes, row_count=0)
-        written.append(WrittenSlice(FileSlice(file), None, NO_KEYS, NO_KEYS, NO_KEYS, facts))
-        stat = WriteStat(
-            folder,
-            file.file_id,
-            file.path,
-            lost.file.instant,
-            0,
-            0,
-            0,
-            max(lost.rows, 0),
-            size_bytes,
-        )
-        stats.append(stat)
+        file = replace(file, size_bytes=size_bytes, row_count=rows.num_rows)
+        keys, facts = whole(rows[KEY]), tuple(stats_of_rows(rows, columns))
+        before = lost.file if lost.left else None
+        past = snapshot.table_schema.past_stats
+        written.append(WrittenSlice(FileSlice(file), before, keys, keys, NO_KEYS, facts, past))
+        counts = RowCounts(deleted=max(lost.rows, 0))
+        stats.append(WriteStat.of(file, lost.file.instant, counts))
     for name, entries in entries_of(written, partitions):
         if entries.num_rows:
             runs.append(write_run(scratch, name, entries))
     return tuple(stats)
+
+
+def _rows_left(snapshot: Snapshot, lost: Lost) -> pa.Table:
+    """With meta columns."""
+    schema, ordering = with_meta_columns(snapshot.schema), snapshot.options.ordering
+    read = snapshot.store, lost.left, schema, snapshot.table_schema, ordering
+    return pa.concat_tables([schema.empty_table(), *stream_left(*read)])
 
 
 def _built(
@@ -354,11 +359,14 @@ def _to_stage(store: Store, found: Examined) -> list[Action]:
 def _listed_commit(found: Examined, instant: str) -> bytes:
     """Of a commit of which nothing is left but files: those of them that are live."""
     snapshot = found.snapshot
-    files = [one for one in found.live.there if one.instant == instant]
-    stats = [
-        WriteStat(one.partition_path, one.file_id, one.path, None, 0, 0, 0, 0, one.size_bytes)
-        for one in files
-    ]
+    stats = []
+    for one in found.live.there:
+        if one.instant == instant:
+            stats.append(WriteStat.of(replace(one.base, row_count=0), None, RowCounts()))
+        for place, log in enumerate(one.logs, 1):
+            if writer_of(snapshot.store, log) == instant:
+                made = FileSlice(one.base, one.logs[:place])
+                stats.append(WriteStat.of_log(made, 0, RowCounts()))
     name = snapshot.options.name
     return CommitMetadata.of_ours("upsert", stats, {}, snapshot.schema, name).encode()
 

@@ -288,7 +288,7 @@ def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
         with_nan.update(columns_with_nan(piece))
     if not count:
         return None
-    store.put(marker_path(target, "CREATE"), b"")
+    store.put(marker_path(target, target.instant, "CREATE"), b"")
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
     columns = stats_columns(view.table_schema, view.options)
@@ -296,7 +296,7 @@ def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
     size_bytes, ours = stream_to_base_file(
         store,
         target,
-        passing.passing(with_file_name(one, target) for one in _rows(view, child, schema)),
+        passing.passing(with_file_name(one, target.name) for one in _rows(view, child, schema)),
         options=view.options,
         columns=view.table_schema,
         with_nan=with_nan,
@@ -312,7 +312,8 @@ def _rows(view: Snapshot, child: _Child, schema: pa.Schema) -> Iterator[pa.Table
     """Rows of the parents that are the child's, in these columns, none of them empty."""
     width = (child.upto - child.after - 1) % SPACE
     for parent in map(FileSlice.decode, json.loads(child.parents)):
-        for piece in stream_slice(view.store, parent, schema, view.table_schema):
+        read = view.store, parent, schema, view.table_schema, view.options.ordering
+        for piece in stream_slice(*read):
             keys = piece[KEY].cast(pa.string()).combine_chunks()
             behind = (hashes_of(keys, view.options.key) - child.after - 1) % SPACE
             ours = piece.filter(pa.array(behind <= width))

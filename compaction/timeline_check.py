@@ -16,13 +16,14 @@ which groups they replaced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from metatable.compaction.kept_versions import Versions
 from metatable.compaction.undoing import completion, unknown_completion
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.commit_metadata import CommitMetadata, action_of
+from metatable.data.slices import DataFile, LogFile, slice_instant
 from metatable.data.timeline import (
     DATA_ACTIONS,
     TRANSACTED,
@@ -90,6 +91,24 @@ class TimelineState:
         bodies = self.bodies.values()
         return {stat.path: stat.row_count for body in bodies for stat in body.stats}
 
+    def sizes(self) -> dict[str, int]:
+        """The same in bytes, of those of which they tell."""
+        stats = (stat for body in self.bodies.values() for stat in body.stats)
+        return {stat.path: stat.size_bytes for stat in stats if stat.size_bytes}
+
+    def writers(self) -> dict[str, str]:
+        """Instants of the commits that say they wrote a data file, by its path."""
+        bodies = self.bodies.items()
+        return {stat.path: instant for instant, body in bodies for stat in body.stats}
+
+    def denies(self, file: DataFile | LogFile) -> bool:
+        """Whether all commits can be asked that may have written a file of which none tells."""
+        if isinstance(file, DataFile):
+            return file.instant in self.bodies
+        base = slice_instant(file)
+        later = {one for one in self.counted if one > base}
+        return base >= self.archived and later <= self.bodies.keys()
+
     def replaced(self) -> frozenset[tuple[str, str]]:
         """(partition path, file id) of groups that a replacecommit has taken away."""
         return frozenset(
@@ -101,10 +120,14 @@ class TimelineState:
 
     @classmethod
     def of(
-        cls, store: Store, manifest: Manifest, versions: Versions, named: Collection[str] = ()
+        cls,
+        store: Store,
+        manifest: Manifest,
+        versions: Versions,
+        named: Callable[[], Collection[str]] = frozenset,
     ) -> TimelineState:
         """Reads the timeline, then who lives, then what was published since. `named`: instants of
-        the slices that the index knows."""
+        the commits whose files the index names; asked where the timeline lacks some."""
         listed = {one.path: one.modified for one in store.list(".hoodie")}
         actions = Timeline(store).load()
         leases = {one.name for one in store.list(LEASES)}
@@ -124,12 +147,13 @@ class TimelineState:
         published = known.keys() - withdrawn - steps - {manifest.instant, newest.instant}
         missing = {time for time in published - done.keys() if time >= newest.archived}
         open_actions = [one for one in actions if one.state != "completed"]
-        unsure = set(named) - done.keys() - known.keys() - withdrawn - since - steps
-        unsure = {time for time in unsure if time >= newest.archived}
         held = (there - strange) | (known.keys() - withdrawn)
-        if unsure and _lacks(newest, held):  # versions that are not kept any more published them
+        if _lacks(newest, held):  # versions that are not kept any more published them
+            unsure = set(named()) - done.keys() - known.keys() - withdrawn - since - steps
+            unsure = {time for time in unsure if time >= newest.archived}
             actions_of = {one.time: one.action for one in open_actions}
-            known |= {time: actions_of.get(time, "commit") for time in unsure}
+            meant = action_of("", newest.options.has_logs)
+            known |= {time: actions_of.get(time, meant) for time in unsure}
             missing |= unsure
         counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
         dead = partial(_is_dead, listed, seen_time(store), newest.options.lease_seconds)
@@ -251,7 +275,8 @@ def _body(
 ) -> tuple[CommitMetadata | None, str]:
     """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
     is not there; `root`: of the version that published it, where that is kept."""
-    wrong, meant = "", action or (step.action if step else "commit")
+    default = action_of(root.operation, root.options.has_logs) if root else "commit"
+    wrong, meant = "", action or (step.action if step else default)
     for raw, path in _places(store, instant, meant):
         on_timeline = path == completed_path(instant, action) if action else False
         strange = step is not None and step.checksum not in ("", checksum(raw))

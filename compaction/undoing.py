@@ -40,7 +40,7 @@ def completion(undone: Manifest) -> Step:
     for step in undone.steps:
         if step.kind == "complete" and step.instant == undone.instant:
             return step
-    return unknown_completion(undone.instant, action_of(undone.operation))
+    return unknown_completion(undone.instant, action_of(undone.operation, undone.options.has_logs))
 
 
 def unknown_completion(instant: str, action: str) -> Step:

@@ -16,9 +16,11 @@ is also handed what each finding needs to be mended.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -33,26 +35,35 @@ from metatable.compaction.entry_check import (
     Told,
     check_alone,
     check_together,
+    damage_of,
     hashes_of_keys,
     read_held,
     surplus_keys,
+    texts_left,
 )
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
-from metatable.compaction.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.live_slices import (
+    Broken,
+    LiveSlices,
+    entries_of_files,
+    instants_of,
+    spelled,
+)
 from metatable.compaction.resize import Resize
 from metatable.compaction.ring_check import ring_faults
 from metatable.compaction.service import Schedulable
 from metatable.compaction.timeline_check import Action, TimelineState
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.slices import FileSlice, partition_metadata_path
+from metatable.data.slices import DataFile, FileSlice, LogFile, decoded, partition_metadata_path
 from metatable.data.timeline import completed_path, requested_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.column_stats import rows_in
 from metatable.metadata.entry_files import Run, write_run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import gone_since, version_path
@@ -64,7 +75,13 @@ from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import WrittenSlice
 from metatable.results import Fault, ServiceResult
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError, MetatableError, NotFoundError, StaleError
+from metatable.storage.errors import (
+    CorruptError,
+    MetatableError,
+    NotFoundError,
+    StaleError,
+    UpgradeError,
+)
 from metatable.storage.store import Store
 
 __all__ = [
@@ -91,10 +108,17 @@ NO_KEYS = pa.array([], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A live slice of which the file is lost or damaged; `rows`: -1 where nobody knows."""
+    """A live slice of which files (`gone`, paths) are lost or damaged. `rows`: of those, -1 where
+    nobody knows."""
 
     file: FileSlice
+    gone: frozenset[str]
     rows: int
+
+    @property
+    def left(self) -> tuple[DataFile | LogFile, ...]:
+        """Its files that can be read."""
+        return tuple(one for one in self.file.files if one.path not in self.gone)
 
 
 @dataclass
@@ -168,9 +192,9 @@ def examine(
     index_files = IndexFiles.of(store, versions)
     view = Remains.of(snapshot, index_files.forgetting)
     entries = entries_of_files(view)
-    named = {one.instant for one in entries.values() if one is not None}
+    named = partial(instants_of, store, entries)
     state = TimelineState.of(store, snapshot.manifest, versions, named)
-    live = LiveSlices.of(entries, state, store.walk())
+    live = LiveSlices.of(store, entries, state)
     found = Examined(snapshot, state, versions, index_files, live, Findings())
     look_at_opening(store, snapshot, state, live, found.findings)
     _look_at_timeline(found)
@@ -246,9 +270,9 @@ def undoable(live: LiveSlices, one: Action) -> bool:
     """Whether a commit that no version knows can be undone: nothing is lost with it but what it
     wrote, for each group that it has written again has its slice from before."""
     instant, action = one
-    lost = {(each.partition_path, each.file_id) for each in live.lost}
+    lost = {(each.slice.partition_path, each.slice.file_id) for each in live.lost}
     groups = {(each.partition_path, each.file_id) for each in live.foreign.get(instant, ())}
-    return action == "commit" and not groups & lost
+    return action != "replacecommit" and not groups & lost
 
 
 def _look_at_versions(found: Examined) -> None:
@@ -313,16 +337,19 @@ def _look_at_plans(view: Snapshot, found: Examined) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """Job: a slice of the version, as text; its size as `files` has it (-1: not at all)."""
+    """Job: a slice of the version, as text, and as JSON what is known of some of its files, by
+    path: their sizes as `files` has them, in which way they are gone, who wrote them."""
 
     slice: str
-    told_size: int
+    sizes: str
+    gone: str
+    writers: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """Receipt: a finding; a file that cannot be read; the rows of a file, and eight bytes of hash
-    for each of them; or a run of entries that should be there."""
+    """Receipt: a finding; a file that is gone, and the slice that it is of; the rows of a slice,
+    and eight bytes of hash for each of them; or a run of entries that should be there."""
 
     fault: str | None = None
     where: str = ""
@@ -351,17 +378,18 @@ def _look_at_slices(
 ) -> None:
     live, add = found.live, found.findings.add
     index = create_index(view.options)
-    jobs = [_Live(one.encode(), live.told_sizes.get(one.path, -1)) for one in live.there]
+    jobs = _jobs(found)
     _log.info("verify version %d: reading %d files", view.version, len(jobs))
     work = partial(_check_slices, view, index, scratch)
-    tasks = 1 + sum(one.size_bytes for one in live.there) // TASK_BYTES
+    tasks = 1 + sum(FileSlice.decode(one.slice).size_bytes for one in jobs) // TASK_BYTES
     checked = run_jobs(engine, jobs, work, _Checked, min(tasks, engine.slots * 4))
     _log.info("verify: %d files read, looking at the index", len(jobs))
     damaged = {one.damaged for one in checked if one.damaged is not None}
     there = [one for one in live.there if one.encode() not in damaged]
-    gone = [FileSlice.decode(one) for one in sorted(damaged)]
-    found.files, found.rows = len(there), sum(one.rows for one in checked)
-    _look_at_lost(view, found, gone, checked)
+    _look_at_lost(view, found, checked)
+    files = [file for one in there for file in one.files]
+    files += [file for one in found.lost for file in one.left]
+    found.files, found.rows = len(files), sum(one.rows for one in checked)
     for one in checked:
         if one.fault is not None and one.damaged is None:
             add(Fault(one.fault), one.where, one.detail, _MENDED.get(Fault(one.fault), ""))
@@ -376,10 +404,22 @@ def _look_at_slices(
     for where, what in ring_faults(view, live.there) if view.options.resizes else ():
         add(Fault.HASHING_METADATA, where, what)
     for partition in partitions_of(view.options, index):
-        _look_for_surplus(view, partition, found, there, hashes, scratch)
+        _look_for_surplus(view, partition, found, files, hashes, scratch)
     for folder in live.unmarked:
         what = "Hudi on Spark finds no rows of this partition without it"
         add(Fault.PARTITION_METADATA, partition_metadata_path(folder), what, "written anew")
+
+
+def _jobs(found: Examined) -> list[_Live]:
+    """The live slices, whole ones first."""
+    live, writers = found.live, found.state.writers()
+    jobs = []
+    for one in (*(Broken(one, {}) for one in live.there), *live.lost):
+        paths = [file.path for file in one.slice.files]
+        facts: Sequence[Mapping[str, Any]] = live.told_sizes, one.gone, writers
+        told = ({path: held[path] for path in paths if path in held} for held in facts)
+        jobs.append(_Live(one.slice.encode(), *map(json.dumps, told)))
+    return jobs
 
 
 def _check_slices(
@@ -390,13 +430,14 @@ def _check_slices(
     waiting: list[Held] = []
     for job in jobs:
         file = FileSlice.decode(job.slice)
-        try:
-            held = read_held(view, file)
-        except CorruptError as error:
-            yield _unreadable(file, job, error)
+        held = _read(view, file, job)
+        if not isinstance(held, Held):
+            yield from held
+            yield _left(view, index, file, {one.where for one in held})
             continue
         yield from map(_receipt, check_alone(view, index, held))
-        yield _Checked(rows=len(held.keys), hashes=hashes_of_keys(view, index, held).tobytes())
+        hashes = hashes_of_keys(view, index, file.partition_path, held.keys, held.paths)
+        yield _Checked(rows=len(held.keys), hashes=hashes.tobytes())
         waiting.append(held)
         if sum(len(one.keys) for one in waiting) >= LOOKUP_KEYS:
             yield from map(_receipt, check_together(view, index, waiting, scratch))
@@ -404,41 +445,60 @@ def _check_slices(
     yield from map(_receipt, check_together(view, index, waiting, scratch))
 
 
-def _unreadable(file: FileSlice, job: _Live, error: CorruptError) -> _Checked:
-    if job.told_size in (-1, file.size_bytes):
-        return _Checked(Fault.FILE_DAMAGED, file.path, str(error), job.slice)
-    what = f"expected {job.told_size} bytes, found {file.size_bytes}"
-    return _Checked(Fault.FILE_SIZE, file.path, what, job.slice)
+def _left(view: Snapshot, index: Index, file: FileSlice, gone: Collection[str]) -> _Checked:
+    """The rows that are left of a slice without these files."""
+    left = [one for one in file.files if one.path not in gone]
+    keys, paths = texts_left(view, left)
+    hashes = hashes_of_keys(view, index, file.partition_path, keys, paths)
+    return _Checked(rows=len(keys), hashes=hashes.tobytes())
+
+
+def _read(view: Snapshot, file: FileSlice, job: _Live) -> Held | list[_Checked]:
+    """A slice, or what is wrong with its files, and the rows that are left of it."""
+    sizes, gone, writers = map(json.loads, (job.sizes, job.gone, job.writers))
+    if not gone:
+        with suppress(CorruptError, UpgradeError):
+            return read_held(view, file, writers)
+    told = [_Checked(Fault.FILE_SIZE, path, what, job.slice) for path, what in gone.items()]
+    for one in file.files:
+        what = "" if one.path in gone else damage_of(view, one, writers.get(one.path, ""))
+        if what and sizes.get(one.path, one.size_bytes) != one.size_bytes:
+            what = f"expected {sizes[one.path]} bytes, found {one.size_bytes}"
+            told.append(_Checked(Fault.FILE_SIZE, one.path, what, job.slice))
+        elif what:
+            told.append(_Checked(Fault.FILE_DAMAGED, one.path, what, job.slice))
+    return told
 
 
 def _receipt(one: Told | Run) -> _Checked:
     return _Checked(**asdict(one)) if isinstance(one, Run) else _Checked(*one)
 
 
-def _look_at_lost(
-    view: Snapshot, found: Examined, damaged: Sequence[FileSlice], checked: Sequence[_Checked]
-) -> None:
+def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[_Checked]) -> None:
     """Files of which the rows are gone."""
-    why = {one.where: one for one in checked if one.damaged is not None}
-    gone = [*found.live.lost, *damaged]
-    counts, said = _row_counts(view, gone), found.state.rows_of()
-    for file, count in zip(gone, counts, strict=True):
-        rows = count if count >= 0 else said.get(file.path, -1)
-        found.lost.append(Lost(file, rows))
-        fault, detail = Fault.FILE_SIZE, ""
-        if file.path in why:
-            fault, detail = Fault(why[file.path].fault or ""), why[file.path].detail
-        else:
-            expected = found.live.told_sizes.get(file.path, file.size_bytes)
-            detail = f"expected {expected} bytes, found None"
-        remedy = f"its {rows if rows >= 0 else 'unknown number of'} rows are gone, group emptied"
-        found.findings.add(fault, file.path, detail, remedy, rows)
+    wrong: dict[str, list[_Checked]] = {}
+    for one in checked:
+        if one.damaged is not None:
+            wrong.setdefault(one.damaged, []).append(one)
+    said = found.state.rows_of()
+    for text, told in sorted(wrong.items()):
+        file, files = FileSlice.decode(text), [decoded(one.where) for one in told]
+        counts = [
+            said.get(one.path, -1) if count < 0 else count
+            for one, count in zip(files, _row_counts(view, files), strict=True)
+        ]
+        gone = frozenset(one.path for one in files)
+        found.lost.append(Lost(file, gone, -1 if -1 in counts else sum(counts)))
+        rest = "emptied" if len(gone) == len(file.files) else "written anew from what is left"
+        for one, rows in zip(told, counts, strict=True):
+            remedy = f"its {rows if rows >= 0 else 'unknown number of'} rows are gone, group {rest}"
+            found.findings.add(Fault(one.fault or ""), one.where, one.detail, remedy, rows)
 
 
-def _row_counts(view: Snapshot, files: Sequence[FileSlice]) -> list[int]:
+def _row_counts(view: Snapshot, files: Sequence[DataFile | LogFile]) -> list[int]:
     """Rows by the statistics that are left of a file; -1 where none are."""
     try:
-        return [int(one) for one in view.row_counts(files)]
+        return rows_in(view, files)
     except CorruptError:
         return [-1] * len(files)
 
@@ -450,7 +510,8 @@ def _look_at_groups(
     partition, live = FilesPartition(view.options), found.live
     wrong = [(file, says) for file, says in live.wrong if file.path in there]
     for file, says in wrong:
-        what = f"expected {file.size_bytes} bytes, found {says}"
+        meant = f"{file.size_bytes} bytes" if not file.logs else spelled(file)
+        what = f"expected {meant}, found {says}"
         found.findings.add(Fault.FILES, file.path, what, "written anew")
     expected = len(live.there) + len(live.lost)
     if len(live.surplus) or live.entry_count != expected:
@@ -470,18 +531,19 @@ def _look_for_surplus(
     view: Snapshot,
     partition: MetadataPartition,
     found: Examined,
-    there: Sequence[FileSlice],
+    files: Sequence[DataFile | LogFile],
     hashes: npt.NDArray[np.uint64],
     scratch: Store | None,
 ) -> None:
     """Entries of what is gone."""
     count = surplus = 0
     looked = False
-    for seen, keys in surplus_keys(view, partition, there, hashes):
+    for seen, keys in surplus_keys(view, partition, files, hashes):
         looked, count, surplus = True, count + seen, surplus + len(keys)
         if scratch is not None and len(keys):
             found.runs.append(_burial(scratch, partition, keys))
-    counts = {BloomFilterPartition.name: len(there), RecordIndexPartition.name: len(hashes)}
+    bases = sum(isinstance(one, DataFile) for one in files)
+    counts = {BloomFilterPartition.name: bases, RecordIndexPartition.name: len(hashes)}
     expected = counts.get(partition.name)
     if expected is not None and (surplus or count != expected):
         what = f"expected {expected} live entries, found {count}"

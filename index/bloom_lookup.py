@@ -75,6 +75,7 @@ class BloomIndex:
     partitions: tuple[MetadataPartition, ...] = ()
     proves_presence = True
     asks_footers = False
+    indexes_logs = False
     _source: LookupSource
     _late: LookupSource
 

@@ -175,6 +175,7 @@ def _size_of_ranges(ranges: Ranges) -> int:
 class FooterBloomIndex(BloomIndex):
     name = "bloom"
     asks_footers = True
+    indexes_logs = False
     _source = FooterSource()
     _late = FooterSource(late=True)
 

@@ -35,6 +35,7 @@ class PlacedIndex:
     partitions: tuple[MetadataPartition, ...] = ()
     proves_presence = False
     asks_footers = False
+    indexes_logs = True
 
     def __init__(self, options: Options) -> None:
         self.options = options

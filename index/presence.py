@@ -131,7 +131,7 @@ def validate(
 
 def hold(view: TableView, slices: Sequence[FileSlice]) -> None:
     """Fetch the files that will be looked into, together, where they are small and far away."""
-    view.store.hold((one.base.path, one.base.size_bytes) for one in slices)
+    view.store.hold((file.path, file.size_bytes) for one in slices for file in one.files)
 
 
 def _candidate_schema(identity: pa.Schema) -> pa.Schema:
@@ -154,7 +154,14 @@ def _validate(view: TableView, current: FileSlice, asked: pa.RecordBatch) -> pa.
     keys, _ = texts_of(view.options, view.schema, asked)
     ends = pc.min_max(keys).as_py()
     view.store.counters.add("tag.files_opened")
-    held, positions = read_slice_keys(view.store, current, ends["min"], ends["max"])
+    held, positions = read_slice_keys(
+        view.store,
+        current,
+        view.table_schema,
+        view.options.ordering,
+        ends["min"],
+        ends["max"],
+    )
     distinct = keys.dictionary_encode()
     places = pc.index_in(held, value_set=distinct.dictionary)  # the asked are the smaller side
     here = places.is_valid().to_numpy(zero_copy_only=False)
@@ -167,7 +174,7 @@ def _validate(view: TableView, current: FileSlice, asked: pa.RecordBatch) -> pa.
         [current.partition_path],
         [current.file_id],
         [current.instant],
-        pa.array(found[rows]),
+        None if current.logs else pa.array(found[rows]),
     )
     matched = asked.take(pa.array(rows))
     return pa.RecordBatch.from_arrays(

@@ -49,7 +49,8 @@ LOCATION = pa.struct(
         pa.field("position", pa.int64()),
     ]
 )
-"""`instant` is that of the current slice; `position`, the row's place in the file, may be null."""
+"""`instant` is that of the current slice; `position`, the row's place in the base file, may be
+null: it is where the row stands in a log, or could."""
 
 LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, LOCATION)])
 
@@ -64,6 +65,8 @@ class Index(Protocol):
     """Whether a location says that the key is there; else only that it is nowhere else."""
     asks_footers: bool
     """It believes the footers of data files, so these are verified too."""
+    indexes_logs: bool
+    """Whether keys that only a log holds are found; else they go to new base files."""
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""

@@ -35,6 +35,7 @@ class RecordIndex:
     name = "record"
     proves_presence = True
     asks_footers = False
+    indexes_logs = True
 
     def __init__(self, options: Options) -> None:
         self._options = options

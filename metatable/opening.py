@@ -12,7 +12,7 @@ import pyarrow as pa
 from metatable.arguments import some
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
-from metatable.data.options import Options
+from metatable.data.options import COPY_ON_WRITE, Options
 from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
@@ -38,11 +38,14 @@ def create(
     partition_by: str | Sequence[str] = (),
     ordering: str | None = None,
     index: str = "metadata_bloom",
+    table_type: str = COPY_ON_WRITE,
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make an empty table. Raises UsageError for what cannot be one, and where one is already.
 
+    `table_type`: `cow`, where commits write file groups anew, or `mor`, where they put logs on top
+    of them, that readers merge and `compact_logs` makes one file of.
     `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
     """
     if not isinstance(schema, pa.Schema):
@@ -58,6 +61,7 @@ def create(
         "partition_by": some("partition_by", partition_by, str) or (),
         "ordering": ordering,
         "index": index,
+        "table_type": table_type,
     }
     name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]

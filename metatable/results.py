@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile
-from metatable.storage.errors import Finding
+from metatable.storage.errors import Finding, UsageError
 
 __all__ = [
     "CommitInfo",
@@ -52,6 +52,8 @@ class WriteResult(RowCounts):
             if getattr(self, name)
         }
         nothing = "nothing to do" if self.instant is None else "no row changed"
+        if self.inserted is None:
+            nothing = "rows inserted or updated, which is not known"
         did = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or nothing
         return (
             f"{self.operation} -> version {self.version}: {did}; {self.files} files,"
@@ -215,21 +217,30 @@ class DataFiles(Sequence[DataFile]):
     """Data files of a table, by partition path and file name; equal to a list of the same ones.
 
     They are held in columns, and become objects one by one. `root` is the table's address,
-    `paths` (strings) are relative to it, `row_counts` are -1 where nobody knows.
+    `paths` (strings) are relative to it, `row_counts` are -1 where nobody knows. `has_logs` (None:
+    nowhere) says where logs lie on a base file, without which its rows are out of date.
     """
 
     root: str
     paths: pa.Array
     sizes: npt.NDArray[np.int64]
     row_counts: npt.NDArray[np.int64]
+    has_logs: npt.NDArray[np.bool_] | None = None
 
     @property
     def uris(self) -> list[str]:
-        """Where each file is, for any reader: a local path, or a URL of the table's scheme.
+        """Where each file is, for any reader: a local path, or a URL of the table's scheme. Raises
+        UsageError where a file has logs, which no Parquet reader merges.
 
         The paths may spell partition values (`city=Ulm`), which the files hold as well: tell
         a reader that takes such folders for columns not to.
         """
+        if self.has_logs is not None and self.has_logs.any():
+            raise UsageError(
+                "log files lie on some of these, of which Parquet readers know nothing: scan()"
+                " reads them merged, files(read_optimized=True) are base files as they are",
+                found=int(self.has_logs.sum()),
+            )
         joined: list[str] = pc.binary_join_element_wise(self.root, self.paths, "/").to_pylist()
         return joined
 
@@ -253,7 +264,8 @@ class DataFiles(Sequence[DataFile]):
     def __getitem__(self, place: int | slice) -> DataFile | DataFiles:
         if isinstance(place, slice):
             paths = self.paths.take(pa.array(np.arange(len(self))[place]))
-            return DataFiles(self.root, paths, self.sizes[place], self.row_counts[place])
+            logs = None if self.has_logs is None else self.has_logs[place]
+            return DataFiles(self.root, paths, self.sizes[place], self.row_counts[place], logs)
         at = range(len(self))[place]
         return _file(self.paths[at].as_py(), int(self.sizes[at]), int(self.row_counts[at]))
 
@@ -334,11 +346,16 @@ class Description:
     columns: Mapping[str, str]
     file_groups: int
     partitions: int
-    rows: int
+    rows: int | None
+    """None where some file groups have logs: how many rows those change only they tell."""
     data_bytes: int
     metadata: Mapping[str, Mapping[str, int]]
     oldest_version: int = 1
     """The first that is kept."""
+    table_type: str = "cow"
+    log_files: int = 0
+    log_bytes: int = 0
+    """A part of the data bytes."""
     usage: Mapping[str, int] | None = None
     """Bytes of files by what they are for, where a listing was asked for."""
     buckets: Mapping[str, float] | None = None

@@ -280,17 +280,21 @@ class Table:
         version: int | None = None,
         limit: int | None = None,
         as_of: str | date | None = None,
+        read_optimized: bool = False,
     ) -> Scan:
         """The rows of a version (the newest by default) for which `where` is true.
 
         `as_of` names the version by a moment, as Hudi does: all commits with an instant up to it.
         An instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text; UTC unless it says another zone.
         `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
-        `limit`: so many rows at most. Nothing is read yet; the `Scan` goes wherever Arrow goes:
+        `limit`: so many rows at most. `read_optimized`: of a merge-on-read table the base files
+        alone, as the last compaction left them. Nothing is read yet; the `Scan` goes wherever Arrow
+        goes:
         `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
         Raises UsageError for what the table does not have.
         """
-        return Scan(self._snapshot(version, as_of), columns, where, limit)
+        view = self._snapshot(version, as_of)
+        return Scan(view, columns, where, limit, read_optimized)
 
     def changes(
         self,
@@ -317,14 +321,20 @@ class Table:
         return Changes(before, after, columns)
 
     def files(
-        self, where: Any = None, version: int | None = None, as_of: str | date | None = None
+        self,
+        where: Any = None,
+        version: int | None = None,
+        as_of: str | date | None = None,
+        read_optimized: bool = False,
     ) -> DataFiles:
         """The data files that may hold a row for which `where` is true, with their rows.
 
         A sequence; its `uris` go to any Parquet reader:
-        `duckdb.read_parquet(files.uris, hive_partitioning=False)`. Raises as `scan`.
+        `duckdb.read_parquet(files.uris, hive_partitioning=False)`; of a merge-on-read table they
+        are given where no logs lie on them, or with `read_optimized`. Raises as `scan`.
         """
-        return self.scan(where=where, version=version, as_of=as_of).files()
+        asked = {"where": where, "version": version, "as_of": as_of}
+        return self.scan(**asked, read_optimized=read_optimized).files()
 
     def compact(
         self,

@@ -65,7 +65,7 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
             continue
         named |= held
         named |= {ref.path for name in manifest.pages for ref in snapshot.refs(name)}
-        named |= {one.path for one in snapshot.slices()}
+        named |= {*snapshot.slices().all_files()[0].to_pylist()}
     for one in Timeline(store).load():
         assert one.state == "completed", one
         staged = "json" if one.changes_data else one.action

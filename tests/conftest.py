@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 import pytest
 from hypothesis import settings
 
+from metatable import opening
+from metatable.data.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.metadata import transaction
 from tests.services.programs import MissingError
@@ -30,6 +32,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """`-m spark` and `-m "not spark"` tell apart what needs a session."""
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked `both_table_types` runs with tables of either type."""
+    if metafunc.definition.get_closest_marker("both_table_types"):
+        metafunc.fixturenames.insert(0, "table_type")
+        metafunc.parametrize("table_type", TABLE_TYPES, indirect=True)
+
+
+@pytest.fixture
+def table_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """That of tables which the test makes without naming one."""
+    defaults = opening.create.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "table_type", request.param)
+    return str(request.param)
 
 
 @pytest.hookimpl(wrapper=True)

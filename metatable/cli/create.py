@@ -53,6 +53,12 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     create.add_argument(
         "--ordering", metavar="COLUMN", help="of two rows of a key the one with more of it stays"
     )
+    create.add_argument(
+        "--table-type",
+        choices=("cow", "mor"),
+        default="cow",
+        help="copy-on-write (cow) or merge-on-read",
+    )
     adopt = add_verb(
         verbs,
         "adopt",
@@ -82,6 +88,7 @@ def _create(args: argparse.Namespace) -> int:
         partition_by=chosen(args.partition_by) or (),
         ordering=args.ordering,
         index=args.index,
+        table_type=args.table_type,
         options=dict(map(_option, args.option)),
         storage_options=storage_options(args),
     )

@@ -218,9 +218,13 @@ def _description(facts: Description) -> str:
             ("partitioned by", ", ".join(facts.partition_by) or "nothing"),
             ("ordering", facts.ordering or "none"),
             ("index", f"{facts.index}, keys are unique in {_SCOPES[facts.key_scope]}"),
-            ("rows", count(facts.rows)),
+            (
+                "rows",
+                "not known before logs are merged" if facts.rows is None else count(facts.rows),
+            ),
             ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
             ("data bytes", size(facts.data_bytes)),
+            *(() if facts.table_type == "cow" else [("logs", _logs(facts))]),
             *(() if facts.buckets is None else [("buckets", _buckets(facts.buckets))]),
             *usage,
         ]
@@ -229,6 +233,10 @@ def _description(facts: Description) -> str:
     rows = [_partition(name, one) for name, one in facts.metadata.items()]
     fields = columns(("column", "type"), facts.columns.items(), left=("column", "type"))
     return "\n\n".join((told, columns(heads, rows, left=("metadata",)), fields))
+
+
+def _logs(facts: Description) -> str:
+    return f"{count(facts.log_files)}, {size(facts.log_bytes)} of the data bytes"
 
 
 _SCOPES = {"global": "the table", "partition": "each partition"}

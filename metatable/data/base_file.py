@@ -27,7 +27,12 @@ from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
-from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
+from metatable.data.stored_columns import (
+    IDS_ARE_OURS,
+    AskedColumns,
+    StoredColumns,
+    schema_with_ids,
+)
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
 from metatable.storage.local_files import in_temporary_folder
@@ -78,10 +83,10 @@ def add_meta_columns(
     return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
 
 
-def with_file_name(table: pa.Table, data_file: DataFile) -> pa.Table:
-    """Rows copied into `data_file`: each names the file that holds it now."""
+def with_file_name(table: pa.Table, name: str) -> pa.Table:
+    """Rows copied into a file: each names the file that holds it now; of a log its group."""
     place = table.schema.get_field_index(_FILE_NAME)
-    names = pa.repeat(data_file.name, table.num_rows)
+    names = pa.repeat(name, table.num_rows)
     return table.set_column(place, META_FIELDS[-1], names)
 
 
@@ -250,7 +255,7 @@ def _encode_pieces(
     first = next(pieces)
     writer = pq.ParquetWriter(
         sink,
-        first.schema if columns is None else _with_ids(columns),
+        first.schema if columns is None else schema_with_ids(columns),
         compression=options.parquet_codec,
         use_dictionary=_worth_a_dictionary(first),
         write_statistics=_worth_statistics(first.schema, with_nan),
@@ -268,10 +273,6 @@ def _encode_pieces(
         footer = footer_of(every, options.footer_bloom_fpp)
         footer |= {IDS_ARE_OURS: "1"} if columns else {}
         writer.add_key_value_metadata(footer)
-
-
-def _with_ids(columns: TableSchema) -> pa.Schema:
-    return pa.schema([*META_FIELDS, *(one.arrow_with_ids for one in columns.columns)])
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:

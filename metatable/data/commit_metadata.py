@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from metatable.data.log_names import LogName
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
-from metatable.data.slices import DataFile
+from metatable.data.slices import DataFile, FileSlice
 from metatable.storage.errors import CorruptError
 
 __all__ = [
@@ -56,9 +57,12 @@ _ZEROS = (
 )
 
 
-def action_of(operation: str) -> str:
-    """What a data commit of this operation is on Hudi's timeline."""
-    return "replacecommit" if operation in (*REPLACING, RESIZE) else "commit"
+def action_of(operation: str, has_logs: bool) -> str:
+    """What a data commit of this operation is on Hudi's timeline; `has_logs`: of a merge-on-read
+    table."""
+    if operation in (*REPLACING, RESIZE):
+        return "replacecommit"
+    return "deltacommit" if has_logs else "commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +81,38 @@ class WriteStat:
     updated: int
     deleted: int
     size_bytes: int
+    logs: tuple[str, ...] = ()
+    """Of a log: the names of all logs of its slice, and that of the base file before them."""
+
+    @classmethod
+    def of_log(cls, made: FileSlice, rows: int, counts: RowCounts) -> WriteStat:
+        """For a log, the last of a slice, that holds so many rows."""
+        log = made.logs[-1]
+        return cls(
+            log.partition_path,
+            log.file_id,
+            log.path,
+            made.instant,
+            rows,
+            counts.inserted or 0,
+            rows if counts.updated is None else counts.updated,
+            counts.deleted or 0,
+            log.size_bytes,
+            made.names,
+        )
 
     @classmethod
     def of(cls, data_file: DataFile, previous: str | None, counts: RowCounts) -> WriteStat:
-        """For a written file, whose size and row count are known."""
+        """For a written base file, whose size and row count are known."""
         return cls(
             data_file.partition_path,
             data_file.file_id,
             data_file.path,
             previous,
             data_file.row_count or 0,
-            counts.inserted,
-            counts.updated,
-            counts.deleted,
+            counts.inserted or 0,
+            counts.updated or 0,
+            counts.deleted or 0,
             data_file.size_bytes,
         )
 
@@ -113,7 +136,13 @@ class WriteStat:
             "minEventTime": None,
             "maxEventTime": None,
             "runtimeStats": None,
+            **(self._of_log() if self.logs else {}),
         }
+
+    def _of_log(self) -> dict[str, Any]:
+        base, *logs = self.logs
+        version = LogName.decode(logs[-1]).version
+        return {"logVersion": version, "logOffset": 0, "baseFile": base, "logFiles": logs}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any], partition_path: str) -> WriteStat:

@@ -6,9 +6,10 @@ may hold a key) are answered from arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.slices import DataFile, FileSlice
+from metatable.storage.errors import CorruptError
 
-__all__ = ["FileSystemView", "folders_of"]
+__all__ = ["FILE", "FileSystemView", "names_of", "slices_of"]
+
+
+FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
+"""A file of a slice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,16 +31,20 @@ class FileSystemView(Sequence[FileSlice]):
     """Live slices in columns, by partition path and file name; its row is a slice's ordinal.
 
     `paths` of base files (strings), `sizes` (int64), and `folders`, the distinct partition paths
-    in byte order, with the place there of each file's (int32).
+    in byte order, with the place there of each file's (int32). `logs`: a list of `FILE` a slice;
+    None where none has any.
     """
 
     paths: pa.Array
     sizes: npt.NDArray[np.int64]
     folders: pa.Array
     folder_of: npt.NDArray[np.int32]
+    logs: pa.ListArray | None = None
 
     @classmethod
-    def of(cls, paths: pa.Array, sizes: npt.NDArray[np.int64]) -> FileSystemView:
+    def of(
+        cls, paths: pa.Array, sizes: npt.NDArray[np.int64], logs: pa.ListArray | None = None
+    ) -> FileSystemView:
         folders, names = _split(paths)
         order = pc.sort_indices(
             pa.table({"folder": folders, "name": names}),
@@ -42,11 +52,43 @@ class FileSystemView(Sequence[FileSlice]):
         )
         encoded = folders.take(order).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int32)
-        return cls(paths.take(order), sizes[order.to_numpy()], encoded.dictionary, codes)
+        logs = None if logs is None else logs.take(order)
+        return cls(paths.take(order), sizes[order.to_numpy()], encoded.dictionary, codes, logs)
+
+    @classmethod
+    def of_lists(cls, files: pa.ListArray) -> FileSystemView:
+        """From a list of `FILE` a slice, in any order. Raises CorruptError where one is none."""
+        bases, logs = _apart(files)
+        return cls.of(*_columns(bases), logs)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FileSystemView]) -> FileSystemView:
+        """The slices of them all."""
+        none = pa.array([], pa.list_(FILE))
+        return cls.of_lists(pa.concat_arrays([none, *(one.lists() for one in parts)]))
+
+    def lists(self) -> pa.ListArray:
+        """The files of each slice, a list of `FILE`, the base first."""
+        paths, sizes, slices = self.all_files()
+        order = np.argsort(slices, kind="stable")
+        offsets = np.searchsorted(slices[order], np.arange(len(self) + 1))
+        columns = paths.take(pa.array(order)), pa.array(sizes[order])
+        files = pa.StructArray.from_arrays(columns, fields=list(FILE))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), files)
 
     def names(self) -> pa.Array:
         """The bare names of the base files (strings)."""
-        return _split(self.paths)[1]
+        return names_of(self.paths)
+
+    def contents(self) -> pa.Array:
+        """A text a slice, equal for slices of the same files, which are equal contents."""
+        if self.logs is None:
+            return self.paths
+        paths, _ = _columns(self.logs.flatten())
+        lengths = pc.list_value_length(self.logs).to_numpy()
+        offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
+        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, paths), "\n")
+        return pc.binary_join_element_wise(self.paths, joined, "\n")
 
     def file_ids(self) -> pa.Array:
         """The ids of the file groups (strings)."""
@@ -54,8 +96,48 @@ class FileSystemView(Sequence[FileSlice]):
 
     def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
         """Some of the slices, in the same order (`rows` ascending); all folders stay."""
-        taken = self.paths.take(pa.array(rows))
-        return FileSystemView(taken, self.sizes[rows], self.folders, self.folder_of[rows])
+        places = pa.array(rows)
+        return FileSystemView(
+            self.paths.take(places),
+            self.sizes[rows],
+            self.folders,
+            self.folder_of[rows],
+            None if self.logs is None else self.logs.take(places),
+        )
+
+    @property
+    def has_logs(self) -> npt.NDArray[np.bool_]:
+        """Which slices have logs."""
+        if self.logs is None:
+            return np.zeros(len(self), np.bool_)
+        return np.asarray(pc.list_value_length(self.logs).to_numpy() > 0)
+
+    @property
+    def log_count(self) -> int:
+        """Log files of all slices."""
+        return 0 if self.logs is None else len(self.logs.flatten())
+
+    def bases(self) -> FileSystemView:
+        """The same without logs."""
+        return replace(self, logs=None)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all files."""
+        return int(self.all_files()[1].sum())
+
+    def all_files(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(paths, sizes, ordinal of the slice) of the base files, and behind them of all logs."""
+        slices = np.arange(len(self))
+        if self.logs is None:
+            return self.paths, self.sizes, slices
+        paths, sizes = _columns(self.logs.flatten())
+        of = np.repeat(slices, pc.list_value_length(self.logs).to_numpy())
+        return (
+            pa.concat_arrays([self.paths, paths]),
+            np.concatenate([self.sizes, sizes]),
+            np.concatenate([slices, of]),
+        )
 
     def within(self, partition_paths: Sequence[str]) -> npt.NDArray[np.int64]:
         """The rows of the slices of these partitions, ascending."""
@@ -72,25 +154,61 @@ class FileSystemView(Sequence[FileSlice]):
     def __getitem__(self, place: int | slice) -> FileSlice | list[FileSlice]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return _slice(self.paths[int(place)].as_py(), int(self.sizes[place]))
+        logs = () if self.logs is None else self.logs[int(place)].as_py()
+        return _slice(self.paths[int(place)].as_py(), int(self.sizes[place]), logs)
 
     def __iter__(self) -> Iterator[FileSlice]:
-        pairs = zip(self.paths.to_pylist(), self.sizes.tolist(), strict=True)
-        return (_slice(path, size) for path, size in pairs)
+        logs = repeat(()) if self.logs is None else self.logs.to_pylist()
+        each = zip(self.paths.to_pylist(), self.sizes.tolist(), logs, strict=False)
+        return (_slice(*one) for one in each)
 
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return int(self.paths.nbytes + self.sizes.nbytes + self.folder_of.nbytes) + 500
+        logs = 0 if self.logs is None else self.logs.nbytes
+        return int(self.paths.nbytes + self.sizes.nbytes + self.folder_of.nbytes + logs) + 500
 
 
-def folders_of(paths: pa.Array) -> pa.Array:
-    """The partition path of each file's path; "" in an unpartitioned table."""
-    return _split(paths)[0]
+def names_of(paths: pa.Array) -> pa.Array:
+    """The bare name of each file's path."""
+    return _split(paths)[1]
 
 
-def _slice(path: str, size_bytes: int) -> FileSlice:
-    return FileSlice(DataFile.decode(path, size_bytes))
+def slices_of(files: pa.ListArray) -> list[FileSlice]:
+    """From a list of `FILE` a slice, without nulls. Raises CorruptError where one is none."""
+    return [FileSlice.of([tuple(one.values()) for one in few]) for few in files.to_pylist()]
+
+
+def _slice(path: str, size_bytes: int, logs: Sequence[Mapping[str, Any]] = ()) -> FileSlice:
+    if not logs:
+        return FileSlice(DataFile.decode(path, size_bytes))
+    return FileSlice.of([(path, size_bytes), *((one["path"], one["size"]) for one in logs)])
+
+
+def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
+    """(the base file of each slice, its logs; None where no slice has any)."""
+    counts = pc.list_value_length(files).to_numpy()
+    flat = files.flatten()
+    if (counts == 1).all():
+        return flat, None
+    names = names_of(pc.struct_field(flat, "path"))
+    is_log = pc.starts_with(names, ".").to_numpy(zero_copy_only=False)
+    slices = np.repeat(np.arange(len(files)), counts)
+    if not np.array_equal(slices[~is_log], np.arange(len(files))):
+        wrong = int(np.flatnonzero(np.bincount(slices[~is_log], minlength=len(files)) != 1)[0])
+        raise CorruptError(
+            "these files are no file slice",
+            expected="one base file and its logs",
+            found=[one["path"] for one in files[wrong].as_py()][:5],
+        )
+    ends = np.cumsum(np.bincount(slices[is_log], minlength=len(files)))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    logs = flat.filter(pa.array(is_log))
+    return flat.filter(pa.array(~is_log)), pa.ListArray.from_arrays(offsets, logs)
+
+
+def _columns(files: pa.StructArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    return pc.struct_field(files, "path"), pc.struct_field(files, "size").to_numpy()
 
 
 def _split(paths: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -6,8 +6,10 @@ value, in one of Java's types, or none: as in Hudi an int 0 and a null are none,
 takes whatever was before it (`Deletes.unordered`). `_hoodie_file_name` of a row in a log is its
 file id: readers go by the base file.
 
-Columns are found by name and fitted as those of a data file without field ids are. So a table some
-of whose files hold columns under other names has no logs: none could say which name was meant.
+Our blocks tell the ids of columns as our data files do: Parquet in its field ids, Avro in an
+attribute of the schema in its header (`COLUMN_IDS`), which other readers pass over. In those of
+others columns are found by name, unless some of the table's files hold columns under other names:
+such a block could not say which one was meant.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ import pyarrow.parquet as pq
 
 from metatable.data.schema import META_COLUMNS, to_avro
 from metatable.data.schema_text import TableSchema
-from metatable.data.stored_columns import AskedColumns, StoredColumns
+from metatable.data.stored_columns import (
+    IDS_ARE_OURS,
+    AskedColumns,
+    StoredColumns,
+    schema_with_ids,
+)
 from metatable.data.taking import rows_of, whole
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
@@ -32,10 +39,13 @@ from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.deletes import DELETES, decode_deletes, encode_deletes
 from metatable.storage.hudi_log.records import decode_datums, encode_datums
 
-__all__ = ["Deletes", "LogWriter", "block_deletes", "block_rows", "rollback_block"]
+__all__ = ["Deletes", "LogWriter", "block_columns", "block_deletes", "block_rows", "rollback_block"]
 
 BLOCK_BYTES = 128 << 20
 """Rows of one Avro block, as Arrow holds them; far from the 2 GiB that a block can be."""
+
+COLUMN_IDS = "metatable.column_ids"
+"""Attribute of an Avro schema: the ids of all columns, and parts of columns, in pre-order."""
 
 ROLLBACK = "0"
 
@@ -66,10 +76,16 @@ class Deletes:
 
 
 class LogWriter:
-    """Makes blocks of a table's rows. `schema` is the table's, without meta columns."""
+    """Makes blocks of a table's rows. `schema` is the table's, without meta columns; `columns` the
+    same with ids, which blocks tell then."""
 
-    def __init__(self, schema: pa.Schema, table_name: str) -> None:
+    def __init__(
+        self, schema: pa.Schema, table_name: str, columns: TableSchema | None = None
+    ) -> None:
         record = to_avro(schema, table_name)
+        self._columns = columns
+        if columns is not None:
+            record[COLUMN_IDS] = list(columns.ids().values())
         meta = {"type": ["null", "string"], "doc": "", "default": None}
         record["fields"] = [{"name": name, **meta} for name in META_COLUMNS] + record["fields"]
         self.schema_text = json.dumps(record, separators=(",", ":"))
@@ -85,7 +101,11 @@ class LogWriter:
     def parquet_block(self, rows: pa.Table, instant: str, compression: str) -> LogBlock:
         """The same rows as one block that is a Parquet file."""
         sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression=compression, store_schema=False)
+        schema = rows.schema if self._columns is None else schema_with_ids(self._columns)
+        with pq.ParquetWriter(sink, schema, compression=compression, store_schema=False) as writer:
+            writer.write_table(rows)
+            if self._columns is not None:
+                writer.add_key_value_metadata({IDS_ARE_OURS: "1"})
         return self._block(BlockKind.PARQUET_DATA, instant, memoryview(sink.getvalue()))
 
     def delete_block(
@@ -132,7 +152,7 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
             asked = _asked(block, StoredColumns.of(file, block.path), schema, columns)
             return asked.of_table(_parquet_rows(file, asked.names, block))
         codec = _codec(block)
-        stored = StoredColumns(tuple(codec.arrow_schema), by_id=False, path=block.path)
+        stored = _stored_as_avro(block, codec)
         asked = _asked(block, stored, schema, columns)
         datums = decode_datums(block)
         found = codec.decode(datums, asked.names, block.path)
@@ -141,6 +161,11 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
         return asked.of_table(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(block, error) from error
+
+
+def block_columns(block: LogBlock) -> list[str]:
+    """Names of the columns that the header of a block tells. Raises CorruptError."""
+    return list(_codec_told(block).arrow_schema.names)
 
 
 def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
@@ -175,6 +200,20 @@ def _asked(
     return AskedColumns.of(stored, schema, columns)
 
 
+def _stored_as_avro(block: LogBlock, codec: RecordCodec) -> StoredColumns:
+    fields = tuple(codec.arrow_schema)
+    ids = _ids_of(block.header.get(HeaderKey.SCHEMA, ""))
+    if ids is None:
+        return StoredColumns(fields, by_id=False, path=block.path)
+    return StoredColumns.numbered(fields, ids, block.path)
+
+
+@lru_cache(maxsize=16)
+def _ids_of(text: str) -> tuple[Any, ...] | None:
+    told = json.loads(text).get(COLUMN_IDS)
+    return tuple(told) if isinstance(told, list) else None
+
+
 def _codec(block: LogBlock) -> RecordCodec:
     if block.kind is not BlockKind.AVRO_DATA:
         raise UpgradeError(
@@ -183,6 +222,10 @@ def _codec(block: LogBlock) -> RecordCodec:
             offset=block.offset,
             found=block.kind.name,
         )
+    return _codec_told(block)
+
+
+def _codec_told(block: LogBlock) -> RecordCodec:
     try:
         return _codec_of(block.header.get(HeaderKey.SCHEMA, ""))
     except UsageError as error:

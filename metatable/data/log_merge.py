@@ -138,48 +138,56 @@ class SliceLogs:
                 events.add_rows(block, block_rows(block, schema, columns))
         return events.settled()
 
-    def merged(self, base: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    def merged(self, base: Iterable[pa.Table], in_place: bool = True) -> Iterator[pa.Table]:
         """The rows of the slice. `base`: those of the base file piece by piece, of the same
         columns; none for a slice of logs alone.
 
         Rows of the base keep their places, or are replaced there; new ones follow, in the order
-        in which their keys came. Raises CorruptError for a key that the base holds twice.
+        in which their keys came. Not `in_place`: rows of the base that stay, and then those of
+        logs, for who reads them once and in any order; it is half the work. Raises CorruptError for
+        a key that the base holds twice.
         """
         seen = np.zeros(len(self.keys), np.bool_)
+        stays = np.zeros(len(self.keys), np.bool_)
         ready = taker(self.rows)
 
         def take(rows: Positions) -> pa.Table:
             return ready(pa.array(rows))
 
         for piece in base:
-            yield self._merged_piece(piece, seen, take)
-        new = self.events[~seen & self.is_row]
+            rows, hits = self._found(piece, seen)
+            wins = self._wins(piece, rows, hits)
+            if in_place:
+                yield self._put(piece, rows[wins], hits[wins], take)
+            else:
+                stays[hits[~wins]] = True
+                yield _without(piece, rows[wins])
+        new = self.events[~(seen if in_place else stays) & self.is_row]
         step = rows_of(self.rows, STEP_BYTES)
         for start in range(0, len(new), step):
             yield take(new[start : start + step])
 
-    def _merged_piece(self, piece: pa.Table, seen: Mask, take: Take) -> pa.Table:
+    def _found(self, piece: pa.Table, seen: Mask) -> tuple[Positions, Positions]:
+        """Rows of a piece whose keys the logs have, and which keys these are."""
         found = pc.index_in(whole(piece.column(KEY)), value_set=self.keys)
-        found = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        found = found.fill_null(-1).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(found >= 0)
-        hits = found[rows]
-        self._check_once(hits, seen)
-        wins = self._wins(piece, rows, hits)
-        rows, hits = rows[wins], hits[wins]
+        hits = found[rows].astype(np.int64)
+        again, before = seen[hits], np.count_nonzero(seen)
+        seen[hits] = True
+        if np.count_nonzero(seen) - before < len(hits):
+            order = np.sort(hits)
+            twice = np.concatenate([hits[again], order[1:][order[1:] == order[:-1]]])
+            key = self.keys[int(twice[0])].as_py()
+            raise CorruptError("a key is stored twice in one file", key=key)
+        return rows, hits
+
+    def _put(self, piece: pa.Table, rows: Positions, hits: Positions, take: Take) -> pa.Table:
         put = self.is_row[hits]
         places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
         places[rows[put]] = piece.num_rows + np.arange(int(put.sum()))
         kept[rows[~put]] = False
         return put_into(piece, take, self.events[hits[put]], places[kept])
-
-    def _check_once(self, hits: Positions, seen: Mask) -> None:
-        again = seen[hits]
-        seen[hits] = True
-        if again.any() or len(np.unique(hits)) < len(hits):
-            order = np.sort(hits)
-            twice = np.concatenate([hits[again], order[1:][order[1:] == order[:-1]]])
-            key = self.keys[int(twice[0])].as_py()
-            raise CorruptError("a key is stored twice in one file", key=key)
 
     def _wins(self, piece: pa.Table, rows: Positions, hits: Positions) -> Mask:
         """Whether what the logs say of these keys takes the places of these rows."""
@@ -190,6 +198,14 @@ class SliceLogs:
         wins: Mask = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
         wins |= events == _NONE
         return wins
+
+
+def _without(piece: pa.Table, rows: Positions) -> pa.Table:
+    if not len(rows):
+        return piece
+    kept = np.ones(piece.num_rows, np.bool_)
+    kept[rows] = False
+    return piece.filter(pa.array(kept))
 
 
 class _Events:

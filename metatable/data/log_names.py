@@ -5,7 +5,8 @@
 The instant is the base file's, not that of the commit that wrote the log (a slice without a base
 has that of its first log). Versions count up from 1 in a slice. A write token is three numbers
 of Java's int, `<task>-<stage>-<attempt>` in Hudi; ours holds digits of the writer's nonce, so that
-two writers never plan one name. Who wrote a log its blocks tell, not its name.
+two writers never plan one name, and its first number is odd where there may be deletes. Who wrote
+a log its blocks tell, not its name.
 
 Hudi has one instant a commit in tables from version 8 on, and `.cdc` behind names of changes:
 these are refused, as is whatever another writer of ours or Hudi's would not find again.
@@ -47,6 +48,11 @@ class LogName:
         """Logs of a file group in the order in which Hudi merges them."""
         return self.base_instant, self.version, self.write_token
 
+    @property
+    def may_delete(self) -> bool:
+        """Whether it may hold deletes, as `log_write_token` was told."""
+        return int(self.write_token.partition("-")[0]) % 2 == 1
+
     @classmethod
     def decode(cls, name: str) -> LogName:
         """Raises CorruptError where it names no log file."""
@@ -58,7 +64,8 @@ class LogName:
         raise CorruptError("not the name of a log file", path=name, expected=_SHAPE)
 
 
-def log_write_token(nonce: str, task: int) -> str:
-    """The token of a log that a task of the writer with this nonce (hex) writes."""
+def log_write_token(nonce: str, place: int, may_delete: bool) -> str:
+    """The token of the log that the writer with this nonce (hex) puts on the group at this place
+    of its plan. `may_delete`: whether the log may hold deletes, for those who need only these."""
     digits = int(nonce, 16)
-    return f"{task}-{digits & _GREATEST}-{digits >> 31 & _GREATEST}"
+    return f"{place * 2 + may_delete}-{digits & _GREATEST}-{digits >> 31 & _GREATEST}"

@@ -26,6 +26,8 @@ BUCKET = "bucket"
 SIMPLE, CONSISTENT, EXTENDIBLE = "simple", "consistent_hashing", "extendible_hashing"
 BUCKET_ENGINES = (SIMPLE, CONSISTENT, EXTENDIBLE)
 HFILE_CODECS = ("gz", "none", "zstd")
+COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("cow", "mor")
+LOG_FORMATS = ("avro", "parquet")
 PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 
 DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 16}
@@ -68,6 +70,10 @@ class Options:
     """File groups of a table partition, as many as Hudi makes by default: for ever where the engine
     is `simple`, else at first."""
     # data files
+    table_type: str = COPY_ON_WRITE
+    """What comes to a file group makes a new file of it (`cow`), or a log on top of it (`mor`)."""
+    log_format: str = "avro"
+    """How rows stand in logs: as Avro, or as Parquet."""
     file_rows: int = 500_000
     """Most rows that one commit puts into one file group (Hudi's insert split size)."""
     small_file_bytes: int = 100 << 20
@@ -112,6 +118,7 @@ class Options:
         partition_by: str | Sequence[str] = (),
         ordering: str | None = None,
         index: str = "metadata_bloom",
+        table_type: str = COPY_ON_WRITE,
         options: Mapping[str, Any] | None = None,
     ) -> Options:
         """Checked options for a new table. Raises UsageError, naming the option."""
@@ -121,6 +128,7 @@ class Options:
         for word in given:
             if word not in known:
                 raise UsageError("unknown option", option=word, expected=sorted(known))
+        given.setdefault("table_type", table_type)
         given.setdefault("key_scope", "global" if index == "record" else "partition")
         _check_types(given)
         if index == BUCKET:
@@ -158,6 +166,16 @@ class Options:
         return self.index == BUCKET and self.bucket_engine != SIMPLE
 
     @property
+    def has_logs(self) -> bool:
+        """Whether commits put logs on top of file groups."""
+        return self.table_type == MERGE_ON_READ
+
+    @property
+    def may_move(self) -> bool:
+        """Whether a row that is written may have its key in another table partition."""
+        return self.is_global and bool(self.partition_by)
+
+    @property
     def is_global(self) -> bool:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"
@@ -184,6 +202,8 @@ class Options:
         _one_of("record_key_form", self.record_key_form, KEY_FORMS)
         _one_of("record_bucket_function", self.record_bucket_function, bucket_functions())
         _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
+        _one_of("table_type", self.table_type, TABLE_TYPES)
+        _one_of("log_format", self.log_format, LOG_FORMATS)
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
         self._check_numbers()
         self._check_rings()

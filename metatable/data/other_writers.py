@@ -31,6 +31,10 @@ _BUCKETS = "hoodie.bucket.index.num.buckets"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
 _MUST_BE = {
+    "hoodie.table.type": (
+        "COPY_ON_WRITE",
+        "only copy-on-write tables are adopted: create one from its rows",
+    ),
     "hoodie.populate.meta.fields": ("true", "its files lack record keys"),
     "hoodie.datasource.write.partitionpath.urlencode": ("false", "partition paths are escaped"),
     "hoodie.datasource.write.drop.partition.columns": (

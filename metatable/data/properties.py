@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from metatable.data.options import Options
+from metatable.data.options import COPY_ON_WRITE, MERGE_ON_READ, Options
 from metatable.data.schema import to_avro
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, UpgradeError
 
 __all__ = ["PROPERTIES_PATH", "TableProperties"]
 
@@ -31,6 +31,8 @@ PROPERTIES_PATH = ".hoodie/hoodie.properties"
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _CHECKSUM = "hoodie.table.checksum"
+TABLE_TYPES = {COPY_ON_WRITE: "COPY_ON_WRITE", MERGE_ON_READ: "MERGE_ON_READ"}
+_PAYLOADS = "org.apache.hudi.common.model."
 _GENERATORS = "org.apache.hudi.keygen."
 
 
@@ -42,10 +44,10 @@ class TableProperties:
 
     @classmethod
     def of(cls, options: Options, schema: pa.Schema) -> TableProperties:
-        """Those of a copy-on-write table of version 6."""
+        """Those of a table of version 6."""
         values = {
             "hoodie.table.name": options.name,
-            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.type": TABLE_TYPES[options.table_type],
             "hoodie.table.version": "6",
             "hoodie.timeline.layout.version": "1",
             "hoodie.table.recordkey.fields": ",".join(options.key),
@@ -59,6 +61,7 @@ class TableProperties:
             "hoodie.archivelog.folder": "archived",
             "hoodie.table.base.file.format": "PARQUET",
             "hoodie.table.timeline.timezone": "UTC",
+            **_merging(options),
             "hoodie.table.precombine.field": options.ordering or "",
             "hoodie.table.create.schema": json.dumps(
                 to_avro(schema, options.name), separators=(",", ":")
@@ -109,10 +112,19 @@ class TableProperties:
         return self.values.get("hoodie.table.type", "COPY_ON_WRITE")
 
     def check(self, options: Options, path: str = PROPERTIES_PATH) -> None:
-        """Refuse properties that name another table, key or partitioning than our options.
+        """Refuse properties that name another table, key, partitioning or table type than our
+        options.
 
-        Raises CorruptError: Hudi's readers would go by these, our writers by those.
+        Raises CorruptError: Hudi's readers would go by these, our writers by those. UpgradeError
+        for the type, which is Hudi's to change.
         """
+        if self.table_type != TABLE_TYPES[options.table_type]:
+            raise UpgradeError(
+                "Hudi keeps another type of table here. Create a new one from its rows",
+                path=path,
+                expected=TABLE_TYPES[options.table_type],
+                found=self.table_type,
+            )
         for key, expected in _identity(options).items():
             found = self.values.get(key, "")
             if ",".join(word.strip() for word in found.split(",")) != expected:
@@ -139,6 +151,14 @@ def _identity(options: Options) -> dict[str, str]:
         "hoodie.table.recordkey.fields": ",".join(options.key),
         "hoodie.table.partition.fields": ",".join(options.partition_by),
     }
+
+
+def _merging(options: Options) -> dict[str, str]:
+    """How Hudi's readers merge logs: as we do."""
+    if not options.has_logs:
+        return {}
+    by = "DefaultHoodieRecordPayload" if options.ordering else "OverwriteWithLatestAvroPayload"
+    return {"hoodie.compaction.payload.class": _PAYLOADS + by}
 
 
 def _word(flag: bool) -> str:

@@ -1,55 +1,216 @@
 """The one way rows of a file slice are read, whole or as a stream.
 
-They are those of the base file, with its logs merged in. Log files come with merge-on-read
-tables; a slice that has some is refused, because without them its rows would be stale.
+They are those of the base file, with its logs merged in. Base rows come row groups at a time; what
+the logs of one slice hold is in memory. `ordering` is the table's ordering column: it decides
+between rows of one key, where it is asked for or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
+from metatable.data.log_blocks import block_columns, block_deletes, block_rows
+from metatable.data.log_merge import SliceLogs, live_blocks
+from metatable.data.schema import KEY_COLUMN, with_meta_columns
 from metatable.data.schema_text import TableSchema
-from metatable.data.slices import FileSlice
-from metatable.storage.errors import UpgradeError
+from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.taking import whole
+from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.hudi_log import log_file
+from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.store import Store
 
-__all__ = ["read_slice", "read_slice_keys", "stream_slice"]
+__all__ = [
+    "HeldLog",
+    "log_deletes",
+    "log_rows",
+    "read_log",
+    "read_slice",
+    "read_slice_keys",
+    "stream_left",
+    "stream_slice",
+    "writer_of",
+]
+
+_KEY = pa.field(KEY_COLUMN, pa.string())
 
 
 def read_slice(
-    store: Store, file_slice: FileSlice, schema: pa.Schema, columns: TableSchema | None
+    store: Store,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
 ) -> pa.Table:
     """Exactly these columns (meta columns where named), in this order.
 
     `columns` are the table's, by whose ids its files are read; None where only meta columns are
-    asked. Raises CorruptError, and UpgradeError for a slice with log files.
+    asked, of a slice without logs. Raises CorruptError, and UpgradeError for logs of other kinds.
     """
-    _refuse_logs(file_slice)
-    return read_base_file(store, file_slice.base, schema, columns)
+    if not file_slice.logs:
+        return read_base_file(store, file_slice.base, schema, columns)
+    pieces = stream_slice(store, file_slice, schema, columns, ordering)
+    return pa.concat_tables([schema.empty_table(), *pieces])
 
 
 def stream_slice(
-    store: Store, file_slice: FileSlice, schema: pa.Schema, columns: TableSchema | None
+    store: Store,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+    in_place: bool = True,
 ) -> Iterator[pa.Table]:
-    """The same rows, in the same order, a few row groups at a time."""
-    _refuse_logs(file_slice)
-    return stream_base_file(store, file_slice.base, schema, columns)
+    """The same rows, in the same order, a few row groups at a time; not `in_place`: in another
+    order, which is less work where there are logs."""
+    if not file_slice.logs:
+        return stream_base_file(store, file_slice.base, schema, columns)
+    return _merged(store, [file_slice.base], file_slice.logs, schema, columns, ordering, in_place)
 
 
 def read_slice_keys(
-    store: Store, file_slice: FileSlice, first: str | None = None, last: str | None = None
+    store: Store,
+    file_slice: FileSlice,
+    columns: TableSchema | None,
+    ordering: str | None,
+    first: str | None = None,
+    last: str | None = None,
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Key text (string array) and row position of the rows that may lie in [first, last]."""
-    _refuse_logs(file_slice)
-    return read_record_keys(store, file_slice.base, first, last)
+    if not file_slice.logs:
+        return read_record_keys(store, file_slice.base, first, last)
+    rows = read_slice(store, file_slice, pa.schema([_KEY]), columns, ordering)
+    keys = whole(rows[KEY_COLUMN])
+    inside = np.ones(len(keys), np.bool_)
+    for bound, holds in ((first, pc.greater_equal), (last, pc.less_equal)):
+        if bound is not None:
+            inside &= holds(keys, bound).to_numpy(zero_copy_only=False)
+    return keys.filter(pa.array(inside)), np.flatnonzero(inside)
 
 
-def _refuse_logs(file_slice: FileSlice) -> None:
-    if file_slice.logs:
-        what = "log files are not read by this version"
-        raise UpgradeError(what, path=file_slice.base.path, found=list(file_slice.logs))
+def log_rows(
+    store: Store, log: LogFile, schema: pa.Schema, columns: TableSchema | None
+) -> pa.Table:
+    """The rows of the data blocks of one log, deletes and other logs aside. Raises as above."""
+    return _rows(_blocks(store, log), schema, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLog:
+    """A log of which nothing is damaged: its rows, with all columns of the table, the names of
+    those that it has, and the instants that its blocks tell."""
+
+    rows: pa.Table
+    columns: frozenset[str]
+    instants: frozenset[str]
+
+
+def read_log(store: Store, log: LogFile, columns: TableSchema, ordering: str | None) -> HeldLog:
+    """All of a log, its deletes too. Raises as above."""
+    blocks = _blocks(store, log)
+    kind = None if ordering is None else columns.arrow.field(ordering).type
+    for one in blocks:
+        if one.kind is BlockKind.DELETE:
+            block_deletes(one, kind)
+    rows = _rows(blocks, with_meta_columns(columns.arrow), columns)
+    names = frozenset[str]().union(*map(block_columns, blocks))
+    return HeldLog(rows, names, _instants(blocks))
+
+
+def stream_left(
+    store: Store,
+    files: Sequence[DataFile | LogFile],
+    schema: pa.Schema,
+    columns: TableSchema,
+    ordering: str | None,
+) -> Iterator[pa.Table]:
+    """The rows of some files of a slice, in their order, as if there were no others."""
+    bases = [one for one in files if isinstance(one, DataFile)]
+    logs = [one for one in files if isinstance(one, LogFile)]
+    if logs:
+        yield from _merged(store, bases, logs, schema, columns, ordering)
+    for base in () if logs else bases:
+        yield from stream_base_file(store, base, schema, columns)
+
+
+def _rows(blocks: Iterable[LogBlock], schema: pa.Schema, columns: TableSchema | None) -> pa.Table:
+    data = [one for one in blocks if one.kind is not BlockKind.DELETE]
+    rows = (block_rows(one, schema, columns) for one in live_blocks(data, _is_published))
+    return pa.concat_tables([schema.empty_table(), *rows])
+
+
+def log_deletes(store: Store, log: LogFile) -> pa.Array:
+    """The keys of the deletes of one log that have no ordering value, as ours have none. Raises
+    CorruptError."""
+    blocks = [one for one in _blocks(store, log) if one.kind is BlockKind.DELETE]
+    found = (block_deletes(one, None) for one in live_blocks(blocks, _is_published))
+    keys = [one.keys.filter(one.unordered) for one in found]
+    return pa.concat_arrays([pa.array([], pa.string()), *keys])
+
+
+def writer_of(store: Store, file: DataFile | LogFile) -> str:
+    """The instant of the commit which wrote a file: its name tells, of a log all of its blocks do.
+    Empty where these tell none, or several, for that is nobody's commit."""
+    if isinstance(file, DataFile):
+        return file.instant
+    try:
+        blocks = _blocks(store, file)
+    except (CorruptError, UpgradeError):
+        return ""
+    told = _instants(blocks)
+    return min(told) if len(told) == 1 else ""
+
+
+def _instants(blocks: Iterable[LogBlock]) -> frozenset[str]:
+    return frozenset(one.header.get(HeaderKey.INSTANT_TIME, "") for one in blocks)
+
+
+def _merged(
+    store: Store,
+    bases: Sequence[DataFile],
+    on_top: Sequence[LogFile],
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+    in_place: bool = True,
+) -> Iterator[pa.Table]:
+    asked = _deciding(schema, columns, ordering)
+    found = store.together([partial(_blocks, store, one) for one in on_top])
+    blocks = live_blocks((block for some in found for block in some), _is_published)
+    logs = SliceLogs.of(blocks, asked, columns, ordering)
+    base = chain.from_iterable(stream_base_file(store, one, asked, columns) for one in bases)
+    return (piece.select(schema.names) for piece in logs.merged(base, in_place))
+
+
+def _deciding(schema: pa.Schema, columns: TableSchema | None, ordering: str | None) -> pa.Schema:
+    """The columns asked, and those that decide which row of a key lives."""
+    needed = [] if ordering is None or columns is None else [columns.arrow.field(ordering)]
+    more = [one for one in (_KEY, *needed) if one.name not in schema.names]
+    return pa.schema([*schema, *more])
+
+
+def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:
+    body = store.get(log.path)
+    if body is None:
+        raise CorruptError("log file is missing", path=log.path)
+    if log.size_bytes and len(body) != log.size_bytes:
+        what = "log file has another size than told"
+        raise CorruptError(what, path=log.path, expected=log.size_bytes, found=len(body))
+    held = log_file.LogFile.decode(body, log.path)
+    if held.torn_at is not None:
+        raise CorruptError("log file ends within a block", path=log.path, offset=held.torn_at)
+    return held.blocks
+
+
+def _is_published(instant: str) -> bool:
+    """A slice names the logs of published commits only: each is one commit's."""
+    return True

@@ -17,21 +17,27 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from metatable.data.log_names import LogName
 from metatable.storage.errors import CorruptError
 
 __all__ = [
     "DataFile",
     "FileSlice",
+    "LogFile",
+    "decoded",
     "is_file_id",
+    "is_log",
     "marker_path",
     "markers_folder",
     "new_file_id",
     "partition_metadata",
     "partition_metadata_path",
+    "slice_instant",
 ]
 
 _NAME = re.compile(r"([^_./\\]+)_([^_./\\]+)_(\d{17}|\d{14})\.parquet")
@@ -71,15 +77,62 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFile:
+    """One log file. `encode` is `path`; its size travels beside it."""
+
+    partition_path: str
+    named: LogName
+    size_bytes: int = 0
+
+    @property
+    def file_id(self) -> str:
+        return self.named.file_id
+
+    @property
+    def name(self) -> str:
+        """The bare file name."""
+        return self.named.name
+
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        return _join(self.partition_path, self.name)
+
+    def follows(self, base: DataFile) -> bool:
+        """Whether it lies on this base file."""
+        theirs = base.partition_path, base.file_id, base.instant
+        return (self.partition_path, self.file_id, self.named.base_instant) == theirs
+
+    @classmethod
+    def decode(cls, path: str, size_bytes: int = 0) -> LogFile:
+        """From a path relative to the table. Raises CorruptError where it names no log file."""
+        partition_path, _, name = path.rpartition("/")
+        return cls(partition_path, LogName.decode(name), size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class FileSlice:
     """A file group as of one instant: a base file, and the log files on top of it, in order.
 
     Whoever asks what a group is now is given this; single files matter only to those who read or
-    write their bytes. `logs` are file names in the group's partition.
+    write their bytes.
     """
 
     base: DataFile
-    logs: tuple[str, ...] = ()
+    logs: tuple[LogFile, ...] = ()
+
+    @classmethod
+    def of(cls, files: Sequence[tuple[str, int]]) -> FileSlice:
+        """From (path, size) of all its files, in any order. Raises CorruptError."""
+        logs = [LogFile.decode(path, size) for path, size in files if is_log(path)]
+        bases = [DataFile.decode(path, size) for path, size in files if not is_log(path)]
+        if len(bases) != 1 or any(not one.follows(bases[0]) for one in logs):
+            raise CorruptError(
+                "these files are no file slice",
+                expected="one base file and its logs",
+                found=[path for path, _ in files][:5],
+            )
+        return cls(bases[0], tuple(sorted(logs, key=lambda one: one.named.order)))
 
     @property
     def partition_path(self) -> str:
@@ -100,22 +153,53 @@ class FileSlice:
 
     @property
     def size_bytes(self) -> int:
-        return self.base.size_bytes
+        """Of all its files."""
+        return sum(one.size_bytes for one in self.files)
+
+    @property
+    def files(self) -> tuple[DataFile | LogFile, ...]:
+        """All its files, the base first."""
+        return self.base, *self.logs
 
     @property
     def names(self) -> tuple[str, ...]:
         """Those of all its files. Equal names are equal contents: files never change."""
-        return self.base.name, *self.logs
+        return tuple(one.name for one in self.files)
+
+    def with_log(self, log: LogFile) -> FileSlice:
+        """This slice, and one more log on top."""
+        return FileSlice(self.base, (*self.logs, log))
+
+    def next_log(self, write_token: str) -> LogFile:
+        """The log that the next commit puts on top."""
+        version = max((one.named.version for one in self.logs), default=0) + 1
+        named = LogName(self.file_id, self.instant, version, write_token)
+        return LogFile(self.partition_path, named)
 
     def encode(self) -> str:
         """As text, for the way from one task to another."""
-        return json.dumps([self.path, self.size_bytes, *self.logs])
+        return json.dumps([[one.path, one.size_bytes] for one in self.files])
 
     @classmethod
     def decode(cls, text: str) -> FileSlice:
         """From `encode`."""
-        path, size_bytes, *logs = json.loads(text)
-        return cls(DataFile.decode(path, size_bytes), tuple(logs))
+        (base, size), *logs = json.loads(text)
+        return cls(DataFile.decode(base, size), tuple(LogFile.decode(*one) for one in logs))
+
+
+def decoded(path: str, size_bytes: int = 0) -> DataFile | LogFile:
+    """The data file of a path. Raises CorruptError where it names none."""
+    return (LogFile if is_log(path) else DataFile).decode(path, size_bytes)
+
+
+def slice_instant(file: DataFile | LogFile) -> str:
+    """The instant of the slice that a file belongs to."""
+    return file.instant if isinstance(file, DataFile) else file.named.base_instant
+
+
+def is_log(path: str) -> bool:
+    """Whether a data file's path is that of a log: only theirs begin with a point."""
+    return path.rpartition("/")[2].startswith(".")
 
 
 def is_file_id(text: str) -> bool:
@@ -133,12 +217,12 @@ def markers_folder(instant: str) -> str:
     return f".hoodie/.temp/{instant}"
 
 
-def marker_path(data_file: DataFile, kind: Literal["CREATE", "MERGE"]) -> str:
-    """The (empty) marker to write before `data_file`: CREATE opens a group, MERGE follows a slice.
-
-    It lies in the folder of the file's own instant.
-    """
-    return f"{markers_folder(data_file.instant)}/{data_file.path}.marker.{kind}"
+def marker_path(
+    file: DataFile | LogFile, instant: str, kind: Literal["CREATE", "MERGE", "APPEND"]
+) -> str:
+    """The (empty) marker to write before `file` in the commit of this instant: CREATE opens a
+    group, MERGE follows a slice, APPEND puts a log on top of one."""
+    return f"{markers_folder(instant)}/{file.path}.marker.{kind}"
 
 
 def partition_metadata_path(partition_path: str) -> str:

@@ -12,7 +12,7 @@ the table any more is passed over. All else is damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,10 +20,11 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.align import is_list, null_mask, offsets_of, widens
+from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
 from metatable.storage.errors import CorruptError
 
-__all__ = ["IDS_ARE_OURS", "AskedColumns", "StoredColumns"]
+__all__ = ["IDS_ARE_OURS", "AskedColumns", "StoredColumns", "schema_with_ids"]
 
 IDS_ARE_OURS = "metatable.field_ids"
 """Footer key: the field ids of this file are column ids of its table."""
@@ -47,6 +48,22 @@ class StoredColumns:
         made = cls(tuple(parquet.schema_arrow), by_id, path)
         if by_id:
             made._check_ids([one for one in made.fields if one.metadata])
+        return made
+
+    @classmethod
+    def numbered(cls, fields: Sequence[pa.Field], ids: Sequence[Any], path: str) -> StoredColumns:
+        """Of fields that tell their names and, in pre-order, the ids of those that are no meta
+        columns. Raises CorruptError for wrong ids."""
+        left = iter(ids)
+        try:
+            own = [one if one.name in META_COLUMNS else _numbered(one, left) for one in fields]
+        except (StopIteration, TypeError, ValueError):
+            own = []
+        if len(own) < len(fields) or next(left, None) is not None:
+            what = "column ids are not those of the columns"
+            raise CorruptError(what, path=path, found=list(ids)[:100])
+        made = cls(tuple(own), True, path)
+        made._check_ids([one for one in made.fields if one.metadata])
         return made
 
     def find(self, name: str, table: TableSchema | None) -> pa.Field | None:
@@ -164,6 +181,23 @@ class AskedColumns:
                 "data file holds nulls in a required column", path=path, found=field.name
             )
         return self.stored.fitted(column, stored, field, self.columns)
+
+
+def schema_with_ids(columns: TableSchema) -> pa.Schema:
+    """That of a data file: meta columns, and the table's with their ids at every depth."""
+    return pa.schema([*META_FIELDS, *(one.arrow_with_ids for one in columns.columns)])
+
+
+def _numbered(field: pa.Field, ids: Iterator[Any]) -> pa.Field:
+    """`field` with the next ids, as `Column.arrow_with_ids` has them."""
+    metadata, kind = {FIELD_ID: str(int(next(ids))).encode()}, field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(one, ids) for one in kind])
+    elif is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, ids))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _numbered(kind.item_field, ids))
+    return pa.field(field.name, kind, field.nullable, metadata=metadata)
 
 
 def _id_of(field: pa.Field) -> int:

@@ -44,7 +44,7 @@ State = Literal["requested", "inflight", "completed"]
 FOLDER = ".hoodie"
 
 DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
-TRANSACTED = ("commit", "replacecommit")
+TRANSACTED = ("commit", "deltacommit", "replacecommit")
 """Those that a writer of ours begins before it writes data files."""
 ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
 UNREQUESTED = ("savepoint",)

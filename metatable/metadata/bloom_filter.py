@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.slices import FileSlice
+from metatable.data.slices import DataFile, FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import file_keys
 from metatable.metadata.partition import ENTRIES, MetadataPartition
@@ -51,19 +51,21 @@ class BloomFilterPartition(MetadataPartition):
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
         kind, fpp = self.options.filter_kind, self.options.filter_fpp
+        replaced = [old for one in written for old in one.superseded if isinstance(old, DataFile)]
+        # keys of a log are in its base, too: where this partition is asked, others go to new bases
+        written = [one for one in written if isinstance(one.file, DataFile)]
         bodies = [build(kind, hashes_of(one.keys), fpp) for one in written]
         values = encode_blooms(
             pa.array([body.kind for body in bodies]),
             pa.array([one.made.instant for one in written]),
             pa.array([body.encode() for body in bodies], pa.binary()),
         )
-        replaced = [one.replaced for one in written if one.replaced is not None]
-        keys = _keys([*(one.made for one in written), *replaced])
+        keys = _keys([*(one.made.base for one in written), *replaced])
         values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
-        return self.tombstones_of(_keys(slices))
+        return self.tombstones_of(_keys([one.base for one in slices]))
 
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}
@@ -81,7 +83,7 @@ def filters_of(entries: Entries, slices: Sequence[FileSlice]) -> Iterator[tuple[
     CorruptError where one is missing.
     """
     partition = BloomFilterPartition(entries.options)
-    keys = _keys(slices)
+    keys = _keys([one.base for one in slices])
     order = sort_order(keys)
     start = largest = 0
     while start < len(order):
@@ -104,8 +106,8 @@ def _decoded(
         yield decode(kind.as_py(), body.as_py(), slices[place].path)
 
 
-def _keys(slices: Sequence[FileSlice]) -> pa.Array:
+def _keys(files: Sequence[DataFile]) -> pa.Array:
     return file_keys(
-        pa.array([one.partition_path for one in slices], pa.string()),
-        pa.array([one.base.name for one in slices], pa.string()),
+        pa.array([one.partition_path for one in files], pa.string()),
+        pa.array([one.name for one in files], pa.string()),
     )

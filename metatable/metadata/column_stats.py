@@ -18,9 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView
+from metatable.data.file_system_view import FileSystemView, names_of
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slices import FileSlice
+from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.taking import whole as whole_column
 from metatable.metadata.entries import Entries
 from metatable.metadata.files import view_of_partition, view_of_table
 from metatable.metadata.keys import column_partition_prefix, column_prefix, stats_keys
@@ -40,6 +41,7 @@ __all__ = [
     "ColumnStatsPartition",
     "maxima",
     "row_counts",
+    "rows_in",
     "stats_column",
     "stats_of",
 ]
@@ -50,6 +52,7 @@ FEW_PARTITIONS = 16
 """Up to so many table partitions are read one by one; beyond, the whole column is."""
 
 
+_TOLD = ["minimum", "maximum", "null_count", "value_count"]
 _OF_FILES = ["minimum", "maximum", "value_count"]
 
 
@@ -62,31 +65,31 @@ class ColumnStatsPartition(MetadataPartition):
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
         stats = [one for each in written for one in each.stats]
-        names = [each.made.base.name for each in written for _ in each.stats]
-        made = [(one.column, each.made) for each in written for one in each.stats]
+        made = [(one.column, each.file) for each in written for one in each.stats]
         replaced = [
             (column, old)
             for each in written
-            if (old := each.replaced)
+            for old in each.superseded
             for column in dict.fromkeys((*(one.column for one in each.stats), *each.past_stats))
         ]
         keys = _keys([*made, *replaced])
-        values = encode_stats(names, stats)
+        values = encode_stats([file.name for _, file in made], stats)
         values = pa.concat_arrays([values, pa.nulls(len(replaced), pa.binary())])
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
-        return self.tombstones_of(_keys([(name, one) for one in slices for name in columns]))
+        files = [file for one in slices for file in one.files]
+        return self.tombstones_of(_keys([(name, one) for one in files for name in columns]))
 
     def file_info(self) -> Mapping[str, bytes]:
         return {"schema": schema_text().encode()}
 
 
-def _keys(named: Sequence[tuple[str, FileSlice]]) -> pa.Array:
+def _keys(named: Sequence[tuple[str, DataFile | LogFile]]) -> pa.Array:
     return stats_keys(
         pa.array([column for column, _ in named], pa.string()),
         pa.array([one.partition_path for _, one in named], pa.string()),
-        pa.array([one.base.name for _, one in named], pa.string()),
+        pa.array([one.name for _, one in named], pa.string()),
     )
 
 
@@ -118,29 +121,34 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
     """Partitions in byte order, so that the files are in order as they are joined."""
     none = [pa.array([], kind) for kind in (type, type, pa.int64(), pa.int64())]
     arrays = zip(none, *(part.columns for part in parts), strict=True)
-    paths = pa.concat_arrays([pa.array([], pa.string()), *(part.files.paths for part in parts)])
-    sizes = np.concatenate([np.zeros(0, np.int64), *(part.files.sizes for part in parts)])
-    return StatsColumn(FileSystemView.of(paths, sizes), *map(pa.concat_arrays, arrays))
+    files = FileSystemView.joined([part.files for part in parts])
+    return StatsColumn(files, *map(pa.concat_arrays, arrays))
 
 
 def stats_of(
     entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
 ) -> pa.Table:
-    """`minimum`, `maximum`, `value_count` of the column, a row a file: one lookup. Null: nothing is
-    known."""
+    """`minimum`, `maximum`, `value_count` of the column, a row a slice: one lookup. Null: nothing
+    is known."""
     if not len(files):
         return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
-    folders, names = _places(files)
+    folders, names, slices = _places(files)
     if entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
-        places = pc.index_in(names, value_set=whole.files.names())
-        return pa.table([getattr(whole, one).take(places) for one in _OF_FILES], names=_OF_FILES)
-    keys = stats_keys(pa.repeat(column, len(files)), folders, names)
+        bases = pc.index_in(names.slice(0, len(files)), value_set=whole.files.names())
+        held = np.flatnonzero(bases.is_valid().to_numpy(zero_copy_only=False))
+        told = whole.files.has_logs[bases.drop_null().to_numpy()]
+        if not (told & ~_with_logs(files)[held]).any():  # else bases without their logs are asked
+            columns = [getattr(whole, one).take(bases) for one in _OF_FILES]
+            return pa.table(columns, names=_OF_FILES)
+    keys = stats_keys(pa.repeat(column, len(names)), folders, names)
     found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid()
-    held = decode_stats(found.values.drop_null(), type).select(_OF_FILES).combine_chunks()
-    places = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
-    return held.take(pa.array(places, mask=pc.invert(known).to_numpy(zero_copy_only=False)))
+    held = decode_stats(found.values.drop_null(), type).combine_chunks()
+    numbers = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
+    places = pa.array(numbers, mask=pc.invert(known).to_numpy(zero_copy_only=False))
+    told = _of_slices([whole_column(held[one]).take(places) for one in _TOLD], slices, len(files))
+    return pa.table(told, names=_TOLD).select(_OF_FILES)
 
 
 def maxima(
@@ -152,16 +160,78 @@ def maxima(
 
 def row_counts(entries: Entries, files: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
     """Rows of each file, from the statistics of its record keys; -1 where they are missing."""
-    counts = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
-    return np.asarray(counts.fill_null(-1).to_numpy(), np.int64)
+    told = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
+    counts = np.array(told.fill_null(-1).to_numpy(), np.int64)
+    counts[_with_logs(files)] = -1  # keys of a log may be in its base, too
+    return counts
 
 
-def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array]:
-    """(partition paths, file names); of files in columns, without an object a file."""
+def rows_in(entries: Entries, files: Sequence[DataFile | LogFile]) -> list[int]:
+    """Rows of single files: one lookup; -1 where statistics are missing."""
+    keys = _keys([(RECORD_KEY, one) for one in files])
+    values = entries.lookup(ColumnStatsPartition(entries.options), keys).values
+    counts = iter(decode_stats(values.drop_null(), pa.string())["value_count"].to_pylist())
+    return [next(counts) if there else -1 for there in values.is_valid().to_pylist()]
+
+
+def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
+    """(partition path, name, ordinal of the slice) of all files, those of bases first; of slices in
+    columns, without an object a file."""
     if isinstance(files, FileSystemView):
-        return files.folders.take(pa.array(files.folder_of)), files.names()
-    folders = pa.array([one.partition_path for one in files], pa.string())
-    return folders, pa.array([one.base.name for one in files], pa.string())
+        paths, _, slices = files.all_files()
+        folders = files.folders.take(pa.array(files.folder_of)).take(pa.array(slices))
+        return folders, names_of(paths), slices
+    logs = [(place, log) for place, one in enumerate(files) for log in one.logs]
+    each: list[tuple[int, DataFile | LogFile]] = [*enumerate(one.base for one in files), *logs]
+    folders = pa.array([one.partition_path for _, one in each], pa.string())
+    names = pa.array([one.name for _, one in each], pa.string())
+    return folders, names, np.array([place for place, _ in each], np.int64)
+
+
+def _with_logs(files: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+    if isinstance(files, FileSystemView):
+        return files.has_logs
+    return np.array([bool(one.logs) for one in files], np.bool_)
+
+
+def _of_slices(
+    columns: Sequence[pa.Array], slices: npt.NDArray[np.int64], count: int
+) -> list[pa.Array]:
+    """`_TOLD` of slices, from those of their files: what may be in any of them.
+
+    A bound that one file does not tell nobody knows, unless the file has nothing but nulls;
+    counts are sums, and so too great where a key is in several files.
+    """
+    if len(slices) == count:
+        return list(columns)
+    minimum, maximum, nulls, values = columns
+    empty = pc.fill_null(pc.equal(nulls, values), False)
+    by_slice = pa.table(
+        {
+            "slice": slices,
+            "minimum": minimum,
+            "maximum": maximum,
+            "nulls": nulls,
+            "values": values,
+            "untold": pc.invert(pc.or_(empty, pc.and_(minimum.is_valid(), maximum.is_valid()))),
+            "unknown": values.is_null(),
+        }
+    ).group_by("slice")
+    found = by_slice.aggregate(
+        [
+            ("minimum", "min"),
+            ("maximum", "max"),
+            ("nulls", "sum"),
+            ("values", "sum"),
+            ("untold", "any"),
+            ("unknown", "any"),
+        ]
+    ).sort_by("slice")
+    told = [("minimum_min", "untold"), ("maximum_max", "untold")]
+    told += [("nulls_sum", "unknown"), ("values_sum", "unknown")]
+    return [
+        whole_column(pc.if_else(found[f"{hidden}_any"], None, found[name])) for name, hidden in told
+    ]
 
 
 def _load(
@@ -176,9 +246,10 @@ def _load(
     rows = decode_stats(found["value"].combine_chunks(), type)
     # a prefix may be shared with another column, and file names are unique by their uuid
     rows = rows.filter(pc.equal(rows["column"], column))
-    places = pc.index_in(files.names(), value_set=rows["file_name"])
-    names = ("minimum", "maximum", "null_count", "value_count")
-    return StatsColumn(files, *(rows[name].combine_chunks().take(places) for name in names))
+    _, names, slices = _places(files)
+    places = pc.index_in(names, value_set=rows["file_name"])
+    told = [rows[name].combine_chunks().take(places) for name in _TOLD]
+    return StatsColumn(files, *_of_slices(told, slices, len(files)))
 
 
 def _size_bytes(stats: StatsColumn) -> int:

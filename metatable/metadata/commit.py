@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from metatable.data.timeline import Timeline
+from metatable.data.timeline import DATA_ACTIONS, Timeline
 from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest, load_newest, put_files
 from metatable.metadata.owner import Owner
@@ -85,7 +85,8 @@ def _counts(store: Store, put: Manifest) -> bool:
         return True
     if not put.instant:
         return False
-    if Timeline(store).is_complete(put.instant):
+    timeline = Timeline(store)
+    if any(timeline.is_complete(put.instant, one) for one in DATA_ACTIONS):
         return True
     if put.instant in newest.withdrawn or put.instant < newest.archived:
         raise StaleError(

@@ -1,7 +1,8 @@
 """Partition `files`: the current slice of every file group.
 
     key    file_group_keys(partition path, file id)        one entry a file GROUP
-    value  MetadataRecord, filesystemMetadata: {"<partition path>/<file name>": size}
+    value  MetadataRecord, filesystemMetadata: {"<partition path>/<file name>": size, …}: the base
+           file and its logs
 
 A new slice overwrites its group's entry, so a location found as a file id leads to the
 current slice by one get, and all groups of a table partition share a key prefix.
@@ -15,10 +16,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView, folders_of
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.file_system_view import FILE, FileSystemView, slices_of
+from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import file_group_keys, partition_prefix
 from metatable.metadata.partition import ENTRIES, MetadataPartition
@@ -45,12 +45,15 @@ class FilesPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = FILES_TOMBSTONE
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
-        made = [one.made.base for one in written]
+        made = [one.made for one in written]
         keys = file_group_keys(
-            pa.array([one.partition_path for one in made]), pa.array([one.file_id for one in made])
+            pa.array([one.partition_path for one in made], pa.string()),
+            pa.array([one.file_id for one in made], pa.string()),
         )
-        sizes = np.array([one.size_bytes for one in made], dtype=np.int64)
-        values = encode_files(pa.array([one.path for one in made]), sizes)
+        files = [file for one in made for file in one.files]
+        offsets = np.cumsum([0, *(len(one.files) for one in made)], dtype=np.int32)
+        sizes = np.array([one.size_bytes for one in files], dtype=np.int64)
+        values = encode_files(pa.array([one.path for one in files], pa.string()), sizes, offsets)
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
@@ -70,12 +73,13 @@ def current_slices(
         return []
     keys = file_group_keys(pa.array(partition_paths, pa.string()), pa.array(file_ids, pa.string()))
     found = entries.lookup(FilesPartition(entries.options), keys)
-    present = iter(_slices(found.values.drop_null()))
+    present = iter(slices_of(decode_files(found.values.drop_null())))
     return [next(present) if valid else None for valid in found.values.is_valid().to_pylist()]
 
 
 def published_since(entries: Entries, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
-    """For each slice that `entries.since(version)` shows: whether it came after that version.
+    """For each slice that `entries.since(version)` shows: whether its base file came after that
+    version.
 
     A compaction lifts entries of older slices into such a view, so what is in it may be older:
     only the version itself tells. In a view of everything all slices came after.
@@ -87,7 +91,7 @@ def published_since(entries: Entries, slices: Sequence[FileSlice]) -> npt.NDArra
         base, [one.partition_path for one in slices], [one.file_id for one in slices]
     )
     pairs = zip(slices, before, strict=True)
-    late = (old is None or old.names != new.names for new, old in pairs)
+    late = (old is None or old.base.name != new.base.name for new, old in pairs)
     return np.fromiter(late, dtype=bool, count=len(slices))
 
 
@@ -107,28 +111,16 @@ def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
 
 def _load(entries: Entries, partition_path: str) -> FileSystemView:
     found = entries.prefix(FilesPartition(entries.options), partition_prefix(partition_path))
-    paths, sizes = decode_files(found["value"].combine_chunks())
+    view = FileSystemView.of_lists(decode_files(found["value"].combine_chunks()))
     # a prefix is 60 of the hash's 64 bits: another partition may share it
-    ours = pc.equal(folders_of(paths), partition_path)
-    return FileSystemView.of(paths.filter(ours), sizes[ours.to_numpy(zero_copy_only=False)])
+    return view.take(view.within([partition_path]))
 
 
 def _load_all(entries: Entries) -> FileSystemView:
-    parts = [
-        decode_files(batch["value"]) for batch in entries.scan(FilesPartition(entries.options))
-    ]
-    paths = pa.concat_arrays([pa.array([], pa.string()), *(paths for paths, _ in parts)])
-    sizes = [np.zeros(0, np.int64), *(sizes for _, sizes in parts)]
-    return FileSystemView.of(paths, np.concatenate(sizes))
+    scan = entries.scan(FilesPartition(entries.options))
+    parts = [decode_files(batch["value"]) for batch in scan]
+    return FileSystemView.of_lists(pa.concat_arrays([pa.array([], pa.list_(FILE)), *parts]))
 
 
 def _nbytes(view: FileSystemView) -> int:
     return view.nbytes
-
-
-def _slices(values: pa.Array) -> list[FileSlice]:
-    paths, sizes = decode_files(values)
-    return [
-        FileSlice(DataFile.decode(path, int(size)))
-        for path, size in zip(paths.to_pylist(), sizes, strict=True)
-    ]

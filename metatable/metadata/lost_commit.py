@@ -8,7 +8,12 @@ zero: how many rows came new.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.row_counts import RowCounts
+from metatable.data.slices import FileSlice
+from metatable.metadata.column_stats import rows_in
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -19,27 +24,30 @@ __all__ = ["rebuilt_commit"]
 def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> bytes:
     """The Hudi commit of the version `manifest`, which is the newest one. Raises CorruptError."""
     late = Snapshot(store, manifest).since(manifest.parent)
-    files = [one for one in late.slices() if one.instant == manifest.instant]
     base = Snapshot(store, load_version(store, manifest.parent))
-    paths, ids = [one.partition_path for one in files], [one.file_id for one in files]
-    replaced = base.current(paths, ids)
-    stats = tuple(
-        WriteStat(
-            one.partition_path,
-            one.file_id,
-            one.path,
-            None if before is None else before.instant,
-            max(int(rows), 0),
-            0,
-            0,
-            0,
-            one.size_bytes,
-        )
-        for one, before, rows in zip(files, replaced, late.row_counts(files), strict=True)
-    )
-    gone = None if action == "commit" else _groups_gone(base, Snapshot(store, manifest))
+    slices = list(late.slices())
+    paths, ids = [one.partition_path for one in slices], [one.file_id for one in slices]
+    written = [
+        (one, before)
+        for one, before in zip(slices, base.current(paths, ids), strict=True)
+        if before is None or one.names != before.names
+    ]
+    rows = rows_in(late, [one.files[-1] for one, _ in written])
+    stats = [
+        _stat(one, before, max(count, 0))
+        for (one, before), count in zip(written, rows, strict=True)
+    ]
+    is_replacing = action == "replacecommit"
+    gone = _groups_gone(base, Snapshot(store, manifest)) if is_replacing else None
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
     return CommitMetadata.of_ours(*told, gone).encode()
+
+
+def _stat(made: FileSlice, before: FileSlice | None, rows: int) -> WriteStat:
+    if made.logs:
+        return WriteStat.of_log(made, rows, RowCounts())
+    file = replace(made.base, row_count=rows)
+    return WriteStat.of(file, before.instant if before else None, RowCounts())
 
 
 def _groups_gone(base: Snapshot, now: Snapshot) -> dict[str, tuple[str, ...]]:

@@ -291,7 +291,7 @@ class Manifest:
 
 def least_reader(options: Options, misleads: bool = False) -> int:
     """Whom a version with these options asks for; `misleads`: by name a wrong column is found."""
-    if options.resizes:
+    if options.resizes or options.has_logs:
         return READER_OF_RINGS
     return READER_BY_ID if misleads else LEAST_READER
 

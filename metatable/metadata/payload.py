@@ -5,7 +5,8 @@ ship (metadata_record.avsc, `schema_text`). As Hudi does, `key` is left empty, b
 own key is the only copy, and the meta fields are null.
 
     partition      type   field                  content
-    files             2   filesystemMetadata     one item: path of the current slice -> size
+    files             2   filesystemMetadata     an item for each file of the current slice:
+                                                 its path -> size
     column_stats      3   ColumnStatsMetadata    one column of one file
     bloom_filter      4   BloomFilterMetadata    one file's filter; `type` is the filter's kind
 
@@ -27,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.file_system_view import FILE
 from metatable.data.statistics import ColumnStats
 from metatable.metadata.bounds import NO_BOUNDS, Form, form_of, physical, unwrap, wrap
 from metatable.storage.avro import RecordCodec
@@ -58,31 +60,36 @@ def schema_text() -> str:
 # files
 
 
-def encode_files(paths: pa.Array, sizes: npt.NDArray[np.int64]) -> pa.Array:
-    """Values of `files`: n strings and n sizes to n binaries."""
-    return _encode_files(paths, sizes, deleted=False)
+def encode_files(
+    paths: pa.Array, sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32] | None = None
+) -> pa.Array:
+    """Values of `files`: value i is of the files from offsets[i] to offsets[i + 1], if not told
+    one each."""
+    if offsets is None:
+        offsets = np.arange(len(paths) + 1, dtype=np.int32)
+    return _encode_files(paths, sizes, offsets, deleted=False)
 
 
-def decode_files(values: pa.Array, path: str = "") -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """(paths, sizes) of values of `files`; null and 0 for tombstones. Raises CorruptError."""
+def decode_files(values: pa.Array, path: str = "") -> pa.ListArray:
+    """The files of each value, a list of `FILE`; null for tombstones. Raises CorruptError."""
     column = _decode(values, _FILES, "filesystemMetadata", path)
-    if len(column.keys) != len(column) or (np.diff(column.offsets.to_numpy()) != 1).any():
-        raise CorruptError(
-            "file record is not of one file",
-            path=path,
-            expected=len(column),
-            found=len(column.keys),
-        )
-    deleted = pc.struct_field(column.items, "isDeleted")
-    sizes = pc.if_else(deleted, 0, pc.struct_field(column.items, "size"))
-    paths = pc.if_else(deleted, pa.scalar(None, pa.string()), column.keys)
-    return paths, sizes.to_numpy(zero_copy_only=False)
+    offsets = column.offsets.to_numpy()
+    counts = np.diff(offsets)
+    if (counts < 1).any():
+        raise CorruptError("file record is of no file", path=path, found=len(column))
+    files = column.keys, pc.struct_field(column.items, "size")
+    listed = pa.StructArray.from_arrays(files, fields=list(FILE))
+    deleted = pc.struct_field(column.items, "isDeleted").to_numpy(zero_copy_only=False)
+    gone = np.logical_or.reduceat(deleted, offsets[:-1]) if len(counts) else deleted
+    return pa.ListArray.from_arrays(column.offsets, listed, mask=pa.array(gone, pa.bool_()))
 
 
-def _encode_files(paths: pa.Array, sizes: npt.NDArray[np.int64], deleted: bool) -> pa.Array:
+def _encode_files(
+    paths: pa.Array, sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32], deleted: bool
+) -> pa.Array:
     files = _struct(size=pa.array(sizes, pa.int64()), isDeleted=_repeat(deleted, len(paths)))
-    offsets = pa.array(np.arange(len(paths) + 1, dtype=np.int32))
-    return _encode(_FILES, filesystemMetadata=pa.MapArray.from_arrays(offsets, paths, files))
+    listed = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), paths, files)
+    return _encode(_FILES, filesystemMetadata=listed)
 
 
 # bloom_filter
@@ -249,8 +256,8 @@ def _repeat(value: Any, rows: int) -> pa.Array:
     return value if isinstance(value, pa.Array) else pa.repeat(value, rows)
 
 
-FILES_TOMBSTONE: bytes = _encode_files(pa.array([""]), np.zeros(1, np.int64), deleted=True)[
-    0
-].as_py()
+FILES_TOMBSTONE: bytes = _encode_files(
+    pa.array([""]), np.zeros(1, np.int64), np.array([0, 1], np.int32), deleted=True
+)[0].as_py()
 BLOOM_TOMBSTONE: bytes = _encode_blooms("", "", pa.array([b""]), deleted=True)[0].as_py()
 STATS_TOMBSTONE: bytes = _encode_stats(1, deleted=True)[0].as_py()

@@ -15,8 +15,8 @@ lease longer, so that a file that a late worker still writes stays hidden from H
 and is found by the second sweep.
 
 A sweep deletes what is proven to be its instant's own: data files whose names tell the instant,
-wherever a marker points, and HFiles and pages whose names carry the instant and the lease's
-nonce.
+and logs whose blocks do, wherever a marker points, and HFiles and pages whose names carry the
+instant and the lease's nonce.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import logging
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from metatable.data.slices import DataFile, markers_folder
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import decoded, markers_folder
 from metatable.data.timeline import TRANSACTED, Timeline
 from metatable.metadata.change import Change, NewestIsBase, Withdraw
 from metatable.metadata.commit import publish
@@ -75,7 +76,7 @@ def sweep(store: Store, owner: Owner, buckets: Collection[str], keep_markers: bo
     next sweep still finds them.
     """
     markers = [one.path for one in store.list(markers_folder(owner.instant), recursive=True)]
-    store.delete(_marked(owner.instant, markers))
+    store.delete(_marked(store, owner.instant, markers))
     sweep_index_files(store, owner, buckets)
     store.delete([staged_path(owner.instant)])
     if not keep_markers:
@@ -89,16 +90,16 @@ def sweep_index_files(store: Store, owner: Owner, buckets: Collection[str]) -> N
         store.delete(one.path for one in files if one.name.startswith(owner.prefix))
 
 
-def _marked(instant: str, markers: Collection[str]) -> Iterator[str]:
-    """The data files that these markers name, if their names tell this instant."""
+def _marked(store: Store, instant: str, markers: Collection[str]) -> Iterator[str]:
+    """The files that these markers name, if they tell this instant: by name, or logs by blocks."""
     for marker in markers:
         named = marker.removeprefix(markers_folder(instant) + "/").rpartition(".marker.")[0]
         try:
-            file = DataFile.decode(named)
+            file = decoded(named)
         except CorruptError:  # not the name of a data file
             continue
-        if file.instant == instant:
-            yield file.path
+        if writer_of(store, file) == instant:
+            yield named
 
 
 def _dead(store: Store, leases: Collection[Listed], seconds: float) -> list[Listed]:

@@ -17,11 +17,12 @@ of the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.slices import DataFile, markers_folder
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import LogFile, decoded, markers_folder
 from metatable.data.timeline import (
     ACTIONS,
     DATA_ACTIONS,
@@ -44,6 +45,7 @@ from metatable.metadata.manifest import (
 )
 from metatable.metadata.plans import drop_plan
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
+from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
 __all__ = [
@@ -244,17 +246,27 @@ def _files_of(store: Store, step: Step) -> list[str]:
     """The data files of the instant to undo: what its commit lists, else what a listing finds."""
     body = staged_body(store, step) if step.staged else None
     if body is None:
-        paths: Iterable[str] = (one.path for one in store.list("", recursive=True))
-    else:
-        paths = (stat.path for stat in CommitMetadata.decode(body, step.staged).stats)
-    return [path for path in paths if _is_of(path, step.instant)]
+        listed = store.list("", recursive=True)
+        return [one.path for one in listed if _is_of(store, one, step.instant)]
+    paths = (stat.path for stat in CommitMetadata.decode(body, step.staged).stats)
+    return [path for path in paths if _is_named_by(path, step.instant)]
 
 
-def _is_of(path: str, instant: str) -> bool:
-    """Whether it is the name of a data file of this instant: nothing else may go."""
+def _is_named_by(path: str, instant: str) -> bool:
+    """Whether it is the name of a data file of this instant: nothing else may go. That of a log
+    tells none: it is the commit's which tells of it."""
     try:
-        return DataFile.decode(path).instant == instant
+        file = decoded(path)
     except MetatableError:
+        return False
+    return isinstance(file, LogFile) or file.instant == instant
+
+
+def _is_of(store: Store, listed: Listed, instant: str) -> bool:
+    """The same of one of which nothing tells but itself."""
+    try:
+        return writer_of(store, decoded(listed.path, listed.size_bytes)) == instant
+    except CorruptError:
         return False
 
 

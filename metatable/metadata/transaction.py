@@ -298,14 +298,6 @@ def check_properties(store: Store) -> TableProperties:
             expected="version 6, timeline layout 1",
             found=f"version {properties.version}, timeline layout {properties.layout}",
         )
-    if properties.table_type != "COPY_ON_WRITE":
-        raise UpgradeError(
-            "Hudi keeps another type of table here: metatable writes copy-on-write tables. Create"
-            " one from its rows",
-            path=PROPERTIES,
-            expected="COPY_ON_WRITE",
-            found=properties.table_type,
-        )
     if properties.metadata_partitions:
         raise UpgradeError(
             "Hudi keeps a metadata table of its own here, which our commits would leave behind."

@@ -75,7 +75,7 @@ class TableView(Protocol):
         ...
 
     def came(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
-        """Of a view of what came after a version: which of its slices really did."""
+        """Of a view of what came after a version: of which of its slices the base file did."""
         ...
 
     def stats(

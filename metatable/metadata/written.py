@@ -13,11 +13,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from metatable.data import statistics
+from metatable.data.base_file import read_record_keys
 from metatable.data.key_texts import KEY
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
-from metatable.data.slice_reader import read_slice_keys
-from metatable.data.slices import FileSlice
+from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.data.taking import whole
 from metatable.storage.store import Store
@@ -36,9 +36,9 @@ __all__ = [
 class WrittenSlice:
     """A new slice, and what it changed. Keys are record-key texts.
 
-    `keys` are all that the file holds; `arrived` live in this file group only since this
-    commit (inserted, or moved in from another one); `departed` are in no file any more. What was
-    replaced may have statistics of `past_stats`, columns that are gone, too.
+    `keys` are all that the new file holds, a base or a log; `arrived` live in this file group only
+    since this commit (inserted, or moved in from another one); `departed` are in no file any more.
+    What was replaced may have statistics of `past_stats`, columns that are gone, too.
     """
 
     made: FileSlice
@@ -48,6 +48,19 @@ class WrittenSlice:
     departed: pa.Array
     stats: tuple[ColumnStats, ...]
     past_stats: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> DataFile | LogFile:
+        """The file that was written: the last of the slice."""
+        return self.made.files[-1]
+
+    @property
+    def superseded(self) -> tuple[DataFile | LogFile, ...]:
+        """Files that the slice before held, and this one does not."""
+        if self.replaced is None:
+            return ()
+        kept = set(self.made.names)
+        return tuple(one for one in self.replaced.files if one.name not in kept)
 
 
 class _Partition(Protocol):
@@ -103,7 +116,7 @@ def facts_of_stored(
     store: Store, made: FileSlice, columns: Mapping[str, str], table: TableSchema
 ) -> Facts:
     """The same, read back. Raises CorruptError."""
-    keys, _ = read_slice_keys(store, made)
+    keys, _ = read_record_keys(store, made.base)
     found = statistics.of_file(store, made.base, [*columns], table)
     return keys, tuple(_called(found, columns))
 

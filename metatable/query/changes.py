@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identities
 from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
@@ -141,7 +142,7 @@ class Changes(Rows):
         slices = {(one.partition_path, one.file_id): [one.encode(), None] for one in gone}
         for one in come:
             slices.setdefault((one.partition_path, one.file_id), [None, None])[1] = one.encode()
-        size_bytes = int(gone.sizes.sum() + come.sizes.sum())
+        size_bytes = gone.total_bytes + come.total_bytes
         parts = max(slots, -(-size_bytes // PART_BYTES))
         tasks = [place % parts for place in range(len(slices))]
         columns = [*zip(*slices.values(), strict=True)] or [(), ()]
@@ -161,7 +162,7 @@ def check_not_undone(newest: Manifest, *versions: Snapshot) -> None:
 
 
 def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:
-    known = pc.is_in(some.paths, value_set=others.paths)
+    known = pc.is_in(some.contents(), value_set=others.contents())
     return some.take(np.flatnonzero(~known.to_numpy(zero_copy_only=False)))
 
 
@@ -186,7 +187,7 @@ def _compared(
 def _differing(
     view: TableView, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    was, now = _states(view.store, before), _states(view.store, after)
+    was, now = _states(view, before), _states(view, after)
     places = places_in(was[KEY], now[KEY])
     if after is not None:
         then = was[COMMIT].take(pa.array(places, mask=places < 0))
@@ -201,12 +202,19 @@ def _differing(
         yield from _rows_of(view, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 
 
-def _states(store: Store, file: FileSlice | None) -> pa.RecordBatch:
+def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
     """Of each row the record key, and the commit that wrote it; nothing of no slice."""
     schema = pa.schema([field for field in IDENTITY if field.name != PATH])
-    rows = schema.empty_table() if file is None else read_slice(store, file, schema, None)
+    rows = schema.empty_table() if file is None else read_slice(*_of(view, file, schema))
     columns = [whole(column) for column in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _of(
+    view: TableView, file: FileSlice, schema: pa.Schema
+) -> tuple[Store, FileSlice, pa.Schema, TableSchema, str | None]:
+    """What a slice is read by."""
+    return view.store, file, schema, view.table_schema, view.options.ordering
 
 
 def _rows_of(
@@ -229,7 +237,7 @@ def _rows_of(
         yield from known.select(names).to_batches()
         return
     start = given = 0
-    for table in stream_slice(view.store, file, others, view.table_schema):
+    for table in stream_slice(*_of(view, file, others)):
         end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
         rows = taken(table, pa.array(chosen[given:end] - start))
         told = known.slice(given, end - given)

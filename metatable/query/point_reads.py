@@ -33,7 +33,7 @@ def read_keys(
     for file, asked in _by_file(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid())):
         texts, _ = texts_of(view.options, view.schema, asked)
         schema = pa.schema([pa.field(KEY, pa.string()), *wanted])
-        rows = read_slice(view.store, file, schema, view.table_schema)
+        rows = read_slice(view.store, file, schema, view.table_schema, view.options.ordering)
         parts.append(rows.filter(pc.is_in(rows[KEY], value_set=texts)).drop_columns([KEY]))
     return pa.concat_tables(parts) if parts else wanted.empty_table()
 

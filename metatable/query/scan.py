@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
@@ -44,8 +45,9 @@ class Scan(Rows):
     """Rows of a version; runs when it is asked for them, and again when it is asked again.
 
     `where` is an expression or DNF tuples (`expressions.parse_where`). `limit`: so many rows at
-    most, the first by partition path and file name. Raises UsageError for columns that are not
-    there, literals that do not fit them, and a limit that is no number of rows.
+    most, the first by partition path and file name. `read_optimized`: base files as they are, and
+    no logs. Raises UsageError for columns that are not there, literals that do not fit them, and a
+    limit that is no number of rows.
 
         for batch in table.scan(["id"], where=[("fare", ">", 5)]).to_batches(): ...
         polars.DataFrame(table.scan(limit=1000))
@@ -57,8 +59,10 @@ class Scan(Rows):
         columns: Sequence[str] | None = None,
         where: Any = None,
         limit: int | None = None,
+        read_optimized: bool = False,
     ) -> None:
         self._view = view
+        self._read_optimized = read_optimized
         self._schema = chosen_columns(view.schema, columns)
         self._asked = parse_where(where)
         self._where = None if self._asked is None else bind(self._asked, view.schema)
@@ -79,7 +83,7 @@ class Scan(Rows):
         """The rows, some row groups at a time. Raises StaleError where the version's files are
         gone, CorruptError where they are damaged.
         """
-        return _first(self._limit, self._rows(self._selection.files(), self.schema))
+        return _first(self._limit, self._rows(self._slices, self.schema))
 
     def to_spark(self, session: Any) -> Any:
         """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
@@ -89,7 +93,7 @@ class Scan(Rows):
         reader would not find, its Python workers read them, with the table's credentials.
         """
         session = spark_session(session)
-        if self._view.table_schema.by_id:
+        if self._view.table_schema.by_id or self._slices.has_logs.any():
             return self._by_workers(session)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
 
@@ -106,7 +110,7 @@ class Scan(Rows):
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
         from metatable.spark.parquet import readable  # noqa: PLC0415
 
-        engine, files = SparkEngine(session), [*self._selection.files()]
+        engine, files = SparkEngine(session), [*self._slices]
         tasks = max(1, min(len(files), engine.slots * TASKS_PER_SLOT))
         dealt = [place % tasks for place in range(len(files))]
         listed = pa.table([[one.encode() for one in files], dealt], schema=_FILES)
@@ -119,15 +123,19 @@ class Scan(Rows):
     def count(self) -> int:
         """How many rows there are, no more than the limit. Raises as `to_batches`.
 
-        Without a `where` from the metadata, no data file is opened; else only the columns
-        that it names are read.
+        Without a `where` from the metadata, no data file is opened but those of groups that have
+        logs; else only the columns that it names are read.
         """
         if self._where is not None:
-            batches = self._rows(self._selection.files(), pa.schema([]))
+            batches = self._rows(self._slices, pa.schema([]))
             return sum(batch.num_rows for batch in _first(self._limit, batches))
-        rows = self.files().row_count
-        if rows is None:
+        counted = self._counted(self._selection, self._view)
+        unknown = np.flatnonzero(counted.row_counts < 0)
+        if not self._slices.has_logs[unknown].all():
             raise CorruptError("a live slice has no statistics", path=self._view.store.uri)
+        rows = int(counted.row_counts.clip(0).sum())
+        for piece in self._rows(self._slices.take(unknown), pa.schema([META_FIELDS[0]])):
+            rows += piece.num_rows  # keys of a log may be in its base, too
         return rows if self._limit is None else min(rows, self._limit)
 
     def explain(self) -> Explain:
@@ -140,7 +148,7 @@ class Scan(Rows):
             "after partitions": len(selection.after_partitions),
             "after statistics": len(selection.after_statistics),
         }
-        size_bytes = int(selection.files().sizes.sum())
+        size_bytes = self._of(selection).total_bytes
         if self._limit is not None and self._where is None:
             files = self._within_limit(self._counted(selection, view))
             left["within the limit"], size_bytes = len(files), files.size_bytes
@@ -160,13 +168,22 @@ class Scan(Rows):
         with self._view.reading():
             return keep_files(self._where, self._view)
 
+    @cached_property
+    def _slices(self) -> FileSystemView:
+        return self._of(self._selection)
+
+    def _of(self, selection: Selection) -> FileSystemView:
+        """The slices to read."""
+        slices = selection.files()
+        return slices.bases() if self._read_optimized else slices
+
     def _counted(self, selection: Selection, view: TableView) -> DataFiles:
         """The files with their rows: what was read of statistics may tell; if not, they are."""
-        slices, counts = selection.files(), selection.row_counts.copy()
+        slices, counts = self._of(selection), selection.row_counts.copy()
         unknown = np.flatnonzero(counts < 0)
         with view.reading():
             counts[unknown] = view.row_counts(slices.take(unknown))
-        return DataFiles(view.store.uri, slices.paths, slices.sizes, counts)
+        return DataFiles(view.store.uri, slices.paths, slices.sizes, counts, slices.has_logs)
 
     def _within_limit(self, files: DataFiles) -> DataFiles:
         """So many of the files, from the first, as are sure to hold all rows asked for."""
@@ -177,7 +194,7 @@ class Scan(Rows):
 
     def _paths(self) -> list[str]:
         few = self._limit is not None and self._where is None
-        paths: list[str] = (self.files() if few else self._selection.files()).paths.to_pylist()
+        paths: list[str] = (self.files() if few else self._slices).paths.to_pylist()
         return paths
 
     def _with_condition(self, schema: pa.Schema) -> pa.Schema:
@@ -195,9 +212,11 @@ class Scan(Rows):
         return batches if self._where is None else _matching(self._where, batches, schema)
 
     def _read(self, file: FileSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = self._view.store
+        view, store = self._view, self._view.store
         try:
-            for table in stream_slice(store, file, schema, self._view.table_schema):
+            for table in stream_slice(
+                store, file, schema, view.table_schema, view.options.ordering, in_place=False
+            ):
                 yield from table.to_batches()
         except CorruptError as error:
             newest = load_newest(store)
@@ -213,6 +232,8 @@ class Scan(Rows):
     def __repr__(self) -> str:
         told = [repr(self._view.store.uri), f"version={self._view.version}"]
         told.append(f"columns={self.schema.names}")
+        if self._read_optimized:
+            told.append("read_optimized=True")
         if self._asked is not None:
             told.append(f"where={self._asked}")
         if self._limit is not None:

@@ -85,13 +85,14 @@ def keep_files(bound: Expression | None, view: TableView) -> Selection:
     kept = may_hold(bound, len(left), known.get)
     told = "%d files, %d after partitions, %d after statistics"
     _log.debug(told, len(slices), len(left), int(kept.sum()))
-    return Selection(slices, left, left[kept], _row_counts(known[others[0]])[kept])
+    counts = _row_counts(known[others[0]], slices.has_logs[left])
+    return Selection(slices, left, left[kept], counts[kept])
 
 
-def _row_counts(bounds: Bounds) -> Rows:
-    """Rows of each file, -1 where they are not known."""
+def _row_counts(bounds: Bounds, has_logs: Mask) -> Rows:
+    """Rows of each slice, -1 where they are not known: keys of a log may be in its base, too."""
     counts: Rows = bounds.value_count.cast(pa.int64()).fill_null(-1).to_numpy()
-    return counts
+    return np.where(has_logs, -1, counts)
 
 
 def _statistics(

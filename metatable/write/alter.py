@@ -135,7 +135,7 @@ def _rewritten(
     engine: Engine[Any], transaction: Transaction, snapshot: Snapshot, instant: str
 ) -> Written:
     """Every file group written anew, with the columns of `snapshot`."""
-    plan = WritePlan.anew(list(snapshot.slices()), instant, engine.slots)
+    plan = WritePlan.rewriting(list(snapshot.slices()), instant, engine.slots)
     tasks = range(plan.tasks)
     empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]
     columns = [pa.array(one, field.type) for one, field in zip(empty, _EMPTY_TASKS, strict=True)]

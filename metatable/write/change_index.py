@@ -78,7 +78,7 @@ def _changed(
     owner = transaction.serve(OPERATION)
     scratch = engine.scratch(store)
     reads = bool(other.partitions) or made.placement is not None
-    slices = list(snapshot.slices()) if reads else []
+    slices = [one for one in snapshot.slices() if reads or (made.asks_footers and one.logs)]
     runs = runs_of(engine, made, scratch, slices)
     options = enough_buckets(options, other.partitions, runs, given.get("buckets", {}))
     partitions = create_index(options).partitions

@@ -81,6 +81,7 @@ from metatable.write.plan import (
     MERGE,
     ROUTE,
     TASK_COLUMN,
+    UPSERT,
     WritePlan,
     route,
 )
@@ -93,7 +94,7 @@ __all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
 
 _log = logging.getLogger("metatable.write")
 
-INSERT, UPSERT = "insert", "upsert"
+INSERT = "insert"
 INSERTS = (INSERT, BULK_INSERT)
 
 YOUNG_MS = 1000
@@ -285,8 +286,12 @@ class _Attempt:
             profile = profile.filter(profile["file_id"].is_valid())
         if not profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), absent)
-        engine, instant = self.engine, transaction.start(action_of(self.operation))
-        told = snapshot, index, profile, self.operation, instant, engine.slots
+        engine, instant = (
+            self.engine,
+            transaction.start(action_of(self.operation, snapshot.options.has_logs)),
+        )
+        nonce = transaction.owner.nonce
+        told = snapshot, index, profile, self.operation, instant, engine.slots, nonce
         plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
         _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
         inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.sort_by]))
@@ -304,7 +309,7 @@ class _Attempt:
             RingsAreBase(tuple(sorted({one.target.partition_path for one in plan.groups}))),
         ]
         if gone:
-            counts = replace(counts, deleted=max(gone.row_count - counts.updated, 0))
+            counts = replace(counts, deleted=gone.deleted(counts.updated))
             requires.append(PartitionsUnchanged(gone.paths))
         updates: list[Update] = [AddFiles(written.adds)]
         if snapshot.table_schema != transaction.snapshot.table_schema:

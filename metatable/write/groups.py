@@ -23,7 +23,9 @@ from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import (
+    DataFile,
     FileSlice,
+    LogFile,
     marker_path,
     partition_metadata,
     partition_metadata_path,
@@ -41,11 +43,13 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
+from metatable.write.new_log import fits_log, new_log, stored_log
 from metatable.write.new_slice import Entering, NewSlice, merged_slice, opened_slice
 from metatable.write.plan import (
     DELETE,
     SOURCE_COLUMN,
     TASK_COLUMN,
+    UPSERT,
     Destinations,
     GroupPlan,
     WritePlan,
@@ -267,14 +271,14 @@ def preparations(
     store = view.store
     calls: list[Callable[[], object]] = []
     for group in groups:
-        marker = marker_path(group.target, "MERGE" if group.base else "CREATE")
+        marker = marker_path(group.target, plan.instant, group.kind)
         calls.append(partial(store.put, marker, b""))
-    instants = {one.target.partition_path: one.target.instant for one in groups if not one.base}
-    for path, instant in instants.items():
-        body = partition_metadata(instant, path)
+    for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
+        body = partition_metadata(plan.instant, path)
         calls.append(partial(store.create, partition_metadata_path(path), body))
-    bases = [group.base for group in groups if group.base and not plan.replaces]
-    calls.append(partial(store.hold, [(one.base.path, one.base.size_bytes) for one in bases]))
+    read = [group.base for group in groups if group.kind == "MERGE" and not plan.replaces]
+    files = [(file.path, file.size_bytes) for one in read if one for file in one.files]
+    calls.append(partial(store.hold, files))
     return calls
 
 
@@ -294,10 +298,17 @@ class _Made:
 
 
 def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
+    if isinstance(group.target, LogFile):
+        assert group.base is not None
+        if fits_log(view, group.base, _entering(view, plan, place, group, rows)):
+            return _made_log(view, plan, place, group, rows)
+        group = plan.anew(place)
+        view.store.put(marker_path(group.target, plan.instant, group.kind), b"")
+    assert isinstance(group.target, DataFile)
     target, base = group.target, group.base
     new = _new_slice(view, plan, place, group, rows)
     passing = PassingRows(stats_columns(view.table_schema, view.options))
-    pieces = passing.passing(with_file_name(one, target) for one in new.rows)
+    pieces = passing.passing(with_file_name(one, target.name) for one in new.rows)
     body, ours = None, True
     if new.is_small:
         body = new.encoded(view, pieces)
@@ -320,10 +331,52 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     return _Made(body, ours, written, new.counts, told)
 
 
+def _made_log(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
+    assert isinstance(group.target, LogFile)
+    assert group.base is not None
+    base, entering = group.base, _entering(view, plan, place, group, rows)
+    gone, arriving = rows.keys(rows.gone(place)), rows.arriving(place)
+    log = new_log(view, entering, gone)
+    target = replace(group.target, size_bytes=len(log.body))
+    written = WrittenSlice(
+        made=base.with_log(target),
+        replaced=base,
+        keys=log.keys,
+        arrived=rows.keys(arriving),
+        departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
+        stats=log.stats,
+        past_stats=view.table_schema.past_stats,
+    )
+    stay = len(entering.here) - len(arriving)
+    known = plan.proven or plan.operation != UPSERT  # whose keys alone nobody looks for
+    counts = RowCounts(
+        inserted=len(arriving) if known else None,
+        updated=stay if known else None,
+        deleted=len(gone),
+    )
+    moved = len(arriving) - len(rows.new(place))
+    return _Made(log.body, True, written, counts, _counts(plan, counts, len(arriving), moved))
+
+
+def _stored_log(view: TableView, made: _Made, target: LogFile) -> tuple[FileReceipt, WrittenSlice]:
+    assert made.body is not None
+    written, base = made.written, made.written.replaced
+    assert base is not None
+    if not view.store.create(target.path, made.body):
+        target = replace(target, size_bytes=view.store.size(target.path) or 0)
+        log = stored_log(view, target)
+        told = {"keys": log.keys, "stats": log.stats}
+        written = replace(written, made=base.with_log(target), **told)
+    stat = WriteStat.of_log(written.made, len(written.keys), made.counts)
+    return FileReceipt(stat, made.told), written
+
+
 def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
     """The same under its name, unless another attempt was first: then what that has stored."""
     written, ours = made.written, made.ours
-    target = written.made.base
+    if isinstance(written.file, LogFile):
+        return _stored_log(view, made, written.file)
+    target = written.file
     if made.body is not None:
         size_bytes, ours = store_base_file(view.store, target, made.body)
         target = replace(target, size_bytes=size_bytes)
@@ -339,26 +392,31 @@ def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
 def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:
     """A group's part of the commit's counts, from what its merge has seen."""
     if plan.replaces:  # keys that come back have been updated, wherever they were
-        return replace(here, inserted=here.inserted - moved, updated=moved)
+        return replace(here, inserted=(here.inserted or 0) - moved, updated=moved)
+    told = replace(here, deleted=here.deleted if plan.operation == DELETE else 0, moved=moved)
+    if here.inserted is None:
+        return told
     misses = here.inserted - arriving if plan.proven else 0
-    return replace(
-        here,
-        inserted=here.inserted - misses - moved,
-        deleted=here.deleted if plan.operation == DELETE else 0,
-        moved=moved,
-        index_misses=misses,
-    )
+    return replace(told, inserted=here.inserted - misses - moved, index_misses=misses)
+
+
+def _entering(
+    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+) -> Entering:
+    if plan.operation == DELETE:  # its rows are key texts
+        columns = view.schema.empty_table()
+    else:
+        columns = rows.table.select(view.schema.names)
+    target, here = group.target, rows.entering.of_group(place)
+    if isinstance(target, LogFile):  # its rows are of this instant all the same
+        target = DataFile(target.partition_path, target.file_id, "", plan.instant)
+    return Entering(columns, rows.all_keys, here, target, place, rows.texts)
 
 
 def _new_slice(
     view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
 ) -> NewSlice:
-    if plan.operation == DELETE:  # its rows are key texts
-        columns = view.schema.empty_table()
-    else:
-        columns = rows.table.select(view.schema.names)
-    here = rows.entering.of_group(place)
-    entering = Entering(columns, rows.all_keys, here, group.target, place, rows.texts)
+    entering = _entering(view, plan, place, group, rows)
     if group.base is None or plan.replaces:
         return opened_slice(view, entering)
     return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))

@@ -143,10 +143,10 @@ def merged_slice(
     schema, ordering = with_meta_columns(view.schema), view.options.ordering
     small = base.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     if small:
-        stored = read_slice(view.store, base, schema, view.table_schema)
+        stored = read_slice(view.store, base, schema, view.table_schema, ordering)
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
-        pieces = stream_slice(view.store, base, schema, view.table_schema)
+        pieces = stream_slice(view.store, base, schema, view.table_schema, ordering)
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
@@ -161,7 +161,7 @@ def _looked_through(
     kept = [KEY, *filter(None, (view.options.ordering,))]
     asked = pa.schema(map(schema.field, dict.fromkeys([*kept, *_floats(schema)])))
     found, with_nan = [asked.empty_table().select(kept)], set[str]()
-    for piece in stream_slice(view.store, base, asked, view.table_schema):
+    for piece in stream_slice(view.store, base, asked, view.table_schema, view.options.ordering):
         found.append(piece.select(kept))
         with_nan.update(columns_with_nan(piece))
     return pa.concat_tables(found), with_nan

@@ -33,12 +33,11 @@ from metatable.data.commit_metadata import (
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
 )
-from metatable.data.file_system_view import FileSystemView
+from metatable.data.file_system_view import FILE, FileSystemView, slices_of
 from metatable.data.key_texts import KEY, PATH, identity_columns
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
 from metatable.data.slice_reader import stream_slice
-from metatable.data.slices import DataFile, FileSlice
 from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_COLUMN
@@ -68,7 +67,8 @@ KEYS_BYTES = 8 << 20
 TASK_BYTES = 128 << 20
 """Data files whose keys one task reads."""
 
-_FILE = pa.schema([("path", pa.string()), ("size", pa.int64()), (TASK_COLUMN, pa.int32())])
+_SLICE = pa.schema([("files", pa.list_(FILE)), (TASK_COLUMN, pa.int32())])
+_KEYS = pa.schema([(KEY, pa.string())])
 _OLD_KEYS = pa.schema([(KEY, pa.string()), (PATH, pa.string())])
 _COMES = pa.schema([("_metatable_comes", pa.bool_())])
 _WHERE = pa.schema(
@@ -86,8 +86,15 @@ class Overwritten:
     """Of each slice; -1 where nobody knows."""
 
     @property
-    def row_count(self) -> int:
-        return int(self.rows[self.rows > 0].sum())
+    def row_count(self) -> int | None:
+        """None where it would take reading them."""
+        return None if (self.rows < 0).any() else int(self.rows.sum())
+
+    def deleted(self, updated: int | None) -> int | None:
+        """How many rows leave of which so many come back."""
+        if self.row_count is None or updated is None:
+            return None
+        return max(self.row_count - updated, 0)
 
     @property
     def filled(self) -> FileSystemView:
@@ -117,8 +124,8 @@ class PartitionsUnchanged:
     paths: tuple[str, ...] | None
 
     def check(self, race: Race) -> None:
-        before = _files_in(Snapshot(race.store, race.base), self.paths).paths
-        now = _files_in(race.snapshot, self.paths).paths
+        before = _files_in(Snapshot(race.store, race.base), self.paths).all_files()[0]
+        now = _files_in(race.snapshot, self.paths).all_files()[0]
         if before.equals(now):
             return
         strange = pc.is_in(now, value_set=before)
@@ -201,9 +208,7 @@ def _files_in(view: TableView, paths: Sequence[str] | None) -> FileSystemView:
         inside = wanted.to_numpy(zero_copy_only=False)[files.folder_of]
         return files.take(np.flatnonzero(inside))
     parts = [view.slices(path) for path in paths]
-    found = pa.concat_arrays([pa.array([], pa.string()), *(one.paths for one in parts)])
-    sizes = np.concatenate([np.zeros(0, np.int64), *(one.sizes for one in parts)])
-    return FileSystemView.of(found, sizes)
+    return FileSystemView.joined(parts)
 
 
 def _where(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
@@ -242,16 +247,11 @@ def entries_gone(
 
 
 def _dealt(engine: Engine[Any], files: FileSystemView, tasks: int) -> Any:
-    """Paths and sizes of slices, dealt to so many tasks."""
+    """The files of slices, dealt to so many tasks."""
     tasks = max(1, min(tasks, len(files)))
     places = pa.array(np.arange(len(files)) % tasks, pa.int32())
-    table = pa.table([files.paths, pa.array(files.sizes), places], schema=_FILE)
+    table = pa.table([files.lists(), places], schema=_SLICE)
     return engine.exchange(engine.rows(table), TASK_COLUMN, tasks)
-
-
-def _slices(batch: pa.RecordBatch) -> list[FileSlice]:
-    pairs = zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True)
-    return [FileSlice(DataFile.decode(path, size)) for path, size in pairs]
 
 
 def _retired(
@@ -264,15 +264,15 @@ def _retired(
     """Task: slices that leave with their groups in, runs of tombstones out."""
     scratch = scratch.counting(counters)
     for batch in batches:
-        slices = _slices(batch)
+        slices = slices_of(batch["files"])
         for one in partitions:
             yield from _run(scratch, one, one.retired(slices, columns))
 
 
 def _old_keys(engine: Engine[Any], view: TableView, files: FileSystemView) -> Any:
-    size_bytes = int(files.sizes.sum())
+    size_bytes = files.total_bytes
     spread = _dealt(engine, files, max(engine.slots, -(-size_bytes // TASK_BYTES)))
-    return engine.map(spread, _FILE.names[:2], partial(_keys_of, view), _OLD_KEYS)
+    return engine.map(spread, _SLICE.names[:1], partial(_keys_of, view), _OLD_KEYS)
 
 
 def _keys_of(
@@ -281,8 +281,10 @@ def _keys_of(
     """Task: the key texts of all rows of some slices."""
     view = view.counting(counters)
     for batch in batches:
-        for one in _slices(batch):
-            for piece in stream_slice(view.store, one, pa.schema([(KEY, pa.string())]), None):
+        for one in slices_of(batch["files"]):
+            for piece in stream_slice(
+                view.store, one, _KEYS, view.table_schema, view.options.ordering
+            ):
                 for keys in piece[KEY].chunks:
                     paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
                     yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)

@@ -107,7 +107,9 @@ def _stored(
             raise CorruptError("index names a file group that is not there", found=group)
         here = known[numbers]
         asked = keys.take(pa.array(here))
-        for piece in stream_slice(view.store, current, wanted, view.table_schema):
+        for piece in stream_slice(
+            view.store, current, wanted, view.table_schema, view.options.ordering
+        ):
             of = pc.index_in(whole(piece[KEY]), value_set=asked)
             found = np.flatnonzero(of.is_valid().to_numpy(zero_copy_only=False))
             if len(found):

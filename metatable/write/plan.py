@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,8 @@ import pyarrow.compute as pc
 
 from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
-from metatable.data.slices import DataFile, FileSlice, new_file_id
+from metatable.data.log_names import log_write_token
+from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
 from metatable.data.sort_texts import sort_texts
 from metatable.data.taking import whole
 from metatable.index.placement import Placement
@@ -43,6 +45,7 @@ __all__ = [
     "ROUTE",
     "SOURCE_COLUMN",
     "TASK_COLUMN",
+    "UPSERT",
     "Destinations",
     "GroupPlan",
     "WritePlan",
@@ -62,6 +65,7 @@ LEAVES = -2
 NO_TASK = -1
 """Of groups that get no rows: whoever is given rows does not write them."""
 
+UPSERT = "upsert"
 DELETE = "delete"
 MERGE = "merge"
 BULK_INSERT = "bulk_insert"
@@ -77,9 +81,16 @@ LEAST_TASK_BYTES = 4 << 20
 class GroupPlan:
     """One file group to write: from which slice (None: a new group), under which name, where."""
 
-    target: DataFile
+    target: DataFile | LogFile
     base: FileSlice | None
     task: int
+
+    @property
+    def kind(self) -> Literal["CREATE", "MERGE", "APPEND"]:
+        """As Hudi calls it: a group is opened, written anew, or a log put on top of it."""
+        if isinstance(self.target, LogFile):
+            return "APPEND"
+        return "MERGE" if self.base else "CREATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +120,11 @@ class WritePlan:
         operation: str,
         instant: str,
         slots: int,
+        nonce: str,
         emptied: Sequence[FileSlice] = (),
         sort_by: tuple[str, ...] = (),
     ) -> WritePlan:
-        """The plan for what `count_groups` found.
+        """The plan for what `count_groups` found. `nonce`: the writer's, for the names of logs.
 
         `emptied`: slices that go; if the index tells the ids of groups, theirs are written without
         rows where none come.
@@ -125,6 +137,7 @@ class WritePlan:
                 chosen.add(path, file_id, base, weight)
         bins = {}
         fills = operation not in (*REPLACING, BULK_INSERT)
+        fills_logs = operation not in REPLACING
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
             cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts, fills))
             bins[path] = (
@@ -139,6 +152,9 @@ class WritePlan:
                     for base, rows in sizes
                 ),
             )
+            if not index.indexes_logs:
+                chosen.anew.update(bins[path][1])
+        deletes = operation == DELETE or view.options.may_move
         tasks, spread = _spread(chosen.weights, slots)
         for one in emptied if index.placement(view) is not None else ():
             if (one.partition_path, one.file_id) not in chosen.places:
@@ -147,13 +163,28 @@ class WritePlan:
         return cls(
             instant=instant,
             operation=operation,
-            groups=chosen.planned(instant, spread),
+            groups=chosen.planned(
+                instant, spread, nonce if view.options.has_logs and fills_logs else None, deletes
+            ),
             bins=bins,
             placement=index.placement(view),
             proven=index.proves_presence,
             tasks=tasks,
             sort_by=sort_by,
         )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files that it may write, relative to the table."""
+        logs = [at for at, one in enumerate(self.groups) if isinstance(one.target, LogFile)]
+        groups = (*self.groups, *map(self.anew, logs))
+        return tuple(one.target.path for one in groups)
+
+    def anew(self, place: int) -> GroupPlan:
+        """A group of the plan, to be written anew where a log was planned."""
+        group = self.groups[place]
+        path, file_id = group.target.partition_path, group.target.file_id
+        return replace(group, target=_whole_file(path, file_id, place, self.instant))
 
     def texts(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
         """What inserts are in order by: their keys, or sort texts."""
@@ -165,7 +196,7 @@ class WritePlan:
         return self.operation in REPLACING
 
     @classmethod
-    def anew(cls, slices: Sequence[FileSlice], instant: str, slots: int) -> WritePlan:
+    def rewriting(cls, slices: Sequence[FileSlice], instant: str, slots: int) -> WritePlan:
         """The plan for writing these slices again with the rows that they hold: one of deletes, of
         no key."""
         chosen = _Groups()
@@ -207,6 +238,8 @@ class _Groups:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     bases: list[FileSlice | None] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    anew: set[int] = field(default_factory=set)
+    """Ordinals of those that get keys which no log may bring."""
 
     def add(self, path: str, file_id: str, base: FileSlice | None, weight: int) -> int:
         """Its ordinal. The weight of a stored file counts once."""
@@ -219,13 +252,29 @@ class _Groups:
             self.weights[self.places[name]] += weight - (base.size_bytes if base else 0)
         return self.places[name]
 
-    def planned(self, instant: str, tasks: Sequence[int]) -> tuple[GroupPlan, ...]:
-        return tuple(
-            GroupPlan(DataFile(path, file_id, f"{place}-0-0", instant), base, task)
-            for ((path, file_id), place), base, task in zip(
-                self.places.items(), self.bases, tasks, strict=True
-            )
-        )
+    def planned(
+        self,
+        instant: str,
+        tasks: Sequence[int],
+        nonce: str | None = None,
+        deletes: bool = False,
+    ) -> tuple[GroupPlan, ...]:
+        """`nonce`: that of a writer who puts logs on top of groups where he can. `deletes`: whether
+        keys may go from them."""
+        planned = []
+        for ((path, file_id), place), base, task in zip(
+            self.places.items(), self.bases, tasks, strict=True
+        ):
+            target: DataFile | LogFile = _whole_file(path, file_id, place, instant)
+            if nonce is not None and base is not None and place not in self.anew:
+                target = base.next_log(log_write_token(nonce, place, deletes))
+            planned.append(GroupPlan(target, base, task))
+        return tuple(planned)
+
+
+def _whole_file(path: str, file_id: str, place: int, instant: str) -> DataFile:
+    """The base file of a group at this place of its plan."""
+    return DataFile(path, file_id, f"{place}-0-0", instant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _stale(
         ours = taken(table, pa.array(here))
         if _is_newer(ours[ordering], bound):
             continue
-        held = read_slice(view.store, current, wanted, view.table_schema)
+        held = read_slice(view.store, current, wanted, view.table_schema, ordering)
         places = pc.index_in(ours[KEY].combine_chunks(), value_set=held[KEY].combine_chunks())
         known = places.is_valid()
         ours, places = ours.filter(known), places.filter(known)

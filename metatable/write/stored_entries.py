@@ -219,13 +219,15 @@ def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
     facts = PassingRows(passing)
     nothing = asked.empty_table()  # of a file without rows there are facts too
     for piece in facts.passing(
-        chain([nothing], stream_slice(files.store, made, asked, files.table))
+        chain(
+            [nothing], stream_slice(files.store, made, asked, files.table, files.options.ordering)
+        )
     ):
         _check_rows(files, made, piece)
     keys, stats = facts.facts()
-    if files.foreign and files.asks_footers:
+    if files.asks_footers and (files.foreign or made.logs):
         _check_footer(files, made, keys)
-    return WrittenSlice(made, None, keys, keys, keys.slice(0, 0), (*stats, *told))
+    return WrittenSlice(FileSlice(made.base), None, keys, keys, keys.slice(0, 0), (*stats, *told))
 
 
 def _footer_stats(files: StoredFiles, made: FileSlice) -> list[ColumnStats]:
@@ -346,7 +348,16 @@ def _check_equal(made: FileSlice, name: str, found: pa.ChunkedArray, expected: A
 
 
 def _check_footer(files: StoredFiles, made: FileSlice, keys: pa.Array) -> None:
-    if denied := denied_by_footer(files.store, made.base, keys):
+    denied = denied_by_footer(files.store, made.base, keys)
+    if denied and made.logs:
+        raise UsageError(
+            "keys that only logs hold are in no footer: compact the logs, or take another index,"
+            " which does not believe footers",
+            index=files.options.index,
+            path=made.path,
+            found=f"{denied} keys",
+        )
+    if denied:
         raise UpgradeError(
             "the footer of a data file leaves out keys that are in it: take another index, which"
             " does not believe footers",
@@ -401,7 +412,9 @@ def _held(
     files = files.counting(counters)
     wanted = np.frombuffer(hashes, np.uint64)
     for job in jobs:
-        rows = read_slice(files.store, FileSlice.decode(job.slice), _META, None)
+        rows = read_slice(
+            files.store, FileSlice.decode(job.slice), _META, files.table, files.options.ordering
+        )
         texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
         here = np.flatnonzero(np.isin(xxh64(texts, 0), wanted))
         for text in texts.take(pa.array(here)).to_pylist():

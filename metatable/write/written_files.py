@@ -98,7 +98,7 @@ def written_groups(
     leaves the table.
     """
     store = transaction.store
-    transaction.planned = tuple(group.target.path for group in plan.groups)
+    transaction.planned = plan.paths
     few = len(plan.groups) <= MOST_TOGETHER
     transaction.begin_files(preparations(snapshot, plan, plan.groups) if few else ())
     plan = replace(plan, prepared=few)
@@ -138,10 +138,13 @@ def _files_written(
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:
     """As history tells it."""
-    return {
+    told = {
         "inserted": counts.inserted,
         "updated": counts.updated,
         "deleted": counts.deleted,
+    }
+    return {
+        **{name: count for name, count in told.items() if count is not None},
         "moved": counts.moved,
         "stale": counts.stale,
         "misses": counts.index_misses,

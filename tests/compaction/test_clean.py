@@ -18,13 +18,16 @@ from metatable import ConflictError, StaleError, Table, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.commit_metadata import CommitMetadata, action_of
 from metatable.data.savepoint_metadata import savepoint_metadata
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import decoded
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
-from metatable.metadata.leases import SERVICES
+from metatable.metadata.leases import LEASES, SERVICES
 from metatable.metadata.manifest import HOME, load_version, version_path
+from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache
@@ -44,7 +47,17 @@ from tests.face.protocol.making import (
 from tests.face.test_kill import _changing, _copy, _kill, _shape
 from tests.faults import Refused, watched
 from tests.metadata.test_steps import put
-from tests.model import SCHEMA, Model, Row, arrow, check, completed, read_by_hudi, scanned
+from tests.model import (
+    SCHEMA,
+    Model,
+    Row,
+    arrow,
+    check,
+    completed,
+    data_files,
+    read_by_hudi,
+    scanned,
+)
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
 KEEP = 3
@@ -52,7 +65,11 @@ KEEP = 3
 SMALL = {"timeline_commits": KEEP, "lease_seconds": 0, "upkeep_files": 0}
 
 
-@pytest.fixture(scope="module", params=["record", "metadata_bloom"])
+TABLES = ["record", "metadata_bloom", "record-avro", "metadata_bloom-parquet"]
+"""Indexes; behind a dash the format of logs, of merge-on-read tables."""
+
+
+@pytest.fixture(scope="module", params=TABLES)
 def origin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine commits, of which some replace files of others; a compaction in the middle."""
     folder = tmp_path_factory.mktemp("origin") / "table"
@@ -162,7 +179,7 @@ def test_a_dry_run_writes_nothing_and_says_what_a_clean_then_does(table: Table) 
     done = clean(table, 2)
     assert dry.reason == f"dry run, nothing was done: {done.reason}"
     assert (dry.files_deleted, dry.bytes_deleted) == (done.files_deleted, done.bytes_deleted)
-    assert "data files" in done.reason
+    assert "data files" in done.reason or table.options.has_logs
     assert "HFiles" in done.reason
     assert f"{done.files_deleted} files deleted" in repr(done)
 
@@ -254,8 +271,9 @@ def test_pages_of_puts_that_others_forestalled_go(table: Table, between: Any) ->
     assert strange(table) == []
 
 
-def test_a_living_writer_s_files_stay_and_a_dead_one_s_go(table_uri: str) -> None:
-    table = made(table_uri, **{**SMALL, "lease_seconds": 60})
+@pytest.mark.parametrize("index", ["record", "record-avro"])
+def test_a_living_writer_s_files_stay_and_a_dead_one_s_go(table_uri: str, index: str) -> None:
+    table = made(table_uri, index, **{**SMALL, "lease_seconds": 60})
     table.insert(arrow(rows(0, 12, 1)))
     expected = scanned(table)
     dies(table, rows(6, 18, 2), BEFORE_PUT)
@@ -270,15 +288,16 @@ def test_a_living_writer_s_files_stay_and_a_dead_one_s_go(table_uri: str) -> Non
     is_sound(table, expected)
 
 
+@pytest.mark.parametrize("index", ["record", "record-avro", "metadata_bloom-parquet"])
 def test_a_file_of_a_dead_writer_that_lands_after_all_sweeps_never_comes_to_light(
-    table_uri: str,
+    table_uri: str, index: str
 ) -> None:
     """The orphan to be afraid of: older than Hudi's timeline it would count as committed."""
-    table = made(table_uri, **SMALL)
+    table = made(table_uri, index, **SMALL)
     table.insert(arrow(rows(0, 12, 1)))
     dies(table, rows(6, 18, 2), BEFORE_PUT)
     late = {path: Path(table.uri, path).read_bytes() for path in _orphans(table)}
-    assert late
+    [instant] = {writer_of(Store(table.uri), decoded(path)) for path in late}
     for _ in range(3):
         recover(table)
     assert not _orphans(table)
@@ -290,15 +309,15 @@ def test_a_file_of_a_dead_writer_that_lands_after_all_sweeps_never_comes_to_ligh
     assert read_by_hudi(table.uri) == expected
     clean(table)
     assert not set(late) & files(table)
-    assert newest(table).archived > next(iter(late)).rpartition("_")[2]
+    assert newest(table).archived > instant
     is_sound(table, expected)
     assert strange(table) == []
 
 
 def _orphans(table: Table) -> set[str]:
-    done = completed(table.uri)
-    found = {path for path in files(table) if path.endswith(".parquet")}
-    return {path for path in found if Path(path).stem.rpartition("_")[2] not in done}
+    done, store = completed(table.uri), Store(table.uri)
+    found = {str(path.relative_to(table.uri)) for path in data_files(table.uri)}
+    return {path for path in found if writer_of(store, decoded(path)) not in done}
 
 
 def test_an_orphan_of_an_instant_that_nobody_withdrew_is_withdrawn_first(table: Table) -> None:
@@ -381,14 +400,19 @@ def test_a_writer_whose_base_went_meanwhile_begins_anew(table: Table) -> None:
     waiting = [lambda: (table.upsert(arrow(rows(4, 30, 6))), clean(table))]
 
     def meanwhile(verb: str, path: str) -> None:
-        if waiting and verb == "create" and path.endswith(".commit.requested"):
+        if waiting and verb == "create" and path.endswith("commit.requested"):
             waiting.pop()()
 
     store, _ = watched(table.uri, before=meanwhile)
     cache.clear()
-    assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
     model.upsert(rows(4, 30, 6))
-    model.upsert(given)
+    if table.options.has_logs and table.options.index == "record":  # nothing is read that went
+        with pytest.raises(StaleError, match="look whether its rows are there"):
+            write(store, LocalEngine(1), arrow(given), "upsert")
+        recover(table)
+    else:
+        assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
+        model.upsert(given)
     check(table, model)
 
 
@@ -424,8 +448,14 @@ def test_a_put_in_the_place_of_a_cleaned_version_is_void(table_uri: str) -> None
     check(table, model)
 
 
-def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(table_uri: str) -> None:
-    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60, "timeline_commits": 9}))
+@pytest.mark.parametrize("index", ["record", "record-avro"])
+@pytest.mark.parametrize("what", ["upsert", "insert_overwrite"])
+def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(
+    table_uri: str, index: str, what: str
+) -> None:
+    """Whatever it is on Hudi's timeline."""
+    options = {**SMALL, "lease_seconds": 60, "timeline_commits": 9}
+    table = grown(made(table_uri, index, **options))
     model = Model(is_global=True, ordering=False)
     model.upsert(dict(zip(SCHEMA.names, row, strict=True)) for row in scanned(table))
     base, reads = version_path(table.version), rf"read_whole {version_path(table.version)}"
@@ -441,11 +471,11 @@ def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(table_ur
 
     store, _ = watched(table.uri, before=meanwhile)
     cache.clear()
-    done = write(store, LocalEngine(1), arrow(given), "upsert")
+    done = write(store, LocalEngine(1), arrow(given), what)
     assert not waiting
     assert (done.attempts, done.version) == (1, int(base[-25:-5]) + 1)
     assert base not in files(table)
-    model.upsert(given)
+    (model.upsert if what == "upsert" else model.overwrite)(given)
     model.upsert(rows(20, 30, 6))
     check(table, model)
 
@@ -468,7 +498,7 @@ def test_a_late_hint_does_not_make_a_void_put_the_newest_version(table: Table) -
 
 def test_a_reader_whose_version_went_is_told_and_not_of_damage(table: Table) -> None:
     scan = table.scan()
-    table.upsert(arrow(rows(0, 40, 7)))
+    table.insert_overwrite(arrow(rows(0, 40, 7)))
     clean(table)
     with pytest.raises(StaleError, match="open the table again"):
         scan.to_arrow()
@@ -476,8 +506,8 @@ def test_a_reader_whose_version_went_is_told_and_not_of_damage(table: Table) -> 
 
 WHERE = {
     "before its put": r"create .*/manifest/\d+\.json",
-    "before its first deletion": r"delete .*\.parquet",
-    "before it archives": r"delete .*\.commit\.requested",
+    "before its first deletion": r"delete .*\.(parquet|hfile)",
+    "before it archives": r"delete .*commit\.requested",
 }
 
 
@@ -510,7 +540,7 @@ def test_whoever_publishes_meanwhile_loses_nothing(table: Table, where: str, wha
     is_sound(table, states[-1])
 
 
-@pytest.mark.parametrize("index", ["record", "metadata_bloom"] if LONG else ["metadata_bloom"])
+@pytest.mark.parametrize("index", TABLES if LONG else ["metadata_bloom", "record-avro"])
 def test_killed_at_any_call_the_table_is_right_and_the_next_one_goes_on(
     index: str, tmp_path: Path
 ) -> None:
@@ -531,7 +561,7 @@ def test_killed_at_any_call_the_table_is_right_and_the_next_one_goes_on(
     store, backend = watched(_copy(origin, tmp_path / "dry"))
     cleans(store)
     limits = _changing(backend.calls)
-    assert len(limits) > 30
+    assert len(limits) > 25
     seen: set[tuple[str, ...]] = set()
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")
@@ -556,14 +586,15 @@ def test_a_late_hand_that_completes_an_archived_commit_does_no_lasting_harm(tabl
     store = Store(table.uri, FAST)
     old = next(one for one in table.history() if one.instant)
     root = load_version(store, old.version)
-    body = Path(table.uri, f".hoodie/{old.instant}.commit").read_bytes()
+    action = action_of(old.operation, table.options.has_logs)
+    body = Path(table.uri, f".hoodie/{old.instant}.{action}").read_bytes()
     for number in range(2 * KEEP):
         table.upsert(arrow(rows(0, 3, 10 + number)))
     expected = scanned(table)
     clean(table)
     settle(store, root)  # by one who slept
     assert old.instant not in completed(table.uri)
-    Path(table.uri, f".hoodie/{old.instant}.commit").write_bytes(body)  # had read it before
+    Path(table.uri, f".hoodie/{old.instant}.{action}").write_bytes(body)  # had read it before
     recover(table)
     assert old.instant not in completed(table.uri)
     is_sound(table, expected)
@@ -604,10 +635,13 @@ def test_the_timeline_is_not_archived_past_a_savepoint(table: Table) -> None:
     is_sound(table, every_row(table))
 
 
-def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str) -> None:
-    """Without it Hudi's readers would take the replaced files for live."""
-    table = made(table_uri, **SMALL)
+@pytest.mark.parametrize("index", ["record", "record-avro"])
+def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str, index: str) -> None:
+    """Without it Hudi's readers would take the replaced files for live, also logs alone."""
+    table = made(table_uri, index, **SMALL)
     table.insert(arrow(rows(0, 12, 1)))
+    if table.options.has_logs:
+        table.upsert(arrow(rows(0, 12, 2)))
     old = {one.file_id: one for one in table.files()}
     last = CommitMetadata.decode(Path(table.uri, staged_path(str(table.instant))).read_bytes(), "")
     groups = {"city=ny": tuple(one for one, at in old.items() if at.partition_path == "city=ny")}
@@ -624,6 +658,11 @@ def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str) ->
     for one in old.values():
         if one.partition_path == "city=ny":
             Path(table.uri, one.path).unlink()
+    if logs := [*Path(table.uri, "city=ny").glob(".*.log.*")]:
+        clean(table, 99)
+        assert newest(table).archived == instant
+        for log in logs:
+            log.unlink()
     clean(table, 99)
     assert newest(table).archived > instant
     assert not list(Path(table.uri, ".hoodie").glob(f"{instant}*"))
@@ -655,7 +694,7 @@ def test_a_kill_in_mid_archive_is_finished_by_the_next_writer(table: Table) -> N
     delete = backend.delete
 
     def dies_over(path: str) -> None:
-        if path.endswith(".commit") and len(completed(table.uri)) == KEEP + 2:
+        if path.endswith("commit") and len(completed(table.uri)) == KEEP + 2:
             backend.limit = 0
         delete(path)
 
@@ -670,3 +709,64 @@ def test_a_kill_in_mid_archive_is_finished_by_the_next_writer(table: Table) -> N
     is_sound(table, expected)
     clean(table)
     assert strange(table) == []
+
+
+# Logs
+
+
+@pytest.mark.parametrize("index", TABLES[2:])
+def test_slices_go_with_their_logs_when_their_groups_are_written_anew(
+    table_uri: str, index: str
+) -> None:
+    table = made(table_uri, index, **SMALL)
+    for number in range(4):
+        table.upsert(arrow(rows(0, 12, number)))
+    before = {path for path in files(table) if ".log." in path and ".hoodie/" not in path}
+    assert before
+    table.insert_overwrite(arrow(rows(0, 8, 9)))
+    table.upsert(arrow(rows(0, 4, 10)))
+    expected = scanned(table)
+    clean(table, 3)
+    is_sound(table, expected)
+    assert before <= files(table), "a kept version names them"
+    done = clean(table, 1)
+    assert done.files_deleted >= len(before)
+    assert not before & files(table)
+    assert strange(table) == []
+    is_sound(table, expected)
+
+
+@pytest.mark.parametrize("hurts", [b"", b"these are no blocks"], ids=["empty", "no log"])
+def test_a_log_that_tells_nobody_is_left_alone(table_uri: str, hurts: bytes) -> None:
+    """Nothing proves whose it is."""
+    table = made(table_uri, "record-avro", **SMALL)
+    for number in range(2):
+        table.upsert(arrow(rows(0, 12, number)))
+    named = next(one for one in Snapshot(Store(table.uri), newest(table)).slices() if one.logs)
+    stray = named.next_log("7-7-7")
+    Path(table.uri, stray.path).write_bytes(hurts)
+    expected = scanned(table)
+    clean(table)
+    assert "" not in newest(table).withdrawn
+    assert Path(table.uri, stray.path).exists()
+    Path(table.uri, stray.path).unlink()
+    is_sound(table, expected)
+
+
+def test_a_marker_of_a_dead_writer_deletes_no_log_of_another_one(table_uri: str) -> None:
+    """Its name would not tell whose it is."""
+    table = made(table_uri, "record-avro", **SMALL)
+    for number in range(2):
+        table.upsert(arrow(rows(0, 12, number)))
+    expected, live = scanned(table), data_files(table.uri)
+    dies(table, rows(6, 18, 2), BEFORE_PUT)
+    [lease] = Path(table.uri, LEASES).iterdir()
+    for log in (path for path in live if ".log." in path.name):
+        target = log.relative_to(table.uri).as_posix()
+        marker = Path(table.uri, ".hoodie/.temp", lease.name, f"{target}.marker.APPEND")
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    for _ in range(3):
+        recover(table)
+    assert data_files(table.uri) == live
+    is_sound(table, expected)

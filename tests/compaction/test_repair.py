@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +28,8 @@ from metatable import Table
 from metatable.compaction.findings import KEPT, Findings
 from metatable.compaction.repair import repair
 from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.slices import FileSlice, new_file_id
+from metatable.data.slice_reader import stream_left
+from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata.bloom_filter import BloomFilterPartition
@@ -61,6 +62,9 @@ from tests.model import SCHEMA, Row, arrow, listed, read_by_hudi, scanned
 LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 INDEXES = ("record", "metadata_bloom", "bloom", "bucket")
+LOGGED = ("record-avro", "metadata_bloom-parquet", "bloom-avro", "bucket-parquet")
+"""Merge-on-read, with logs of this format."""
+TABLES = (*INDEXES, *LOGGED)
 NO_KEYS = pa.array([], pa.string())
 
 
@@ -73,7 +77,10 @@ def rows(first: int, last: int, v: int) -> list[Row]:
 
 def made(uri: str, index: str, **options: Any) -> Table:
     """Five commits over two partitions, one compaction, one commit undone."""
-    more = {"bucket_count": 2} if index == "bucket" else {"file_rows": 5}
+    index, _, log_format = index.partition("-")
+    more: dict[str, Any] = {"bucket_count": 2} if index == "bucket" else {"file_rows": 5}
+    if log_format:
+        more |= {"table_type": "mor", "log_format": log_format}
     table = metatable.create(
         uri,
         SCHEMA,
@@ -135,13 +142,22 @@ class Hurt:
         return Path(self.uri, path)
 
     def rows_of(self, file: FileSlice) -> set[str]:
-        return set(pq.ParquetFile(self.path(file.path)).read(["id"])["id"].to_pylist())
+        return self.rows_left(file.files)
+
+    def keys_of(self, file: FileSlice) -> pa.Array:
+        return pa.array(sorted(self.rows_of(file)))
+
+    def rows_left(self, files: Sequence[DataFile | LogFile]) -> set[str]:
+        """Ids in these files of a slice, and in no others."""
+        asked, columns = pa.schema([SCHEMA.field("id")]), self.snapshot.table_schema
+        pieces = stream_left(self.store, files, asked, columns, None)
+        return {one for piece in pieces for one in piece["id"].to_pylist()}
 
     def written(self, file: FileSlice, **told: Any) -> WrittenSlice:
         columns = stats_columns(self.snapshot.table_schema, self.table.options)
         keys, stats = facts_of_stored(self.store, file, columns, self.snapshot.table_schema)
         given = {"keys": keys, "arrived": NO_KEYS, "departed": NO_KEYS, "stats": stats}
-        return WrittenSlice(made=file, replaced=None, **(given | told))
+        return WrittenSlice(made=FileSlice(file.base), replaced=None, **(given | told))
 
     def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish entries of one partition, and nothing else."""
@@ -173,8 +189,18 @@ class Hurt:
     def pages(self) -> list[Path]:
         return [self.path(page.path) for held in self.newest.pages.values() for page in held]
 
+    @property
+    def action(self) -> str:
+        return "deltacommit" if self.table.options.has_logs else "commit"
+
     def commits(self) -> list[Path]:
-        return sorted(Path(self.uri, ".hoodie").glob("*.commit"))
+        return sorted(Path(self.uri, ".hoodie").glob(f"*.{self.action}"))
+
+    def state(self, suffix: str) -> str:
+        """The end of a name on the timeline, of which a table's own kind of commit is left out."""
+        if suffix == ".inflight" and self.action == "commit":
+            return suffix
+        return f".{self.action}{suffix}"
 
     def aged(self, *names: str, body: bytes = b"") -> None:
         """Files of Hudi's timeline that nobody has touched for a day."""
@@ -242,7 +268,7 @@ def files_older_slice(hurt: Hurt) -> None:
     [old, *_] = [
         then[one.file_id]
         for one in hurt.files()
-        if one.file_id in then and then[one.file_id].path != one.path
+        if one.file_id in then and then[one.file_id].names != one.names
     ]
     entry = WrittenSlice(old, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
     hurt.enter(files_of(hurt), files_of(hurt).entries([entry]))
@@ -268,7 +294,7 @@ def stats_say(hurt: Hurt, column: str, **wrong: Any) -> None:
 
 def stats_name_another_file(hurt: Hurt) -> None:
     value = hurt.every(stats_of(hurt))["value"][0].as_py()
-    at = value.index(b".parquet") - 20
+    at = re.search(rb"\.parquet|\.log\.", value).start() - 20
     hurt.alter(stats_of(hurt), value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
 
 
@@ -291,18 +317,18 @@ def record(hurt: Hurt, file: FileSlice, made: FileSlice | None = None, **told: A
 
 def record_forgets(hurt: Hurt, count: int | None) -> None:
     file = hurt.files()[0]
-    record(hurt, file, departed=hurt.written(file).keys[:count])
+    record(hurt, file, departed=hurt.keys_of(file)[:count])
 
 
 def record_elsewhere(hurt: Hurt) -> None:
     one, other = [file for file in hurt.files() if file.partition_path == "city=ny"][:2]
-    record(hurt, other, arrived=hurt.written(one).keys[:2])
+    record(hurt, other, arrived=hurt.keys_of(one)[:2])
 
 
 def record_no_group(hurt: Hurt) -> None:
     file = hurt.files()[0]
     nowhere = FileSlice(replace(file.base, file_id=new_file_id()))
-    record(hurt, file, arrived=hurt.written(file).keys[:1], made=nowhere)
+    record(hurt, file, arrived=hurt.keys_of(file)[:1], made=nowhere)
 
 
 def record_ghosts(hurt: Hurt) -> None:
@@ -402,7 +428,7 @@ def saved(which: Callable[[int], str], how: Callable[[Path], None], hurt: Hurt) 
 
 def data(how: Callable[[Path], None], hurt: Hurt) -> Lost:
     file = hurt.files()[1]
-    gone = hurt.rows_of(file)
+    gone = hurt.rows_of(file) - hurt.rows_left(file.logs)
     how(hurt.path(file.path))
     return gone
 
@@ -428,7 +454,7 @@ def folder_lost(hurt: Hurt) -> Lost:
 
 def all_data_lost(hurt: Hurt) -> Lost:
     gone = set[str]().union(*map(hurt.rows_of, hurt.files()))
-    for file in hurt.files():
+    for file in (one for each in hurt.files() for one in each.files):
         hurt.path(file.path).unlink()
     return gone
 
@@ -488,8 +514,9 @@ def commit_and_root(hurt: Hurt) -> None:
 
 
 def traces(suffixes: Sequence[str], hurt: Hurt) -> None:
+    instant = hurt.commits()[1].stem
     for suffix in suffixes:
-        hurt.path(f".hoodie/{hurt.commits()[1].stem}{suffix}").unlink()
+        hurt.path(f".hoodie/{instant}{hurt.state(suffix)}").unlink()
 
 
 def later(hurt: Hurt) -> str:
@@ -497,7 +524,7 @@ def later(hurt: Hurt) -> str:
 
 
 def foreign_commit(hurt: Hurt) -> None:
-    hurt.aged(f"{later(hurt)}.commit", body=b"{}")
+    hurt.aged(f"{later(hurt)}.{hurt.action}", body=b"{}")
 
 
 def foreign_rows(hurt: Hurt) -> None:
@@ -508,8 +535,8 @@ def foreign_rows(hurt: Hurt) -> None:
         replace(file.base, instant=instant, file_id=new_file_id()),
     ):
         shutil.copy(hurt.path(file.path), hurt.path(made.path))
-    hurt.aged(f"{instant}.commit.requested", f"{instant}.inflight")
-    hurt.aged(f"{instant}.commit", body=b'{"partitionToWriteStats": {}}')
+    hurt.aged(*(f"{instant}{hurt.state(one)}" for one in (".requested", ".inflight")))
+    hurt.aged(f"{instant}.{hurt.action}", body=b'{"partitionToWriteStats": {}}')
 
 
 def dead_writer(states: Sequence[str], hurt: Hurt) -> None:
@@ -520,12 +547,12 @@ def dead_writer(states: Sequence[str], hurt: Hurt) -> None:
     marker = hurt.path(f".hoodie/.temp/{instant}/{left.path}.marker.MERGE")
     marker.parent.mkdir(parents=True)
     marker.touch()
-    hurt.aged(*(f"{instant}{state}" for state in states))
+    hurt.aged(*(f"{instant}{hurt.state(one)}" for one in states))
 
 
 def undone_commit(hurt: Hurt) -> None:
     [undone] = hurt.newest.withdrawn
-    hurt.aged(f"{undone}.commit", body=hurt.commits()[0].read_bytes())
+    hurt.aged(f"{undone}.{hurt.action}", body=hurt.commits()[0].read_bytes())
 
 
 def version_lost(hurt: Hurt) -> None:
@@ -579,54 +606,61 @@ def key_replaced(text: str) -> str:
     return text.replace("recordkey.fields=id", "recordkey.fields=v")
 
 
-R, M = ("record",), ("metadata_bloom",)
+R, M = ("record", "record-avro"), ("metadata_bloom", "metadata_bloom-parquet")
 Fault = tuple[str, str, Callable[[Hurt], Lost], tuple[str, ...]]
+
+
+def _of_turn(tables: tuple[str, ...], turn: int) -> str:
+    """Of an even turn one with logs, if there is one."""
+    some = [one for one in tables if one.endswith(("avro", "parquet")) == (turn % 2 == 0)]
+    return (some or tables)[turn // 2 % len(some or tables)]
+
 
 FAULTS: list[Fault] = [
     # name, kind of finding that tells it, what is done to the table, indexes that have it
-    ("files lacks an entry", "files", partial(one_missing, files_of), INDEXES),
-    ("files lacks all entries", "files", partial(all_missing, files_of), INDEXES),
-    ("files has a wrong size", "files", files_wrong_size, INDEXES),
-    ("files names an older slice", "files", files_older_slice, INDEXES),
-    ("files names a file that never was", "files", files_never_was, INDEXES),
-    ("files names no data file", "files", files_no_name, INDEXES),
-    ("files has an entry that is no Avro", "files", partial(no_avro, files_of), INDEXES),
-    ("files has an entry too many", "entry-count", partial(of_gone_file, files_of), INDEXES),
-    ("column_stats lacks an entry", "column-stats", partial(one_missing, stats_of), INDEXES),
-    ("column_stats lacks all entries", "column-stats", partial(all_missing, stats_of), INDEXES),
+    ("files lacks an entry", "files", partial(one_missing, files_of), TABLES),
+    ("files lacks all entries", "files", partial(all_missing, files_of), TABLES),
+    ("files has a wrong size", "files", files_wrong_size, TABLES),
+    ("files names an older slice", "files", files_older_slice, TABLES),
+    ("files names a file that never was", "files", files_never_was, TABLES),
+    ("files names no data file", "files", files_no_name, TABLES),
+    ("files has an entry that is no Avro", "files", partial(no_avro, files_of), TABLES),
+    ("files has an entry too many", "entry-count", partial(of_gone_file, files_of), TABLES),
+    ("column_stats lacks an entry", "column-stats", partial(one_missing, stats_of), TABLES),
+    ("column_stats lacks all entries", "column-stats", partial(all_missing, stats_of), TABLES),
     (
         "column_stats has too low a maximum",
         "column-stats",
         partial(stats_say, column="v", maximum=0),
-        INDEXES,
+        TABLES,
     ),
     (
         "column_stats has too high a minimum",
         "column-stats",
         partial(stats_say, column="ts", minimum=1000, maximum=2000),
-        INDEXES,
+        TABLES,
     ),
     (
         "column_stats has wider bounds of keys",
         "column-stats",
         partial(stats_say, column="_hoodie_record_key", minimum="a"),
-        INDEXES,
+        TABLES,
     ),
     (
         "column_stats counts other rows",
         "column-stats",
         partial(stats_say, column="city", value_count=77),
-        INDEXES,
+        TABLES,
     ),
     (
         "column_stats counts other nulls",
         "column-stats",
         partial(stats_say, column="v", null_count=1),
-        INDEXES,
+        TABLES,
     ),
-    ("column_stats names another file", "column-stats", stats_name_another_file, INDEXES),
-    ("column_stats has no Avro", "column-stats", partial(no_avro, stats_of), INDEXES),
-    ("column_stats knows a file too many", "entry-count", partial(of_gone_file, stats_of), INDEXES),
+    ("column_stats names another file", "column-stats", stats_name_another_file, TABLES),
+    ("column_stats has no Avro", "column-stats", partial(no_avro, stats_of), TABLES),
+    ("column_stats knows a file too many", "entry-count", partial(of_gone_file, stats_of), TABLES),
     ("bloom_filter lacks an entry", "bloom-filter", partial(one_missing, blooms_of), M),
     ("bloom_filter lacks all entries", "bloom-filter", partial(all_missing, blooms_of), M),
     ("bloom_filter denies a key", "bloom-filter", filter_denies, M),
@@ -640,88 +674,88 @@ FAULTS: list[Fault] = [
     ("record_index names no group", "record-index", record_no_group, R),
     ("record_index names no location", "record-index", record_no_location, R),
     ("record_index has keys too many", "entry-count", record_ghosts, R),
-    ("HFile of files lost", "hfile", partial(hfile, "files", lose), INDEXES),
-    ("HFile of files flipped", "hfile", partial(hfile, "files", flip), INDEXES),
-    ("HFile of column_stats cut", "hfile", partial(hfile, "column_stats", cut), INDEXES),
-    ("HFile of column_stats is another", "hfile", hfile_of_another, INDEXES),
+    ("HFile of files lost", "hfile", partial(hfile, "files", lose), TABLES),
+    ("HFile of files flipped", "hfile", partial(hfile, "files", flip), TABLES),
+    ("HFile of column_stats cut", "hfile", partial(hfile, "column_stats", cut), TABLES),
+    ("HFile of column_stats is another", "hfile", hfile_of_another, TABLES),
     ("HFile of bloom_filter lost", "hfile", partial(hfile, "bloom_filter", lose), M),
     ("HFile of bloom_filter flipped", "hfile", partial(hfile, "bloom_filter", flip), M),
     ("HFile of record_index lost", "hfile", partial(hfile, "record_index", lose), R),
     ("HFile of record_index emptied", "hfile", partial(hfile, "record_index", empty), R),
-    ("all HFiles lost", "hfile", hfiles_lost, INDEXES),
-    ("page lost", "page", partial(page, lose), INDEXES),
-    ("page flipped", "page", partial(page, flip), INDEXES),
-    ("page is another", "page", page_of_another, INDEXES),
-    ("all pages lost", "page", pages_lost, INDEXES),
-    ("older root lost", "version", partial(root, 4, lose), INDEXES),
-    ("older root flipped", "version", partial(root, 3, flip), INDEXES),
-    ("older root is another's", "version", root_of_another, INDEXES),
-    ("all older roots lost", "version", roots_lost, INDEXES),
-    ("older version's HFile lost", "hfile", partial(old_hfile, lose), INDEXES),
-    ("older version's HFile flipped", "hfile", partial(old_hfile, flip), INDEXES),
-    ("older version's page lost", "page", old_page, INDEXES),
-    ("savepoint's root lost", "version", partial(saved, version_path, lose), INDEXES),
-    ("savepoint's copy of the root lost", "version", partial(saved, saved_path, lose), INDEXES),
-    ("savepoint's copy of the root flipped", "version", partial(saved, saved_path, flip), INDEXES),
-    ("data file lost", "file-size", partial(data, lose), INDEXES),
-    ("data file cut", "file-size", partial(data, cut), INDEXES),
-    ("data file emptied", "file-size", partial(data, empty), INDEXES),
-    ("data file is no Parquet", "file-size", partial(data, data_no_parquet), INDEXES),
-    ("data file has a damaged page", "file-damaged", partial(data, data_page), INDEXES),
-    ("partition's folder lost", "file-size", folder_lost, INDEXES),
-    ("all data files lost", "file-size", all_data_lost, INDEXES),
+    ("all HFiles lost", "hfile", hfiles_lost, TABLES),
+    ("page lost", "page", partial(page, lose), TABLES),
+    ("page flipped", "page", partial(page, flip), TABLES),
+    ("page is another", "page", page_of_another, TABLES),
+    ("all pages lost", "page", pages_lost, TABLES),
+    ("older root lost", "version", partial(root, 4, lose), TABLES),
+    ("older root flipped", "version", partial(root, 3, flip), TABLES),
+    ("older root is another's", "version", root_of_another, TABLES),
+    ("all older roots lost", "version", roots_lost, TABLES),
+    ("older version's HFile lost", "hfile", partial(old_hfile, lose), TABLES),
+    ("older version's HFile flipped", "hfile", partial(old_hfile, flip), TABLES),
+    ("older version's page lost", "page", old_page, TABLES),
+    ("savepoint's root lost", "version", partial(saved, version_path, lose), TABLES),
+    ("savepoint's copy of the root lost", "version", partial(saved, saved_path, lose), TABLES),
+    ("savepoint's copy of the root flipped", "version", partial(saved, saved_path, flip), TABLES),
+    ("data file lost", "file-size", partial(data, lose), TABLES),
+    ("data file cut", "file-size", partial(data, cut), TABLES),
+    ("data file emptied", "file-size", partial(data, empty), TABLES),
+    ("data file is no Parquet", "file-size", partial(data, data_no_parquet), TABLES),
+    ("data file has a damaged page", "file-damaged", partial(data, data_page), TABLES),
+    ("partition's folder lost", "file-size", folder_lost, TABLES),
+    ("all data files lost", "file-size", all_data_lost, TABLES),
     ("data file lost, older slice there", "file-size", data_with_older_slice, INDEXES),
     ("data file and its entry lost", "file-size", data_and_entry_lost, INDEXES),
-    ("data file and all HFiles lost", "file-size", data_and_index_lost, INDEXES),
-    ("commit lost on the timeline", "commit-missing", partial(commit, lose), INDEXES),
-    ("commit lost, and what was staged", "commit-missing", commit_and_staged, INDEXES),
-    ("commit emptied", "commit-damaged", partial(commit, empty), INDEXES),
-    ("commit cut", "commit-damaged", partial(commit, cut), INDEXES),
-    ("commit emptied, staged file lost", "commit-damaged", commit_and_root, INDEXES),
+    ("data file and all HFiles lost", "file-size", data_and_index_lost, TABLES),
+    ("commit lost on the timeline", "commit-missing", partial(commit, lose), TABLES),
+    ("commit lost, and what was staged", "commit-missing", commit_and_staged, TABLES),
+    ("commit emptied", "commit-damaged", partial(commit, empty), TABLES),
+    ("commit cut", "commit-damaged", partial(commit, cut), TABLES),
+    ("commit emptied, staged file lost", "commit-damaged", commit_and_root, TABLES),
     (
         "requested lost on the timeline",
         "traces-missing",
-        partial(traces, [".commit.requested"]),
-        INDEXES,
+        partial(traces, [".requested"]),
+        TABLES,
     ),
-    ("inflight lost on the timeline", "traces-missing", partial(traces, [".inflight"]), INDEXES),
+    ("inflight lost on the timeline", "traces-missing", partial(traces, [".inflight"]), TABLES),
     (
         "all of a commit lost on the timeline",
         "commit-missing",
-        partial(traces, [".commit.requested", ".inflight", ".commit"]),
-        INDEXES,
+        partial(traces, [".requested", ".inflight", ""]),
+        TABLES,
     ),
-    ("commit of nobody", "foreign-commit", foreign_commit, INDEXES),
-    ("commit of another writer, with rows", "foreign-commit", foreign_rows, INDEXES),
+    ("commit of nobody", "foreign-commit", foreign_commit, TABLES),
+    ("commit of another writer, with rows", "foreign-commit", foreign_rows, TABLES),
     (
         "dead writer without a lease",
         "stray-instant",
-        partial(dead_writer, [".commit.requested", ".inflight"]),
-        INDEXES,
+        partial(dead_writer, [".requested", ".inflight"]),
+        TABLES,
     ),
-    ("stray inflight", "stray-instant", partial(dead_writer, [".inflight"]), INDEXES),
-    ("stray requested", "stray-instant", partial(dead_writer, [".commit.requested"]), INDEXES),
-    ("undone commit on the timeline", "late-commit", undone_commit, INDEXES),
-    ("newest root lost, commit complete", "foreign-commit", version_lost, INDEXES),
-    ("two newest roots lost", "foreign-commit", versions_lost, INDEXES),
-    ("savepoint lost on the timeline", "savepoint", partial(savepoint_gone, False), INDEXES),
-    ("savepoint lost, and what was staged", "savepoint", partial(savepoint_gone, True), INDEXES),
-    ("partition metadata lost", "partition-metadata", partition_file, INDEXES),
+    ("stray inflight", "stray-instant", partial(dead_writer, [".inflight"]), TABLES),
+    ("stray requested", "stray-instant", partial(dead_writer, [".requested"]), TABLES),
+    ("undone commit on the timeline", "late-commit", undone_commit, TABLES),
+    ("newest root lost, commit complete", "foreign-commit", version_lost, TABLES),
+    ("two newest roots lost", "foreign-commit", versions_lost, TABLES),
+    ("savepoint lost on the timeline", "savepoint", partial(savepoint_gone, False), TABLES),
+    ("savepoint lost, and what was staged", "savepoint", partial(savepoint_gone, True), TABLES),
+    ("partition metadata lost", "partition-metadata", partition_file, TABLES),
     ("plan out of date", "plan", plan_outdated, M),
     ("plan damaged", "plan", plan_damaged, M),
-    ("properties lost", "properties", partial(properties, None), INDEXES),
-    ("properties name another key", "properties", partial(properties, key_replaced), INDEXES),
-    ("properties are no text", "properties", partial(properties, lambda _: "\x00=\n"), INDEXES),
+    ("properties lost", "properties", partial(properties, None), TABLES),
+    ("properties name another key", "properties", partial(properties, key_replaced), TABLES),
+    ("properties are no text", "properties", partial(properties, lambda _: "\x00=\n"), TABLES),
 ]
 
-_turns = cycle(range(len(INDEXES)))
+_turn = count()
 CASES = [
     pytest.param(fault, index, id=f"{fault[0]}-{index}")
-    for fault in (FAULTS if LONG else FAULTS[::2])
-    for turn in [next(_turns)]
-    for index in (fault[3] if LONG else [fault[3][turn % len(fault[3])]])
+    for fault in FAULTS
+    for turn in [next(_turn)]
+    for index in (fault[3] if LONG else [_of_turn(fault[3], turn)])
 ]
-"""In the short run every other one (neighbours are alike), with one index, in turn."""
+"""In the short run with one table each: neighbours are alike, and have tables of both types."""
 
 
 def test_readme_tells_of_each_kind() -> None:
@@ -759,13 +793,14 @@ def test_a_fault_is_found_and_mended(
     there = contents(hurt.uri)
     dry = hurt.table.repair()
     assert kind in {one.kind for one in dry.findings}, dry.findings
-    assert dry.rows_lost == len(gone)
+    exact = index in INDEXES or not gone  # of a key that is in several files several rows are gone
+    assert dry.rows_lost == len(gone) if exact else dry.rows_lost >= len(gone)
     assert contents(hurt.uri) == there, "a dry run has changed something"
 
     done = hurt.table.repair(dry_run=False)
     assert done.unmended == ()
     assert kind in {one.kind for one in done.findings}
-    assert done.rows_lost == len(gone)
+    assert done.rows_lost == dry.rows_lost
     cache.clear()
     assert [str(one) for one in hurt.table.verify().findings] == []
     assert {one.state for one in Timeline(hurt.store).load()} == {"completed"}
@@ -778,11 +813,12 @@ def writable(hurt: Hurt, held: dict[str, tuple[Any, ...]]) -> None:
     """Updates, inserts and deletes go where they should."""
     told = hurt.table.upsert(arrow(rows(10, 22, 7)))
     known = [key for key in held if "k10" <= key < "k22"]
-    assert (told.updated, told.inserted) == (len(known), 12 - len(known))
+    if not hurt.table.options.has_logs:
+        assert (told.updated, told.inserted) == (len(known), 12 - len(known))
     held |= {row[0]: row for row in listed(rows(10, 22, 7))}
     assert scanned(hurt.table) == sorted(held.values())
     if LONG:
-        assert hurt.table.delete(arrow(rows(18, 22, 0))).deleted == 4
+        assert hurt.table.delete(arrow(rows(18, 22, 0))).deleted in (4, None)
         assert hurt.table.verify().findings == ()
 
 
@@ -831,7 +867,7 @@ HISTORIES = [untouched, cleaned, archived, pinned, emptied, planned]
 SOUND = [
     (history, index)
     for turn, history in enumerate(HISTORIES)
-    for index in (INDEXES if LONG or history is untouched else [INDEXES[turn % len(INDEXES)]])
+    for index in (TABLES if LONG or history is untouched else [TABLES[(5 * turn) % len(TABLES)]])
 ]
 
 

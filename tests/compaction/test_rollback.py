@@ -21,15 +21,18 @@ def rows(first: int, last: int, v: int, city: str | None = None) -> list[Row]:
     ]
 
 
-@pytest.fixture(params=["record", "metadata_bloom"])
+@pytest.fixture(params=["record", "metadata_bloom", "record-avro", "metadata_bloom-parquet"])
 def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
+    """Behind a dash the format of logs, of a merge-on-read table."""
+    index, _, log_format = request.param.partition("-")
+    more = {"table_type": "mor", "log_format": log_format} if log_format else {}
     return metatable.create(
         table_uri,
         SCHEMA,
         key="id",
         partition_by="city",
-        index=request.param,
-        options={"file_rows": 5, "key_scope": "global"},
+        index=index,
+        options={"file_rows": 5, "key_scope": "global", **more},
         storage_options={"durable": "false"},
     )
 

@@ -13,16 +13,19 @@ from fastavro.schema import to_parsing_canonical_form
 
 from metatable import CorruptError, Table
 from metatable.compaction import undoing
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import decoded
 from metatable.data.timeline import next_instant
 from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata, undo_plan
+from metatable.storage.store import Store
 from tests.face.protocol.making import made, newest, rows
 from tests.model import arrow, completed, data_files, read_by_hudi, scanned
 
 
-@pytest.fixture
-def table(table_uri: str) -> Table:
+@pytest.fixture(params=["record", "record-avro"])
+def table(request: pytest.FixtureRequest, table_uri: str) -> Table:
     """Five commits, the fourth of which overwrites a partition."""
-    table = made(table_uri, timeline_commits=3)
+    table = made(table_uri, request.param, timeline_commits=3)
     for number in range(3):
         table.upsert(arrow(rows(number * 4, number * 4 + 12, number)))
     table.insert_overwrite(arrow(rows(40, 44, 4, "la")))
@@ -34,6 +37,10 @@ def on_timeline(table: Table, action: str) -> list[str]:
     """Instants of what is there of an action, completed."""
     names = [path.name for path in Path(table.uri, ".hoodie").glob(f"*.{action}")]
     return sorted(name.split(".")[0] for name in names)
+
+
+def action(table: Table) -> str:
+    return "deltacommit" if table.options.has_logs else "commit"
 
 
 def read(table: Table, name: str) -> Any:
@@ -60,9 +67,9 @@ def test_a_rollback_leaves_hudi_s_record_of_what_went(table: Table) -> None:
     assert told["totalFilesDeleted"] == len(gone)
     assert told["startRollbackTime"] == instant
     assert told["commitsRollback"] == [undone]
-    assert told["instantsRollback"] == [{"commitTime": undone, "action": "commit"}]
+    assert told["instantsRollback"] == [{"commitTime": undone, "action": action(table)}]
     plan = read(table, f"{instant}.rollback.requested")
-    assert plan["instantToRollback"] == {"commitTime": undone, "action": "commit"}
+    assert plan["instantToRollback"] == {"commitTime": undone, "action": action(table)}
     asked = [(one["partitionPath"], one["filesToBeDeleted"]) for one in plan["RollbackRequests"]]
     assert {file for _, files in asked for file in files} == deleted(told)
     assert all(f"/{path}/" in file for path, files in asked for file in files)
@@ -78,7 +85,8 @@ def test_a_restore_leaves_one_record_of_all_commits_newest_first(table: Table) -
     [instant] = on_timeline(table, "restore")
     assert on_timeline(table, "rollback") == []
     told = read(table, f"{instant}.restore")
-    undone = [*zip(done[:3], ("commit", "replacecommit", "commit"), strict=True)]
+    actions = action(table), "replacecommit", action(table)
+    undone = [*zip(done[:3], actions, strict=True)]
     named = [(one["commitTime"], one["action"]) for one in told["restoreInstantInfo"]]
     assert named == undone
     assert told["instantsToRollback"] == done[:3]
@@ -94,12 +102,13 @@ def test_a_restore_leaves_one_record_of_all_commits_newest_first(table: Table) -
 
 def test_a_commit_whose_files_nobody_can_tell_is_recorded_without_them(table: Table) -> None:
     undone = str(table.instant)
-    Path(table.uri, f".hoodie/{undone}.commit").unlink()
+    Path(table.uri, f".hoodie/{undone}.{action(table)}").unlink()
     Path(table.uri, f".hoodie/metatable/commits/{undone}.json").unlink()
     table.rollback()
     [instant] = on_timeline(table, "rollback")
     assert deleted(read(table, f"{instant}.rollback")) == set()
-    assert not [path for path in data_files(table.uri) if undone in path.name]
+    left = [decoded(str(path.relative_to(table.uri))) for path in data_files(table.uri)]
+    assert undone not in {writer_of(Store(table.uri), one) for one in left}
 
 
 def test_records_leave_the_timeline_with_the_commits_around_them(table: Table) -> None:

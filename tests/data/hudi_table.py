@@ -97,8 +97,10 @@ class HudiTable:
         merged = self.merged(old, base_file.add_meta_columns(incoming, keys, new, task), deletes)
         where = slices.partition_metadata_path(path)
         self.store.create(where, slices.partition_metadata(self.last, path))
-        assert self.store.create(slices.marker_path(new, "MERGE" if old else "CREATE"), b"")
-        table = base_file.with_file_name(merged.table, new)
+        assert self.store.create(
+            slices.marker_path(new, new.instant, "MERGE" if old else "CREATE"), b""
+        )
+        table = base_file.with_file_name(merged.table, new.name)
         size, created = base_file.write_base_file(self.store, new, table, options=self.options)
         assert created
         new = replace(new, size_bytes=size, row_count=table.num_rows)
@@ -108,7 +110,9 @@ class HudiTable:
     def merged(self, old: DataFile | None, rows: pa.Table, deletes: pa.Array | None) -> Merged:
         schema = with_meta_columns(self.schema)
         stored = (
-            read_slice(self.store, FileSlice(old), schema, None) if old else schema.empty_table()
+            read_slice(self.store, FileSlice(old), schema, None, None)
+            if old
+            else schema.empty_table()
         )
         gone = pa.array([], pa.string()) if deletes is None else deletes
         return merge_rows(stored, rows, gone, self.options.ordering)

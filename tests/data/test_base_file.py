@@ -16,9 +16,8 @@ import pytest
 from metatable.data import base_file, statistics
 from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS, META_FIELDS
-from metatable.data.slice_reader import read_slice
-from metatable.data.slices import DataFile, FileSlice
-from metatable.storage.errors import CorruptError, StoreError, UpgradeError
+from metatable.data.slices import DataFile
+from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.store import Store
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
@@ -63,7 +62,7 @@ def test_meta_columns_tell_commit_number_key_partition_and_file() -> None:
 
 def test_rows_that_are_copied_name_their_new_file_and_keep_the_rest() -> None:
     later = DataFile("city=sf", "f-0", "0-0-0", "20260102030405006")
-    copied = base_file.with_file_name(rows(2), later)
+    copied = base_file.with_file_name(rows(2), later.name)
     assert copied["_hoodie_file_name"].to_pylist() == [later.name] * 2
     assert copied.drop_columns("_hoodie_file_name").equals(
         rows(2).drop_columns("_hoodie_file_name")
@@ -294,13 +293,6 @@ def test_a_missing_file_is_damage(store: Store) -> None:
         base_file.read_record_keys(store, FILE)
     with pytest.raises(CorruptError, match="file is missing"):
         base_file.read_record_keys(store, DataFile("", "f", "0", T, size_bytes=100))
-
-
-def test_slices_with_logs_are_refused(store: Store) -> None:
-    data_file = written(store, rows(3))
-    assert read_slice(store, FileSlice(data_file), rows(0).schema, None).equals(rows(3))
-    with pytest.raises(UpgradeError, match="log files are not read"):
-        read_slice(store, FileSlice(data_file, (".f-0_1.log.1_0-0-0",)), rows(0).schema, None)
 
 
 def test_statistics_of_a_file_are_those_of_its_rows(store: Store) -> None:

@@ -97,7 +97,9 @@ def commit(
     instant = base.instant
     for _ in range(version):
         instant = next_instant(after=instant)
-    name = LogName(base.file_id, base.instant, version, log_write_token(uuid.uuid4().hex, 0)).name
+    name = LogName(
+        base.file_id, base.instant, version, log_write_token(uuid.uuid4().hex, 0, True)
+    ).name
     body = LogFile.encode([*blocks(instant)])
     table.store.put(f".hoodie/{instant}.deltacommit.requested", b"")
     table.store.put(f".hoodie/{instant}.deltacommit.inflight", b"")

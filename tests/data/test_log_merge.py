@@ -65,10 +65,14 @@ def merged(
     base: list[pa.Table], blocks: list[LogBlock], ordering: str | None = "ts"
 ) -> list[tuple[str, int | None, str]]:
     logs = SliceLogs.of(blocks, SCHEMA, None, ordering)
-    parts = list(logs.merged(base))
-    assert all(part.schema == SCHEMA for part in parts)
-    rows = pa.concat_tables([SCHEMA.empty_table(), *parts]).to_pylist()
-    return [(row[KEY], row["ts"], row["v"]) for row in rows]
+    in_place, in_any_order = (list(logs.merged(base, one)) for one in (True, False))
+    assert all(part.schema == SCHEMA for part in (*in_place, *in_any_order))
+    rows, others = (
+        [(row[KEY], row["ts"], row["v"]) for part in parts for row in part.to_pylist()]
+        for parts in (in_place, in_any_order)
+    )
+    assert sorted(rows, key=str) == sorted(others, key=str)
+    return rows
 
 
 # The model

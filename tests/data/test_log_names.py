@@ -24,7 +24,12 @@ NAMES = st.builds(
     st.from_regex(r"[a-z0-9-]{1,12}", fullmatch=True),
     st.sampled_from([T, T[:14]]),
     st.integers(1, MOST),
-    st.builds(log_write_token, st.uuids().map(lambda one: one.hex), st.integers(0, MOST)),
+    st.builds(
+        log_write_token,
+        st.uuids().map(lambda one: one.hex),
+        st.integers(0, MOST // 2),
+        st.booleans(),
+    ),
 )
 
 
@@ -85,10 +90,13 @@ def test_logs_are_ordered_by_number_not_by_text() -> None:
 
 def test_writers_never_plan_one_name() -> None:
     nonces = [uuid.uuid4().hex for _ in range(1000)]
-    tokens = {log_write_token(nonce, task) for nonce in nonces for task in (0, 1)}
+    tokens = {log_write_token(one, place, True) for one in nonces for place in (0, 1)}
     assert len(tokens) == 2000
-    assert log_write_token("f" * 32, 7) == f"7-{MOST}-{MOST}"
-    assert log_write_token("0" * 32, 7) == "7-0-0"
+    assert log_write_token("f" * 32, 7, True) == f"15-{MOST}-{MOST}"
+    assert log_write_token("0" * 32, 7, False) == "14-0-0"
+    for may_delete in (True, False):
+        token = log_write_token("f" * 32, 7, may_delete)
+        assert LogName("f-0", T, 1, token).may_delete is may_delete
 
 
 def test_names_of_hudi_s_tables_are_taken_apart(interop: Path) -> None:

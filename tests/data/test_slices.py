@@ -57,9 +57,9 @@ def test_markers_lie_where_the_rollback_of_hudi_looks() -> None:
     data_file = DataFile("city=sf", "f-0", "0-0-0", T)
     folder = f".hoodie/.temp/{T}"
     expected = f"{folder}/city=sf/f-0_0-0-0_{T}.parquet.marker.CREATE"
-    assert slices.marker_path(data_file, "CREATE") == expected
+    assert slices.marker_path(data_file, T, "CREATE") == expected
     root = DataFile("", "f-0", "0-0-0", T)
-    assert slices.marker_path(root, "MERGE") == f"{folder}/f-0_0-0-0_{T}.parquet.marker.MERGE"
+    assert slices.marker_path(root, T, "MERGE") == f"{folder}/f-0_0-0-0_{T}.parquet.marker.MERGE"
 
 
 @pytest.mark.parametrize(("partition", "depth"), [("", 0), ("a=1", 1), ("a=1/b=2", 2)])

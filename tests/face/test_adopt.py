@@ -31,6 +31,7 @@ from metatable import ConflictError, CorruptError, Table, UpgradeError, UsageErr
 from metatable.engine.local import LocalEngine
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.manifest import HOME, load_newest, load_version
+from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction, check_properties
 from metatable.storage.store import Store
 from metatable.write import adopt as adopting
@@ -205,7 +206,7 @@ REFUSED = {
     "hudi-spark/cow_v6_mdt_all": "hoodie.metadata.enable=false",
     "hudi-spark/cow_v9_mdt_all": "table version 6",
     "hudi/sample_table__cow__v8_nonpartitioned": "table version 6",
-    "hudi-spark/mor_avro_logs_v6": "copy-on-write",
+    "hudi-spark/mor_avro_logs_v6": "hoodie.metadata.enable=false",
 }
 
 
@@ -991,3 +992,46 @@ def test_columns_that_came_and_went_are_not_taken_for_others(tmp_path: Path) -> 
     table.insert(arrow(rows(4, 6, 1)))
     theirs = stripped(tmp_path / "table")
     check_refused(theirs, UpgradeError, "ids that are not the table's")
+
+
+# Tables with logs
+
+
+@pytest.mark.parametrize("before", ["record", "metadata_bloom", "bloom"])
+@pytest.mark.parametrize("after", ["record", "metadata_bloom", "bloom"])
+def test_an_index_is_changed_for_tables_with_logs_where_it_finds_their_keys(
+    table_uri: str, before: str, after: str
+) -> None:
+    """Keys that came with a log are in the record index, and in filters made anew, and in no
+    footer of a base file."""
+    options = {"key_scope": "partition", "table_type": "mor", "file_rows": 8}
+    table = metatable.create(
+        table_uri, SCHEMA, key="id", partition_by="city", index=before, options=options
+    )
+    model = Model(is_global=False, ordering=False)
+
+    def go_on(first: int, last: int, v: int) -> None:
+        given = [
+            {"id": f"k{one:02}", "city": ("ny", "sf")[one % 2], "v": v, "ts": one}
+            for one in range(first, last)
+        ]
+        table.upsert(arrow(given))
+        model.upsert(given)
+        table.delete(arrow(given[:2]))
+        model.delete(given[:2])
+
+    for number in range(3):
+        go_on(number * 3, number * 3 + 9, number)
+    newest = load_newest(Store(table_uri))
+    assert newest is not None
+    assert Snapshot(Store(table_uri), newest).slices().has_logs.any()
+    if (before, after) == ("record", "bloom"):
+        with pytest.raises(UsageError, match="in no footer: compact the logs"):
+            metatable.adopt(table_uri, index=after)
+        return
+    table = metatable.adopt(table_uri, index=after)
+    for number in range(3):
+        probe = [{"id": f"k{key:02}", "city": city} for key in range(30) for city in ("ny", "sf")]
+        check(table, model, probe)
+        go_on(number * 4 + 5, number * 4 + 14, number + 5)
+    check(table, model)

@@ -108,6 +108,7 @@ def _check(found: list[Row], model: Model, before: Told, after: Told) -> None:
     assert by_identity == expected
 
 
+@pytest.mark.both_table_types
 @pytest.mark.parametrize("seed", range(20 if LONG else 2))
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_changes_between_any_two_versions_are_those_of_a_dict(
@@ -126,6 +127,7 @@ def test_changes_between_any_two_versions_are_those_of_a_dict(
             _check(changes.to_arrow().to_pylist(), model, states[since], states[until])
 
 
+@pytest.mark.both_table_types
 def test_a_copy_that_follows_the_changes_stays_equal(table: Table) -> None:
     copy: dict[str, Row] = {}
     seen, draw, model = 0, random.Random(7), Model(is_global=True, ordering=False)

@@ -128,6 +128,7 @@ def ours(tmp_path: Path) -> Table:
 # One change at a time
 
 
+@pytest.mark.both_table_types
 def test_changes_are_one_version_and_hudi_reads_equal_rows(table: Table) -> None:
     before = scanned(table)
     done = table.alter(
@@ -151,6 +152,7 @@ def test_changes_are_one_version_and_hudi_reads_equal_rows(table: Table) -> None
     assert table.verify().findings == ()
 
 
+@pytest.mark.both_table_types
 def test_structs_change_at_every_depth(tmp_path: Path) -> None:
     inner = pa.struct([pa.field("q", pa.int32(), False), ("r", pa.string())])
     schema = pa.schema(
@@ -222,6 +224,7 @@ def test_a_new_name_writes_every_file_anew_where_hudi_reads(table: Table) -> Non
     assert scanned(table, version=since) == before
 
 
+@pytest.mark.both_table_types
 def test_a_name_that_comes_again_is_another_column_to_everybody(table: Table) -> None:
     table.alter(DropColumn("n"))
     assert scanned(table) == hudis(table)
@@ -259,6 +262,7 @@ def test_files_of_before_there_were_ids_are_known_by_names(tmp_path: Path, name:
     assert scanned(table) == hudis(table) == [{**row, "w": None} for row in expected]
 
 
+@pytest.mark.both_table_types
 def test_point_reads_and_merges_find_what_was_renamed(ours: Table) -> None:
     ours.alter(RenameColumn("n", "count"), AddColumn("n", pa.string()))
     [found] = ours.read_keys(some(ours, id=3, city="b"), ["count", "n"]).to_pylist()
@@ -321,6 +325,7 @@ def test_statistics_go_with_their_files_when_their_column_is_gone(ours: Table) -
 # Versions
 
 
+@pytest.mark.both_table_types
 def test_every_version_keeps_its_columns(table: Table) -> None:
     told = {table.version: (table.schema, scanned(table))}
     for changes in (
@@ -754,6 +759,7 @@ WIDER = [
 ]
 
 
+@pytest.mark.both_table_types
 @pytest.mark.parametrize("number", range(60 if LONG else 2))
 def test_any_history_of_columns_is_read_as_if_all_rows_were_written_anew(
     tmp_path: Path, number: int

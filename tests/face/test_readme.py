@@ -31,7 +31,7 @@ def test_the_first_example_is_ten_lines() -> None:
 @pytest.mark.parametrize(
     "example",
     EXAMPLES,
-    ids=["a table", "columns", "an index", "buckets", "adopted", "an hfile"],
+    ids=["a table", "columns", "merge-on-read", "an index", "buckets", "adopted", "an hfile"],
 )
 def test_examples_run_and_print_what_they_say(tmp_path: Path, example: str) -> None:
     lines = example.splitlines()

@@ -138,12 +138,14 @@ def test_writers_of_different_file_groups_do_not_wait_for_each_other(
     beside.check()
 
 
+@pytest.mark.both_table_types
 def test_two_updates_of_one_file_group_are_both_kept(beside: Beside, between: Any) -> None:
     between(lambda: beside.upsert(rows(0, 3, 2)))
     assert beside.upsert(rows(2, 4, 3)).attempts == 2
     beside.check()
 
 
+@pytest.mark.both_table_types
 def test_a_key_that_two_writers_insert_is_there_once(beside: Beside, between: Any) -> None:
     between(lambda: beside.upsert(rows(40, 44, 2, "la")))
     late = beside.upsert(rows(42, 46, 3, "ny"))
@@ -151,6 +153,7 @@ def test_a_key_that_two_writers_insert_is_there_once(beside: Beside, between: An
     beside.check()
 
 
+@pytest.mark.both_table_types
 def test_an_insert_that_loses_its_race_refuses_the_keys_that_are_there_now(
     beside: Beside, between: Any
 ) -> None:
@@ -219,6 +222,7 @@ def test_compactions_of_different_buckets_do_not_disturb_each_other(
     beside.check()
 
 
+@pytest.mark.both_table_types
 def test_a_writer_begun_before_a_rollback_starts_again_after_it(
     beside: Beside, between: Any
 ) -> None:

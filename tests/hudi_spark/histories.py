@@ -87,7 +87,8 @@ def _upsert(table: Table, model: Model) -> None:
     told, expected = table.upsert(arrow(given)), model.upsert(given)
     if table.options.is_global and table.options.partition_by:
         assert told.moved == expected.moved == 10
-    assert told.inserted + told.updated + told.moved == len(given)
+    if told.inserted is not None and told.updated is not None:
+        assert told.inserted + told.updated + told.moved == len(given)
 
 
 def _delete(table: Table, model: Model) -> None:

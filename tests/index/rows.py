@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from metatable.data.base_file import read_base_file
-from metatable.data.slices import DataFile
+from metatable.data.slice_reader import read_slice
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 
 CITIES = ["amsterdam", "berlin", "cairo"]
@@ -65,25 +66,29 @@ def make(uri: str, index: str, scope: str, **options: Any) -> metatable.Table:
     )
 
 
-def where(table: metatable.Table) -> dict[tuple[str, str], tuple[str, str, str, int]]:
+def where(table: metatable.Table) -> dict[tuple[str, str], tuple[str, str, str, int | None]]:
     """(record key, partition path) -> (partition path, file id, instant, position), by reading."""
     store = Store(table.uri)
     found = {}
     wanted = pa.schema(
         [("_hoodie_record_key", pa.string()), ("_hoodie_partition_path", pa.string())]
     )
-    for file in table.scan().files():
-        held = read_base_file(store, DataFile.decode(file.path), wanted).to_pylist()
+    newest = load_newest(store)
+    assert newest is not None
+    view = Snapshot(store, newest)
+    for one in view.slices():
+        held = read_slice(store, one, wanted, view.table_schema, view.options.ordering).to_pylist()
         for place, row in enumerate(held):
             identity = row["_hoodie_record_key"], row["_hoodie_partition_path"]
             assert identity not in found
-            found[identity] = (file.partition_path, file.file_id, file.instant, place)
+            at = None if one.logs else place
+            found[identity] = (one.partition_path, one.file_id, one.instant, at)
     return found
 
 
 def expected_tags(
     table: metatable.Table, asked: pa.Table, scope: str
-) -> list[tuple[str, str, str, int] | None]:
+) -> list[tuple[str, str, str, int | None] | None]:
     """What the index must say of each row of `asked`, row by row."""
     held = where(table)
     if scope == "global":

@@ -80,26 +80,42 @@ def test_a_file_record_is_these_bytes() -> None:
 def test_file_records_round_trip_and_fastavro_reads_them(files: list[tuple[str, int]]) -> None:
     paths, sizes = pa.array([f[0] for f in files], pa.string()), [f[1] for f in files]
     values = encode_files(paths, np.array(sizes, np.int64))
-    found_paths, found_sizes = decode_files(values)
-    assert found_paths.equals(paths)
-    assert found_sizes.tolist() == sizes
+    one_each = [[{"path": path, "size": size}] for path, size in files]
+    assert decode_files(values).to_pylist() == one_each
     for (path, size), record in zip(files, as_fastavro_reads(values), strict=True):
         assert record["type"] == 2
         assert record["filesystemMetadata"] == {path: {"size": size, "isDeleted": False}}
 
 
-def test_records_that_are_not_of_one_file_are_reported() -> None:
+@given(st.lists(st.dictionaries(st.text(), st.integers(0, 1 << 62), min_size=1, max_size=4)))
+@settings(deadline=None)
+def test_records_of_several_files_round_trip_and_fastavro_reads_them(
+    slices: list[dict[str, int]],
+) -> None:
+    files = [file for one in slices for file in one.items()]
+    offsets = np.cumsum([0, *map(len, slices)], dtype=np.int32)
+    sizes = np.array([size for _, size in files], np.int64)
+    values = encode_files(pa.array([path for path, _ in files], pa.string()), sizes, offsets)
+    told = [[{"path": path, "size": size} for path, size in one.items()] for one in slices]
+    assert decode_files(values).to_pylist() == told
+    assert decode_files(values.slice(1)).to_pylist() == told[1:]
+    for one, record in zip(slices, as_fastavro_reads(values), strict=True):
+        held = {path: {"size": size, "isDeleted": False} for path, size in one.items()}
+        assert record["filesystemMetadata"] == held
+
+
+def test_records_that_are_of_no_files_are_reported() -> None:
     golden = bytes.fromhex("00000000000002020212726567696f6e3d757300000000000000")
     with pytest.raises(CorruptError, match=r"another type: path='p' row=0 expected=2 found=1"):
         decode_files(binaries(golden), "p")
-    none, two = (
+    none, one = (
         fastavro_bytes(
             type=2, filesystemMetadata={name: {"size": 1, "isDeleted": False} for name in names}
         )
-        for names in ("", "ab")
+        for names in ("", "a")
     )
-    for values in ([none], [two], [none, two]):
-        with pytest.raises(CorruptError, match="one file"):
+    for values in ([none], [one, none], [none, one]):
+        with pytest.raises(CorruptError, match="no file"):
             decode_files(binaries(*values))
     with pytest.raises(CorruptError, match="without content"):
         decode_files(binaries(fastavro_bytes(type=2)))
@@ -321,10 +337,9 @@ def test_tombstones_are_records_that_say_deleted() -> None:
 
 
 def test_tombstones_read_as_nulls_between_living_entries() -> None:
-    paths, sizes = decode_files(
-        binaries(FILES_TOMBSTONE, encode_files(pa.array(["p"]), np.array([7]))[0].as_py())
-    )
-    assert (paths.to_pylist(), sizes.tolist()) == ([None, "p"], [0, 7])
+    living = encode_files(pa.array(["p"]), np.array([7]))[0].as_py()
+    found = decode_files(binaries(FILES_TOMBSTONE, living))
+    assert found.to_pylist() == [None, [{"path": "p", "size": 7}]]
     living = encode_blooms("k", "t", binaries(b"x"))[0].as_py()
     assert decode_blooms(binaries(living, BLOOM_TOMBSTONE))["filter"].to_pylist() == [b"x", None]
     living = encode_stats(["f"], [stats(pa.int32(), 1, 2)])[0].as_py()
@@ -338,7 +353,7 @@ def test_no_entries_are_no_rows() -> None:
     assert decode_stats(nothing, pa.decimal128(5, 2)).num_rows == 0
     assert decode_stats(nothing, pa.timestamp("us")).num_rows == 0
     assert decode_blooms(nothing).num_rows == 0
-    assert len(decode_files(nothing)[0]) == 0
+    assert len(decode_files(nothing)) == 0
     assert len(encode_stats([], [])) == 0
     assert len(encode_blooms("k", "t", nothing)) == 0
 

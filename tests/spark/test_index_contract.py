@@ -6,12 +6,14 @@ run.)"""
 from __future__ import annotations
 
 import os
-from typing import Any
+import random
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from tests.index.index_contract import KINDS, HistoryContract, IndexContract, Kind
+from tests.index.index_contract import KINDS, HistoryContract, IndexContract, Kind, drawn
+from tests.model import Model, listed
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
 
@@ -49,3 +51,28 @@ class TestHistoriesOnSpark(OnSpark, HistoryContract):
     @classmethod
     def kind(cls, request: pytest.FixtureRequest) -> Kind:
         return request.param
+
+
+class TestLogsOnSpark(OnSpark, HistoryContract):
+    """Merge-on-read."""
+
+    steps = 10 if LONG else 4
+    options: ClassVar[dict[str, Any]] = {"table_type": "mor"}
+
+    @pytest.fixture(scope="class", params=KINDS if LONG else [("record", "global")], ids="-".join)
+    @classmethod
+    def kind(cls, request: pytest.FixtureRequest) -> Kind:
+        return request.param
+
+    def test_rows_and_changes_come_merged(self, table_uri: str, kind: Kind) -> None:
+        table = self.made(table_uri, kind)
+        model = Model(kind[1] == "global", ordering=False)
+        given = drawn(random.Random(3), 20)
+        self.write(table, model, "insert", given)
+        before, held = table.version, [*model.rows.values()]
+        self.write(table, model, "upsert", [{**row, "v": 99} for row in held[:5]])
+        self.write(table, model, "delete", held[-3:])
+        scan = table.scan().to_spark(self.spark).toArrow().to_pylist()
+        assert listed(scan) == model.listed()
+        changed = table.changes(before).to_spark(self.spark).toArrow()["_change_type"].to_pylist()
+        assert sorted(changed) == ["delete"] * 3 + ["update"] * 5

@@ -30,13 +30,18 @@ def rows(first: int, last: int, v: int, city: str | None = None) -> list[Row]:
 
 
 def made(uri: str, index: str = "record", **options: Any) -> Table:
+    """`index`: behind a dash the format of logs, of a merge-on-read table."""
+    index, _, log_format = index.partition("-")
+    cut = {} if index == "bucket" else {"file_rows": 5}
+    if log_format:
+        options |= {"table_type": "mor", "log_format": log_format}
     return metatable.create(
         uri,
         SCHEMA,
         key="id",
         partition_by="city",
         index=index,
-        options={"file_rows": 5, "key_scope": "global", "hfile_codec": "none", **options},
+        options={**cut, "key_scope": "global", "hfile_codec": "none", **options},
         storage_options=FAST,
     )
 

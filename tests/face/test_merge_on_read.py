@@ -1,0 +1,176 @@
+"""Merge-on-read, what is its own: what is written where, what readers of base files are told, rows
+that come late. (Histories beside a dict, of every index: tests/index/test_logs.py; what is marked
+`both_table_types` has both.)"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import Table, UsageError
+from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
+
+FAST = {"durable": "false"}
+
+
+def created(uri: str, index: str = "record", **given: Any) -> Table:
+    options = {"small_file_bytes": 0} if index != "bucket" else {"bucket_count": 2}
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index,
+        table_type="mor",
+        ordering=given.pop("ordering", None),
+        options=options | given,
+        storage_options=FAST,
+    )
+
+
+def row(key: str, v: int, ts: int | None = None, city: str = "ny") -> Row:
+    return {"id": key, "city": city, "v": v, "ts": ts}
+
+
+@pytest.fixture
+def table(table_uri: str) -> Table:
+    """Three rows in a base file, one of them once more in a log."""
+    table = created(table_uri)
+    table.insert(arrow([row(key, 1) for key in "abc"]))
+    table.upsert(arrow([row("b", 2)]))
+    return table
+
+
+def files(table: Table, pattern: str) -> list[str]:
+    return sorted(path.name for path in Path(table.uri).glob(f"*/{pattern}"))
+
+
+def logs(table: Table) -> list[str]:
+    return files(table, ".*.log.*")
+
+
+def test_what_comes_to_a_group_is_a_log_and_a_deltacommit(table: Table) -> None:
+    [base], [log] = files(table, "*.parquet"), logs(table)
+    file_id, _, instant = base.removesuffix(".parquet").split("_")
+    assert log.startswith(f".{file_id}_{instant}.log.1_")
+    done = [path.suffix for path in Path(table.uri, ".hoodie").glob(f"{table.instant}.*")]
+    assert {*done} == {".requested", ".inflight", ".deltacommit"}
+    assert read_by_hudi(table.uri) == scanned(table)
+    gone = table.delete(pa.table({"id": ["a"]}))
+    assert (gone.deleted, len(logs(table)), len(files(table, "*.parquet"))) == (1, 2, 1)
+    assert table.scan(["id", "v"]).to_arrow().sort_by("id").to_pydict() == {
+        "id": ["b", "c"],
+        "v": [2, 1],
+    }
+    assert table.verify().findings == ()
+
+
+def test_a_log_is_as_large_as_what_comes(table_uri: str) -> None:
+    table = created(table_uri)
+    table.insert(arrow([row(f"k{number:05}", number) for number in range(20_000)]))
+    told = table.upsert(arrow([row("k00007", 1)]))
+    assert (told.updated, told.files) == (1, 1)
+    assert told.bytes < 4_000 < table.describe().data_bytes / 20
+    assert "data.files_opened" not in told.counters
+
+
+def test_who_reads_base_files_is_told_of_logs(table: Table) -> None:
+    with pytest.raises(UsageError, match="read_optimized"):
+        table.files().uris  # noqa: B018
+    bases = table.files(read_optimized=True)
+    assert (bases.row_count, len(bases.uris)) == (3, 1)
+    assert table.files().row_count is None
+    before = table.scan(["v"], read_optimized=True)
+    assert before.to_arrow()["v"].to_pylist() == [1, 1, 1]
+    assert before.count() == 3
+    assert table.scan(["v"], version=2).to_arrow()["v"].to_pylist() == [1, 1, 1]
+    assert sorted(table.scan(["v"]).to_arrow()["v"].to_pylist()) == [1, 1, 2]
+
+
+def test_describe_tells_logs_and_no_rows_that_it_does_not_know(table: Table) -> None:
+    facts = table.describe()
+    size = sum(path.stat().st_size for path in Path(table.uri).glob("*/.*.log.*"))
+    assert (facts.table_type, facts.rows, facts.log_files) == ("mor", None, 1)
+    assert facts.log_bytes == size < facts.data_bytes
+    assert table.scan().count() == 3
+
+
+def test_a_slice_is_skipped_only_where_neither_base_nor_log_can_match(table: Table) -> None:
+    table.insert(arrow([row("z", 9, city="la")]))
+    kept = [len(table.files(where=[("v", "=", value)])) for value in (1, 2, 9, 5)]
+    assert kept == [1, 1, 1, 0]
+    assert table.scan(where=[("v", "=", 2)]).to_arrow()["id"].to_pylist() == ["b"]
+    table.upsert(arrow([row("b", 7), row("z", 8, city="la")]))
+    kept = [len(table.files(where=[("v", "=", value)])) for value in (7, 8, 6, 10)]
+    assert kept == [1, 1, 1, 0]  # ny holds values from 1 to 7, la 9 and 8
+    assert table.scan(where=[("v", "=", 2)]).count() == 0
+
+
+LATE = {
+    "older than the row that was deleted": [row("b", 5, 3)],
+    "newer than it": [row("b", 5, 30)],
+    "another key": [row("c", 5, 30)],
+    "without an ordering value": [row("c", 5), row("d", 6)],
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
+def test_a_row_that_follows_a_delete_is_there_for_every_reader(
+    table_uri: str, index: str, late: str
+) -> None:
+    """Hudi forgets a delete once a row of its key follows in a log (DECISIONS 79), and cannot read
+    a null there: such rows come by a file that is written anew."""
+    table, model = created(table_uri, index, ordering="ts"), Model(index == "record", True)
+    given = [row(key, 1, 10) for key in "abc"]
+    table.insert(arrow(given))
+    model.upsert(given)
+    table.delete(pa.table({"id": ["b"], "city": ["ny"]}))
+    model.delete([row("b", 0)])
+    check_counts(table, table.upsert(arrow(LATE[late])), model.upsert(LATE[late]))
+    check(table, model, [row(key, 0) for key in "abcd"])
+
+
+@pytest.mark.parametrize("index", ["record", "bucket"])
+def test_only_rows_of_deleted_keys_make_a_file_anew(table_uri: str, index: str) -> None:
+    one_group = {"bucket_count": 1} if index == "bucket" else {"small_file_bytes": 1 << 20}
+    table = created(table_uri, index, ordering="ts", **one_group)
+    table.insert(arrow([row(key, 1, 10) for key in "abc"]))
+    table.delete(pa.table({"id": ["b"], "city": ["ny"]}))
+    table.upsert(arrow([row("c", 2, 20)]))
+    assert (len(files(table, "*.parquet")), len(logs(table))) == (1, 2)
+    table.upsert(arrow([row("b", 2, 5)]))
+    assert (len(files(table, "*.parquet")), len(logs(table))) == (2, 2)
+    assert scanned(table) == read_by_hudi(table.uri)
+    assert len(scanned(table)) == 3
+
+
+def test_what_is_no_table_type_is_refused(table_uri: str) -> None:
+    with pytest.raises(UsageError, match="table_type"):
+        metatable.create(table_uri, SCHEMA, key="id", table_type="both")
+
+
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_values_of_all_histories_are_those_of_a_dict_and_of_hudi(
+    table_uri: str, log_format: str
+) -> None:
+    """With an ordering column, over many logs: each version as it was."""
+    draw = random.Random(log_format)
+    table, model = created(table_uri, ordering="ts", log_format=log_format), Model(True, True)
+    states = {}
+    for step in range(12):
+        keys = draw.sample([f"k{number:02}" for number in range(20)], 8)
+        rows = [row(key, step, draw.choice([None, step - 2, step, step + 2])) for key in keys]
+        if step % 4 == 3:
+            check_counts(table, table.delete(arrow(rows)), model.delete(rows))
+        else:
+            check_counts(table, table.upsert(arrow(rows)), model.upsert(rows))
+        check(table, model)
+        states[table.version] = model.listed()
+    for version, expected in states.items():
+        assert scanned(table, version) == expected
