@@ -31,8 +31,8 @@ class FileSystemView(Sequence[FileSlice]):
     """Live slices in columns, by partition path and file name; its row is a slice's ordinal.
 
     `paths` of base files (strings), `sizes` (int64), and `folders`, the distinct partition paths
-    in byte order, with the place there of each file's (int32). `logs`: a list of `FILE` a slice;
-    None where none has any.
+    in byte order, with the place there of each file's (int32). `logs`: a list of `FILE` a slice,
+    and in it the base file that a scheduled compaction is to make; None where none has any.
     """
 
     paths: pa.Array
@@ -68,8 +68,8 @@ class FileSystemView(Sequence[FileSlice]):
         return cls.of_lists(pa.concat_arrays([none, *(one.lists() for one in parts)]))
 
     def lists(self) -> pa.ListArray:
-        """The files of each slice, a list of `FILE`, the base first."""
-        paths, sizes, slices = self.all_files()
+        """What is told of each slice, a list of `FILE`, the base first."""
+        paths, sizes, slices = self._told()
         order = np.argsort(slices, kind="stable")
         offsets = np.searchsorted(slices[order], np.arange(len(self) + 1))
         columns = paths.take(pa.array(order)), pa.array(sizes[order])
@@ -115,11 +115,19 @@ class FileSystemView(Sequence[FileSlice]):
     @property
     def log_count(self) -> int:
         """Log files of all slices."""
-        return 0 if self.logs is None else len(self.logs.flatten())
+        return len(self.all_files()[0]) - len(self)
 
     def bases(self) -> FileSystemView:
         """The same without logs."""
         return replace(self, logs=None)
+
+    @property
+    def is_pending(self) -> npt.NDArray[np.bool_]:
+        """Of which slices a compaction is scheduled."""
+        paths, _, slices = self._told()
+        found = np.zeros(len(self), np.bool_)
+        found[slices[len(self) :][~_are_logs(paths[len(self) :])]] = True
+        return found
 
     @property
     def total_bytes(self) -> int:
@@ -128,6 +136,15 @@ class FileSystemView(Sequence[FileSlice]):
 
     def all_files(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(paths, sizes, ordinal of the slice) of the base files, and behind them of all logs."""
+        paths, sizes, slices = self._told()
+        if self.logs is None:
+            return paths, sizes, slices
+        there = _are_logs(paths)
+        there[: len(self)] = True
+        return paths.filter(pa.array(there)), sizes[there], slices[there]
+
+    def _told(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same, and in the place of a slice's logs also the base file that is to come."""
         slices = np.arange(len(self))
         if self.logs is None:
             return self.paths, self.sizes, slices
@@ -191,8 +208,8 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
     flat = files.flatten()
     if (counts == 1).all():
         return flat, None
-    names = names_of(pc.struct_field(flat, "path"))
-    is_log = pc.starts_with(names, ".").to_numpy(zero_copy_only=False)
+    is_log = _are_logs(pc.struct_field(flat, "path"))
+    is_log |= pc.struct_field(flat, "size").to_numpy() == 0  # the base file that is to come
     slices = np.repeat(np.arange(len(files)), counts)
     if not np.array_equal(slices[~is_log], np.arange(len(files))):
         wrong = int(np.flatnonzero(np.bincount(slices[~is_log], minlength=len(files)) != 1)[0])
@@ -205,6 +222,10 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     logs = flat.filter(pa.array(is_log))
     return flat.filter(pa.array(~is_log)), pa.ListArray.from_arrays(offsets, logs)
+
+
+def _are_logs(paths: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
 
 
 def _columns(files: pa.StructArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:

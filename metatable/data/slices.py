@@ -120,19 +120,24 @@ class FileSlice:
 
     base: DataFile
     logs: tuple[LogFile, ...] = ()
+    pending: DataFile | None = None
+    """What a scheduled compaction makes of the base and the logs on it; it is not there yet. Logs
+    since then lie on it: they are behind all others."""
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, int]]) -> FileSlice:
-        """From (path, size) of all its files, in any order. Raises CorruptError."""
+        """From (path, size) of all its files, in any order; that of a pending one is 0. Raises
+        CorruptError."""
         logs = [LogFile.decode(path, size) for path, size in files if is_log(path)]
         bases = [DataFile.decode(path, size) for path, size in files if not is_log(path)]
-        if len(bases) != 1 or any(not one.follows(bases[0]) for one in logs):
+        bases.sort(key=lambda one: one.instant)
+        if not 1 <= len(bases) <= 2 or not _are_slice(bases, logs):
             raise CorruptError(
                 "these files are no file slice",
-                expected="one base file and its logs",
+                expected="one base file and its logs, and one to come with its own",
                 found=[path for path, _ in files][:5],
             )
-        return cls(bases[0], tuple(sorted(logs, key=lambda one: one.named.order)))
+        return cls(bases[0], tuple(sorted(logs, key=lambda one: one.named.order)), *bases[1:])
 
     @property
     def partition_path(self) -> str:
@@ -158,33 +163,65 @@ class FileSlice:
 
     @property
     def files(self) -> tuple[DataFile | LogFile, ...]:
-        """All its files, the base first."""
+        """All its files that are there, the base first."""
         return self.base, *self.logs
 
     @property
+    def told(self) -> tuple[DataFile | LogFile, ...]:
+        """What is stored of it: its files, and the one that is to come."""
+        return self.files if self.pending is None else (*self.files, self.pending)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Those of all its files. Equal names are equal contents: files never change."""
-        return tuple(one.name for one in self.files)
+        """Those of all that is told. Equal names are equal contents: files never change."""
+        return tuple(one.name for one in self.told)
+
+    @property
+    def planned(self) -> FileSlice:
+        """What a scheduled compaction makes one file of; all of it, where there is none."""
+        return FileSlice(self.base, tuple(one for one in self.logs if one.follows(self.base)))
+
+    @property
+    def late(self) -> tuple[LogFile, ...]:
+        """The logs on the latest base file, be it there or to come: all but those `planned`."""
+        tip = self.pending or self.base
+        return tuple(one for one in self.logs if one.follows(tip))
+
+    def scheduled(self, pending: DataFile) -> FileSlice:
+        """This slice, of which a compaction is to make this file."""
+        return FileSlice(self.base, self.logs, pending)
+
+    def compacted(self, base: DataFile) -> FileSlice:
+        """This slice, once its compaction has made this file."""
+        return FileSlice(base, self.late)
 
     def with_log(self, log: LogFile) -> FileSlice:
         """This slice, and one more log on top."""
-        return FileSlice(self.base, (*self.logs, log))
+        return FileSlice(self.base, (*self.logs, log), self.pending)
 
     def next_log(self, write_token: str) -> LogFile:
         """The log that the next commit puts on top."""
-        version = max((one.named.version for one in self.logs), default=0) + 1
-        named = LogName(self.file_id, self.instant, version, write_token)
+        version = max((one.named.version for one in self.late), default=0) + 1
+        tip = self.pending or self.base
+        named = LogName(self.file_id, tip.instant, version, write_token)
         return LogFile(self.partition_path, named)
 
     def encode(self) -> str:
         """As text, for the way from one task to another."""
-        return json.dumps([[one.path, one.size_bytes] for one in self.files])
+        return json.dumps([[one.path, one.size_bytes] for one in self.told])
 
     @classmethod
     def decode(cls, text: str) -> FileSlice:
         """From `encode`."""
-        (base, size), *logs = json.loads(text)
-        return cls(DataFile.decode(base, size), tuple(LogFile.decode(*one) for one in logs))
+        return cls.of(json.loads(text))
+
+
+def _are_slice(bases: Sequence[DataFile], logs: Sequence[LogFile]) -> bool:
+    """Whether each log lies on one of these, which are of one group, the second one yet to come."""
+    group = {(one.partition_path, one.file_id) for one in bases}
+    to_come = [one for one in bases[1:] if one.size_bytes or one.instant == bases[0].instant]
+    lies = all(any(one.follows(base) for base in bases) for one in logs)
+    return len(group) == 1 and not to_come and lies
 
 
 def decoded(path: str, size_bytes: int = 0) -> DataFile | LogFile:

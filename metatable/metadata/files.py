@@ -2,7 +2,7 @@
 
     key    file_group_keys(partition path, file id)        one entry a file GROUP
     value  MetadataRecord, filesystemMetadata: {"<partition path>/<file name>": size, …}: the base
-           file and its logs
+           file and its logs; with the size 0 the base file that a scheduled compaction makes
 
 A new slice overwrites its group's entry, so a location found as a file id leads to the
 current slice by one get, and all groups of a table partition share a key prefix.
@@ -45,13 +45,16 @@ class FilesPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = FILES_TOMBSTONE
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
-        made = [one.made for one in written]
+        return self.of_slices([one.made for one in written])
+
+    def of_slices(self, made: Sequence[FileSlice]) -> pa.Table:
+        """That these are the current slices of their groups."""
         keys = file_group_keys(
             pa.array([one.partition_path for one in made], pa.string()),
             pa.array([one.file_id for one in made], pa.string()),
         )
-        files = [file for one in made for file in one.files]
-        offsets = np.cumsum([0, *(len(one.files) for one in made)], dtype=np.int32)
+        files = [file for one in made for file in one.told]
+        offsets = np.cumsum([0, *(len(one.told) for one in made)], dtype=np.int32)
         sizes = np.array([one.size_bytes for one in files], dtype=np.int64)
         values = encode_files(pa.array([one.path for one in files], pa.string()), sizes, offsets)
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)

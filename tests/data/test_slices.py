@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.data import slices
-from metatable.data.slices import DataFile
+from metatable.data.file_system_view import FILE, FileSystemView
+from metatable.data.slices import DataFile, FileSlice
 from metatable.storage.errors import CorruptError
 
 T = "20250102030405006"
@@ -82,3 +86,87 @@ def test_file_ids_are_new_and_hold_no_separator() -> None:
     made = {slices.new_file_id() for _ in range(100)}
     assert len(made) == 100
     assert not any(set("_./") & set(file_id) for file_id in made)
+
+
+# Slices
+
+
+LATER = "20250102030405007"
+
+
+def log(instant: str, version: int, file_id: str = "f-0", size_bytes: int = 3) -> tuple[str, int]:
+    return f"city=sf/.{file_id}_{instant}.log.{version}_0-1-2", size_bytes
+
+
+def base(instant: str, size_bytes: int, file_id: str = "f-0") -> tuple[str, int]:
+    return f"city=sf/{file_id}_0-0-0_{instant}.parquet", size_bytes
+
+
+WAITS = [log(LATER, 1), base(LATER, 0), log(T, 2), base(T, 9), log(T, 1)]
+
+
+def test_logs_of_a_slice_that_waits_are_behind_those_that_are_planned() -> None:
+    held = FileSlice.of(WAITS)
+    assert [one.name for one in held.files] == [
+        f"f-0_0-0-0_{T}.parquet",
+        f".f-0_{T}.log.1_0-1-2",
+        f".f-0_{T}.log.2_0-1-2",
+        f".f-0_{LATER}.log.1_0-1-2",
+    ]
+    assert held.pending == DataFile("city=sf", "f-0", "0-0-0", LATER)
+    assert held.names == (*(one.name for one in held.files), held.pending.name)
+    assert (held.instant, held.size_bytes) == (T, 18)
+    assert held.planned == FileSlice.of([one for one in WAITS if LATER not in one[0]])
+    assert [one.named.base_instant for one in held.late] == [LATER]
+    assert held.next_log("7-7-7").named.name == f".f-0_{LATER}.log.2_7-7-7"
+    assert held.with_log(held.next_log("7-7-7")).pending == held.pending
+    assert FileSlice.decode(held.encode()) == held
+    done = replace(held.pending, size_bytes=8)
+    assert held.compacted(done) == FileSlice(done, held.late)
+
+
+def test_a_slice_waits_from_its_schedule_on() -> None:
+    before = FileSlice.of([base(T, 9), log(T, 1)])
+    assert before.pending is None
+    assert before.late == before.planned.logs == before.logs
+    held = before.scheduled(DataFile("city=sf", "f-0", "0-0-0", LATER))
+    assert held.names != before.names
+    assert (held.planned, held.late) == (before, ())
+    assert held.next_log("7-7-7").named.name == f".f-0_{LATER}.log.1_7-7-7"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        [log(T, 1)],
+        [base(T, 9), log(LATER, 1)],
+        [base(T, 9), base(LATER, 9)],
+        [base(T, 9), base(T, 0)],
+        [base(T, 9), base(LATER, 0, "g-0")],
+        [base(T, 9), log(T, 1, "g-0")],
+        [*WAITS, base("20250102030405008", 0)],
+    ],
+)
+def test_files_that_are_no_slice_are_damage(files: list[tuple[str, int]]) -> None:
+    with pytest.raises(CorruptError, match="no file slice"):
+        FileSlice.of(files)
+
+
+def test_many_slices_are_what_each_of_them_is() -> None:
+    groups = [WAITS, [base(T, 7, "a-0")], [base(T, 8, "b-0"), log(T, 1, "b-0")]]
+    listed = [[{"path": path, "size": size} for path, size in one] for one in groups]
+    view = FileSystemView.of_lists(pa.array(listed, pa.list_(FILE)))
+    expected = sorted((FileSlice.of(one) for one in groups), key=lambda one: one.file_id)
+    assert list(view) == view[:] == expected
+    assert view.is_pending.tolist() == [False, False, True]
+    assert view.has_logs.tolist() == [False, True, True]
+    assert view.total_bytes == 7 + 11 + 18
+    paths, sizes, places = view.all_files()
+    assert sorted(paths.to_pylist()) == sorted(path for one in groups for path, size in one if size)
+    assert sizes.sum() == view.total_bytes
+    assert places.tolist()[:3] == [0, 1, 2]
+    assert list(FileSystemView.joined([view.take(np.array([2])), view.take(np.array([0, 1]))])) == (
+        expected
+    )
+    assert not view.take(np.array([0])).is_pending.any()
