@@ -18,9 +18,11 @@ from metatable.data.log_names import LogName
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile, FileSlice
+from metatable.data.timeline import COMPACTION
 from metatable.storage.errors import CorruptError
 
 __all__ = [
+    "COMPACT_LOGS",
     "DELETE_PARTITION",
     "INSERT_OVERWRITE",
     "INSERT_OVERWRITE_TABLE",
@@ -35,6 +37,7 @@ INSERT_OVERWRITE: Final = "insert_overwrite"
 INSERT_OVERWRITE_TABLE: Final = "insert_overwrite_table"
 DELETE_PARTITION: Final = "delete_partition"
 RESIZE: Final = "resize_buckets"
+COMPACT_LOGS: Final = "compact_logs"
 
 REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
 """Writes that take whole file groups away: on Hudi's timeline a `replacecommit` each, as is a
@@ -43,7 +46,13 @@ resize of buckets, which takes no row."""
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
 
-_WORDS = {"merge": "UPSERT", "repair": "DELETE", "alter": "ALTER_SCHEMA", RESIZE: "CLUSTER"}
+_WORDS = {
+    "merge": "UPSERT",
+    "repair": "DELETE",
+    "alter": "ALTER_SCHEMA",
+    RESIZE: "CLUSTER",
+    COMPACT_LOGS: "COMPACT",
+}
 """Hudi's words for our operations, where they are not the same: it reads no others."""
 
 _ZEROS = (
@@ -62,6 +71,8 @@ def action_of(operation: str, has_logs: bool) -> str:
     table."""
     if operation in (*REPLACING, RESIZE):
         return "replacecommit"
+    if operation == COMPACT_LOGS:
+        return COMPACTION
     return "deltacommit" if has_logs else "commit"
 
 
@@ -82,7 +93,11 @@ class WriteStat:
     deleted: int
     size_bytes: int
     logs: tuple[str, ...] = ()
-    """Of a log: the names of all logs of its slice, and that of the base file before them."""
+    """Of a log: the names of the logs on its base file, and before them that of the base file; ""
+    where a scheduled compaction has yet to make it."""
+    compacted_logs: int = 0
+    """Of a base file that a compaction has made: how many logs are in it, and their bytes."""
+    compacted_bytes: int = 0
 
     @classmethod
     def of_log(cls, made: FileSlice, rows: int, counts: RowCounts) -> WriteStat:
@@ -92,13 +107,13 @@ class WriteStat:
             log.partition_path,
             log.file_id,
             log.path,
-            made.instant,
+            log.named.base_instant,
             rows,
             counts.inserted or 0,
             rows if counts.updated is None else counts.updated,
             counts.deleted or 0,
             log.size_bytes,
-            made.names,
+            ("" if made.pending else made.base.name, *(one.name for one in made.late)),
         )
 
     @classmethod
@@ -132,6 +147,8 @@ class WriteStat:
             "tempPath": None,
             "partitionPath": self.partition_path,
             **dict.fromkeys(_ZEROS, 0),
+            "totalLogFilesCompacted": self.compacted_logs,
+            "totalLogSizeCompacted": self.compacted_bytes,
             "fileSizeInBytes": self.size_bytes,
             "minEventTime": None,
             "maxEventTime": None,
@@ -192,7 +209,7 @@ class CommitMetadata:
             by_partition.setdefault(stat.partition_path, []).append(stat.as_json())
         stored: dict[str, Any] = {
             "partitionToWriteStats": by_partition,
-            "compacted": False,
+            "compacted": self.operation == _WORDS[COMPACT_LOGS],
             "extraMetadata": dict(self.extra),
             "operationType": self.operation,
         }

@@ -6,6 +6,9 @@ An action goes through three states, each a file that is made once and never rew
     <instant>.<action>.inflight       empty; a commit's is `<instant>.inflight`, without its action
     <instant>.<action>                commit metadata; a completed action
 
+A compaction of logs is planned (requested), long before it is carried out, and is completed as a
+`commit`: `completed_path` says so, and `load` calls such a commit a compaction.
+
 An instant is 17 digits, `yyyyMMddHHmmssSSS` in UTC (14 in old tables), and is a time of the
 calendar: readers ignore, without a word, one that is not. Files that exist but were never
 completed are hidden from Hudi's readers only as long as their `.requested` is there. A savepoint
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, cast
 
@@ -26,6 +29,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "ACTIONS",
+    "COMPACTION",
     "DATA_ACTIONS",
     "TRANSACTED",
     "Instant",
@@ -43,7 +47,8 @@ State = Literal["requested", "inflight", "completed"]
 
 FOLDER = ".hoodie"
 
-DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
+COMPACTION = "compaction"
+DATA_ACTIONS = ("commit", "deltacommit", "replacecommit", COMPACTION)
 TRANSACTED = ("commit", "deltacommit", "replacecommit")
 """Those that a writer of ours begins before it writes data files."""
 ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
@@ -85,7 +90,7 @@ def inflight_path(instant: str, action: str = "commit") -> str:
 
 def completed_path(instant: str, action: str = "commit") -> str:
     """The last file of an action: with it, the action is done."""
-    return f"{FOLDER}/{instant}.{action}"
+    return f"{FOLDER}/{instant}.{'commit' if action == COMPACTION else action}"
 
 
 def instant_of(moment: str | date) -> str:
@@ -125,6 +130,10 @@ class Timeline:
             if instant is not None:
                 key = instant.time, instant.action
                 furthest[key] = max(furthest.get(key, instant), instant, key=_progress)
+        for time in [time for time, action in furthest if action == COMPACTION]:
+            done = furthest.pop((time, "commit"), None)
+            if done is not None:
+                furthest[time, COMPACTION] = replace(done, action=COMPACTION)
         return sorted(furthest.values())
 
     def completed(self) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.timeline import Instant, Timeline, next_instant
+from metatable.data.timeline import COMPACTION, Instant, Timeline, next_instant
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
@@ -133,3 +133,21 @@ def test_timeline_of_a_real_table_is_read(interop: Path, tmp_path: Path) -> None
     loaded = Timeline(Store(tmp_path / name)).load()
     assert {instant.state for instant in loaded} == {"completed"}
     assert {instant.action for instant in loaded} >= {"commit", "clean", "savepoint", "rollback"}
+
+
+def test_a_compaction_is_planned_and_completed_as_a_commit(table_uri: str) -> None:
+    timeline = Timeline(Store(table_uri))
+    timeline.request(T, COMPACTION, b"plan")
+    assert timeline.load() == [Instant(T, COMPACTION, "requested")]
+    timeline.inflight(T, COMPACTION)
+    assert timeline.load() == [Instant(T, COMPACTION, "inflight")]
+    assert timeline.completed() == set()
+    timeline.complete(T, b"{}", COMPACTION)
+    names = {path.name for path in Path(table_uri, ".hoodie").iterdir() if path.is_file()}
+    assert names == {
+        f"{T}{end}" for end in (".compaction.requested", ".compaction.inflight", ".commit")
+    }
+    assert timeline.load() == [Instant(T, COMPACTION, "completed")]
+    assert timeline.completed() == {T}
+    timeline.withdraw(T, ("completed",), COMPACTION)
+    assert timeline.load() == [Instant(T, COMPACTION, "inflight")]
