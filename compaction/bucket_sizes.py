@@ -90,12 +90,14 @@ class BucketSizes:
         self, snapshot: Snapshot, ring: Ring, files: FileSystemView
     ) -> Iterator[ResizeTask]:
         sizes, slices = _sizes(ring, files)
-        for number in np.flatnonzero(sizes > self.split_above).tolist():
+        waits = np.zeros(len(sizes), np.bool_)
+        waits[[number for number, one in slices.items() if one.pending]] = True
+        for number in np.flatnonzero((sizes > self.split_above) & ~waits).tolist():
             at = self._where(snapshot, ring, number, slices[number])
             if at is not None:
                 halves = ring.cut(number, at, (new_prefix(), new_prefix()))
                 yield _task(ring, halves, int(sizes[number]))
-        small = sizes < self.merge_below
+        small = (sizes < self.merge_below) & ~waits
         for number in np.flatnonzero(small).tolist():
             other = ring.next_of(number)
             if other is not None and small[number] and small[other]:

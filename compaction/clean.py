@@ -209,7 +209,8 @@ def _border(store: Store, newest: Manifest, signs: Signs) -> str:
     """Where Hudi's timeline may begin, once what is garbage now is gone. Withdrawn instants may be
     passed, for what they left is among that; and replacecommits of whose groups no file is left."""
     settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
-    return archivable(signs.timeline, newest.options.timeline_commits, signs.writers, settled)
+    ends = signs.writers | newest.compactions.keys()
+    return archivable(signs.timeline, newest.options.timeline_commits, ends, settled)
 
 
 def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:

@@ -182,6 +182,12 @@ def _groups(
     slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
     pairs = [*zip(groups, slices, strict=True)]
     there = {group: one for group, one in pairs if one is not None}
+    waits = [one.path for one in there.values() if one.pending]
+    if waits:
+        raise UsageError(
+            "buckets that would be resized wait for a compaction of logs: carry it out first",
+            found=waits[:5],
+        )
     return there, tuple(group for group, one in pairs if one is None)
 
 

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from metatable.compaction.going_back import LogCompactionsBack
 from metatable.compaction.rollback import check_goes_back
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.compaction.undoing import completion, undoing, unknown_completion
+from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
+from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.known_commits import commits_back
 from metatable.metadata.manifest import Manifest, Step, load_version
 from metatable.metadata.owner import Owner
@@ -49,7 +50,8 @@ class Restore:
             return NothingDue(f"the table has the content of version {self.version}")
         undone = tuple(step for _, step in since)
         check_goes_back(snapshot, target, [one.instant for one in undone])
-        return RestorePlan(self.version, undone, since[-1][0])
+        back = LogCompactionsBack.of(snapshot, target)
+        return RestorePlan(self.version, undone, since[-1][0], back)
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: RestorePlan, owner: Owner
@@ -58,11 +60,11 @@ class Restore:
         change = Change(
             operation=self.name,
             requires=(NewestIsBase(),),
-            updates=(GoBack(plan.version, instants), Withdraw(instants)),
-            steps=undoing(snapshot, self.name, plan.undone),
+            updates=plan.back.updates(snapshot.store, instants, owner),
+            steps=plan.back.steps(snapshot, self.name, plan.undone),
             summary={
                 "restored_version": plan.version,
-                "undone_version": plan.first,
+                "undone_version": min(plan.first, plan.back.first),
                 "undone_commits": len(plan.undone),
             },
         )
@@ -98,6 +100,7 @@ class RestorePlan:
     undone: tuple[Step, ...]
     first: int
     """The oldest version of those that is kept."""
+    back: LogCompactionsBack
 
     @property
     def told(self) -> str:

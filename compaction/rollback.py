@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metatable.compaction.going_back import LogCompactionsBack
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.compaction.undoing import completion, undoing
+from metatable.compaction.undoing import completion
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, GoBack, NewestIsBase, Withdraw
+from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.manifest import HOME, Manifest, load_version
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
@@ -43,8 +44,10 @@ class Rollback:
             return NothingDue(f"commit {self.instant} is undone already")
         version, instant = self._last(store, newest)
         _check_kept(newest, version - 1)
-        check_goes_back(snapshot, load_version(store, version - 1), (instant,))
-        return RollbackPlan(load_version(store, version))
+        content = load_version(store, version - 1)
+        check_goes_back(snapshot, content, (instant,))
+        back = LogCompactionsBack.of(snapshot, content)
+        return RollbackPlan(load_version(store, version), back)
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: RollbackPlan, owner: Owner
@@ -53,11 +56,8 @@ class Rollback:
         change = Change(
             operation=self.name,
             requires=(NewestIsBase(),),
-            updates=(
-                GoBack(undone.version - 1, (undone.instant,)),
-                Withdraw((undone.instant,)),
-            ),
-            steps=undoing(snapshot, self.name, [completion(undone)]),
+            updates=plan.back.updates(snapshot.store, (undone.instant,), owner),
+            steps=plan.back.steps(snapshot, self.name, [completion(undone)]),
             summary={"undone_version": undone.version},
         )
         return Outcome(change)
@@ -81,6 +81,7 @@ class RollbackPlan:
     """The version whose commit is to be undone."""
 
     undone: Manifest
+    back: LogCompactionsBack
 
     @property
     def told(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.savepoint_metadata import savepoint_metadata
-from metatable.data.timeline import Timeline
+from metatable.data.timeline import COMPACTION, Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.known_commits import commits_back
@@ -59,6 +59,7 @@ class Savepoint:
                 keeps=held.version,
             )
         _check_is_latest(snapshot, pin)
+        _check_none_waits(load_version(snapshot.store, pin.version))
         return SavepointPlan(self.label, pin)
 
     def work(
@@ -161,11 +162,22 @@ def _kept(snapshot: Snapshot, version: int | None) -> Manifest:
     return load_version(snapshot.store, version)
 
 
+def _check_none_waits(kept: Manifest) -> None:
+    """No instant below a savepoint's is published any more: none may be left open there."""
+    if kept.compactions:
+        raise UsageError(
+            "a compaction of logs waits in this version: carry it out, and keep a later one",
+            version=kept.version,
+            found=sorted(kept.compactions),
+        )
+
+
 def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     """No commit that came with the version, or before it, may be later by its instant, and none
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     newest = snapshot.manifest
-    done = Timeline(snapshot.store).completed()
+    actions = Timeline(snapshot.store).load()
+    done = [one.time for one in actions if one.changes_data and one.action != COMPACTION]
     commits = commits_back(snapshot.store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
     if any(instant < pin.instant for instant in later):

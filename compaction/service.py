@@ -7,7 +7,8 @@ compaction that loses to another compaction starts again; a rollback does not, f
 that it meant to undo is no longer the last one.
 
 A service with an `action` writes data files: it is a commit of that kind on Hudi's timeline, begun
-before its work, and the owner that it is given has the instant.
+before its work, and the owner that it is given has the instant. One that `reserves` takes an
+instant for what begins later, of the action that it says.
 
 `schedule` stores the plan instead. `Scheduled` is the service with such a plan in the place of
 one of its own: checked on the newest version, worked, and dropped by a step after the put.
@@ -245,7 +246,9 @@ def _action_of(service: Service[Any]) -> str | None:
 
 
 def _begun(transaction: Transaction, service: Service[Any]) -> Owner:
-    action = _action_of(service)
+    later, action = getattr(service, "reserves", None), _action_of(service)
+    if later is not None:
+        return transaction.reserve(later)
     if action is None:
         return transaction.serve(service.name)
     transaction.start(action)

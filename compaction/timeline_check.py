@@ -162,6 +162,7 @@ class TimelineState:
             for one in open_actions
             if one.action in DATA_ACTIONS
             and one.time not in leases | known.keys() | since | steps | done.keys()
+            and one.time not in newest.compactions
             and dead(one)
         ]
         untraced = [

@@ -121,7 +121,8 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
     if not archives(base):
         return "", ()
     timeline = Timeline(transaction.store).load()
-    border = archivable(timeline, base.options.timeline_commits, base.withdrawn)
+    ends = {*base.withdrawn, *base.compactions}
+    border = archivable(timeline, base.options.timeline_commits, ends)
     return border, archived_by(timeline, border)
 
 

@@ -23,6 +23,14 @@ from metatable.arguments import noted, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.log_compaction import (
+    CompactLogs,
+    ScheduleLogs,
+    TakeBackLogs,
+    compact_logs,
+    waiting,
+)
+from metatable.compaction.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.repair import repair
 from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
@@ -400,15 +408,56 @@ class Table:
         one_of(plan=plan, sizes=sizes != BucketSizes())
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
 
+    def compact_logs(
+        self,
+        *,
+        ratio: float = LOG_RATIO,
+        count: int = LOG_COUNT,
+        hours: float | None = None,
+        partitions: str | Sequence[str] | None = None,
+        most_bytes: int | None = None,
+        engine: Any = None,
+        dry_run: bool = False,
+        schedule: bool = False,
+        plan: str | None = None,
+        take_back: bool = False,
+    ) -> ServiceResult:
+        """Make one new base file of the base and the logs of file groups (`table_type="mor"`); no
+        row changes.
+
+        Due is a group whose logs come to `ratio` of the bytes of its base file, are `count` or
+        more, or began `hours` ago. `partitions` (paths), `most_bytes`: how much at once, those
+        first whose bytes are logs for the most part. `schedule`: only plan it, on Hudi's timeline
+        too: the result's `plan`, an instant. Writers go on, on top, and neither side waits for the
+        other. `plan`: carry that one out, here or elsewhere, as often as it takes; without one all
+        that waits is carried out, then what is due. `take_back`: of a plan, forget it instead,
+        while no log lies on top. `engine`: a Spark session; `dry_run`: only say what is due.
+        Raises UsageError; NotFoundError for a plan that is carried out; ConflictError after lost
+        races.
+        """
+        sizes = LogSizes(ratio, count, hours, some("partitions", partitions, str), most_bytes)
+        if schedule:
+            one_of(schedule=True, dry_run=dry_run, plan=plan, take_back=take_back)
+            return self._serve(execute, ScheduleLogs(sizes))
+        if plan is None:
+            if take_back:
+                raise UsageError("take back of which plan?", expected="plan=")
+            return self._serve(compact_logs, sizes, engine, dry_run=dry_run)
+        one_of(plan=plan, sizes=sizes != LogSizes())
+        service = TakeBackLogs(plan) if take_back else CompactLogs(plan)
+        return self._serve(execute, service, engine, dry_run=dry_run)
+
     def due(self) -> list[ServiceResult]:
         """What services have to do now; nothing of it is done. Empty: nothing.
 
         Plans that `schedule=True` has stored and nobody has carried out, a minor compaction, a
-        `clean` as it is by default, and so a resize of buckets, where the table has such. Lists all
-        files once.
+        `clean` as it is by default, and so a resize of buckets and a compaction of logs, where the
+        table has such. Lists all files once.
         """
         resizes = [Resize()] if self.options.resizes else []
-        return due(self._store, [Compact(), Clean(dry=True), *resizes])
+        logs = [ScheduleLogs()] if self.options.has_logs else []
+        found = due(self._store, [Compact(), Clean(dry=True), *resizes, *logs])
+        return [*waiting(self._store), *found]
 
     def clean(
         self, *, versions: int = 10, hours: float = 24.0, dry_run: bool = False

@@ -37,6 +37,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _register_facts(verbs)
     _register_compact(verbs)
     _register_resize_buckets(verbs)
+    _register_compact_logs(verbs)
     _register_clean(verbs)
     _register_ways_back(verbs)
 
@@ -128,6 +129,32 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     most = "no more of them at once"
     resize.add_argument("--most-partitions", type=at_least_one, metavar="N", help=most)
     _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
+
+
+def _register_compact_logs(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    compact = add_verb(
+        verbs,
+        "compact-logs",
+        _compact_logs,
+        "make new base files of base files and their logs, of a merge-on-read table",
+        "metatable compact-logs rides --dry-run\n"
+        "metatable compact-logs rides --hours 24 --most-bytes 10000000000\n"
+        "metatable compact-logs rides --schedule\n"
+        "metatable compact-logs rides --plan 20260131134500000",
+    )
+    compact.add_argument(
+        "--ratio", type=float, metavar="R", help="bytes of logs for each of the base file (0.3)"
+    )
+    compact.add_argument("--count", type=at_least_one, metavar="N", help="or so many logs (10)")
+    compact.add_argument("--hours", type=float, metavar="H", help="or a first log so old")
+    compact.add_argument(
+        "--partition", action="append", metavar="PATH", help="only this one (may be repeated)"
+    )
+    compact.add_argument("--most-bytes", type=int, metavar="BYTES", help="read no more at once")
+    compact.add_argument(
+        "--take-back", action="store_true", help="forget the plan, while no log lies on top"
+    )
+    _add_planning(compact, "where to write: in this process, or in tasks on Spark")
 
 
 def _add_planning(service: argparse.ArgumentParser, where: str) -> None:
@@ -325,6 +352,14 @@ def _resize_buckets(args: argparse.Namespace) -> int:
     chosen |= {name: getattr(args, name) for name in (*words, *_PLANNING)}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     return _served(args, "resize-buckets", open_table(args).resize_buckets, chosen)
+
+
+def _compact_logs(args: argparse.Namespace) -> int:
+    words = "ratio", "count", "hours", "most_bytes", "take_back"
+    chosen = {"partitions": args.partition}
+    chosen |= {name: getattr(args, name) for name in (*words, *_PLANNING)}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return _served(args, "compact-logs", open_table(args).compact_logs, chosen)
 
 
 _PLANNING = ("dry_run", "schedule", "plan")

@@ -25,6 +25,7 @@ from metatable.metadata.manifest import (
     PAGE_REFS,
     WRITER_FORMAT,
     HFileRef,
+    LogCompaction,
     Manifest,
     PageRef,
     Part,
@@ -111,6 +112,8 @@ class Change:
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """What has to be put before the version is, by path: index files and commits that are small,
     so that they and the pages go together."""
+    is_undone_alone: bool = True
+    """Whether its commit is one that a rollback undoes; else it goes with others."""
 
 
 # Requirements
@@ -209,7 +212,7 @@ class RowsUnchanged:
 
     def check(self, race: Race) -> None:
         base, newest = race.base, race.newest
-        if newest.last_commit != base.last_commit or newest.options != base.options:
+        if newest.data != base.data or newest.options != base.options:
             raise race.lost("rows were committed meanwhile: retry")
 
 
@@ -233,6 +236,7 @@ class Draft:
     archived: str
     fenced: Mapping[str, int]
     pins: Mapping[str, Pin]
+    compactions: Mapping[str, LogCompaction]
     options: Options
     schema: str
     dropped: frozenset[str] = frozenset()
@@ -254,6 +258,7 @@ class Draft:
             newest.archived,
             newest.fenced,
             newest.pins,
+            newest.compactions,
             newest.options,
             newest.schema,
         )
@@ -272,6 +277,7 @@ class Draft:
         """The next version, ready to be put."""
         newest, content, instant = self.newest, self.content, change.instant
         used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
+        is_last = instant and change.is_undone_alone
         schema = TableSchema.decode(self.schema, newest.path)
         reader = least_reader(self.options, schema.misleads)
         return Manifest(
@@ -286,7 +292,7 @@ class Draft:
             pages=self.pages,
             withdrawn=self.withdrawn,
             restored_at=self.restored_at,
-            last_commit=(self.version, instant) if instant else content.last_commit,
+            last_commit=(self.version, instant) if is_last else content.last_commit,
             steps=change.steps,
             summary=change.summary,
             note=change.note,
@@ -300,6 +306,7 @@ class Draft:
             archived=self.archived,
             fenced=self.fenced,
             pins=self.pins,
+            compactions=self.compactions,
             adopted=tuple(one for one in newest.adopted if one >= self.archived),
             unknown=newest.unknown,
         )
@@ -346,6 +353,7 @@ class GoBack:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
         draft.options = draft.content.options
+        draft.compactions = draft.content.compactions
         draft.schema = _taken_back(draft.content, draft.newest)
         draft.restored_at = draft.version
         draft.dropped |= set(self.undone)

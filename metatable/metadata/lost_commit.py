@@ -13,6 +13,7 @@ from dataclasses import replace
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import FileSlice
+from metatable.data.timeline import COMPACTION
 from metatable.metadata.column_stats import rows_in
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
@@ -26,6 +27,8 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
     late = Snapshot(store, manifest).since(manifest.parent)
     base = Snapshot(store, load_version(store, manifest.parent))
     slices = list(late.slices())
+    if action == COMPACTION:  # logs on top are of others
+        slices = [FileSlice(one.base) for one in slices if one.instant == manifest.instant]
     paths, ids = [one.partition_path for one in slices], [one.file_id for one in slices]
     written = [
         (one, before)

@@ -40,6 +40,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "HFileRef",
+    "LogCompaction",
     "Manifest",
     "PageRef",
     "Part",
@@ -181,6 +182,24 @@ class Pin:
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LogCompaction:
+    """A compaction of logs that is scheduled, and was not carried out yet.
+
+    Its file groups tell it, too: each names the base file that is to come (`files`).
+    """
+
+    plan: str
+    """Where Hudi's plan of it lies, and its checksum."""
+    checksum: str
+    group_count: int = 0
+    size_bytes: int = 0
+    """Of the files that it reads."""
+    time_ms: int = 0
+    """When it was scheduled, epoch milliseconds UTC."""
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
 _OPTIONS = Kind("options", Options.encode, lambda body: Options.decode(body, ""))
 
 
@@ -238,6 +257,10 @@ class Manifest:
     """Services that were taken for dead, by the version that did: they publish nothing more."""
     pins: Mapping[str, Pin] = stored(mapping_of(one_of(Pin, "savepoint")), default_factory=dict)
     """Savepoints, by name."""
+    compactions: Mapping[str, LogCompaction] = stored(
+        mapping_of(one_of(LogCompaction, "compaction of logs")), default_factory=dict
+    )
+    """Scheduled compactions of logs, by instant."""
     adopted: tuple[str, ...] = ()
     """Of another writer's table: data commits on Hudi's timeline that were there before us."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -245,6 +268,11 @@ class Manifest:
     @property
     def path(self) -> str:
         return version_path(self.version)
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """Equal of two versions of one history: the same slices, and none has come to wait."""
+        return self.last_commit, self.commits, {**self.compactions}
 
     def keeps(self, version: int) -> bool:
         """Whether this (newest) version still keeps that one."""

@@ -58,7 +58,8 @@ def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: se
     """
     under_way = []
     for listed in leases:
-        if listed.name in done and listed.name not in newest.withdrawn:
+        is_published = listed.name in done or listed.name in newest.compactions
+        if is_published and listed.name not in newest.withdrawn:
             _tidy(store, listed.name)
         else:
             under_way.append(listed)

@@ -95,6 +95,9 @@ class NoneBelow:
     archived: str
 
     def check(self, race: Race) -> None:
+        for instant in race.newest.compactions:
+            if instant < self.archived:
+                raise race.lost("a compaction of logs was scheduled: retry", instant=instant)
         for one in back_from(race.store, race.newest, race.base.version):
             if one.instant and one.instant < self.archived:
                 raise race.lost("a slow writer was first: retry", instant=one.instant)

@@ -9,6 +9,8 @@ ever: what a step needs is read and proven before the put, and has a twin.
     drop_plan   a stored plan has been carried out: it goes
     archive     completed actions that are older leave Hudi's timeline
     drop_savepoint  the savepoint of this instant leaves it
+    request     a plan goes onto Hudi's timeline, of a compaction of logs
+    unrequest   such a plan leaves it, with what was made of it
 
 `KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
 kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
@@ -21,10 +23,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import LogFile, decoded, markers_folder
 from metatable.data.timeline import (
     ACTIONS,
+    COMPACTION,
     DATA_ACTIONS,
     TRANSACTED,
     Timeline,
@@ -33,6 +37,7 @@ from metatable.data.timeline import (
     requested_path,
 )
 from metatable.data.undo_metadata import UNDOING, undo_plan
+from metatable.metadata.log_plans import made_plan, read_plan, scheduled_slices, to_come
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
     COMMITS,
@@ -44,6 +49,7 @@ from metatable.metadata.manifest import (
     put_hint,
 )
 from metatable.metadata.plans import drop_plan
+from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -170,7 +176,7 @@ def _is_begun(store: Store, step: Step) -> bool:
 
 
 def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
-    if step.action in TRANSACTED:
+    if step.action in (*TRANSACTED, COMPACTION):
         return rebuilt_commit(store, manifest, step.action)
     raise CorruptError(
         "what was to be put on Hudi's timeline is gone or damaged: restore the file",
@@ -202,6 +208,31 @@ def _archive(store: Store, manifest: Manifest, step: Step) -> None:
 def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
     Timeline(store).withdraw(step.instant, ("completed", "inflight"), "savepoint")
     store.delete([staged_path(step.instant, "savepoint")])
+
+
+def _request(store: Store, manifest: Manifest, step: Step) -> None:
+    there = store.size(requested_path(step.instant, step.action)) is not None
+    if there or _is_past(store, manifest):
+        return
+    body = read_plan(store, step.instant, step.checksum)
+    if body is None:
+        held = scheduled_slices(Snapshot(store, manifest), step.instant)
+        body = made_plan([one.planned for one in held])
+    Timeline(store).request(step.instant, step.action, body)
+
+
+def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
+    """What was made of the plan goes first; its files are told by it, else by a listing."""
+    timeline, body = Timeline(store), read_plan(store, step.instant, step.checksum)
+    if body is None:
+        store.delete(_files_of(store, step))
+    else:
+        planned = SliceCompactionPlan.decode(body, step.staged).slices
+        files = (to_come(one.partition_path, one.file_id, step.instant) for one in planned)
+        store.delete_all([one.path for one in files])
+    drop_markers(store, step.instant)
+    timeline.withdraw(step.instant, ("inflight", "requested"), step.action)
+    store.delete([step.staged])
 
 
 def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
@@ -244,7 +275,7 @@ def _is_whole(body: bytes, step: Step, path: str) -> bool:
 
 def _files_of(store: Store, step: Step) -> list[str]:
     """The data files of the instant to undo: what its commit lists, else what a listing finds."""
-    body = staged_body(store, step) if step.staged else None
+    body = staged_body(store, step) if step.staged and step.kind == "withdraw" else None
     if body is None:
         listed = store.list("", recursive=True)
         return [one.path for one in listed if _is_of(store, one, step.instant)]
@@ -284,4 +315,6 @@ KINDS: dict[str, Settle] = {
     "drop_plan": drop_plan,
     "archive": _archive,
     "drop_savepoint": _drop_savepoint,
+    "request": _request,
+    "unrequest": _unrequest,
 }

@@ -133,6 +133,13 @@ class Transaction:
         Timeline(self.store).request(self.instant, action)  # if it is there, we have put it
         return self.instant
 
+    def reserve(self, action: str) -> Owner:
+        """Take an instant for what begins later, and leave no trace of it but the lease."""
+        self._take_instant()
+        self._action = action
+        self._started = True
+        return self.owner
+
     def _take_instant(self) -> None:
         """Lease an instant that nobody has used.
 

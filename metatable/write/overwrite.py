@@ -124,8 +124,10 @@ class PartitionsUnchanged:
     paths: tuple[str, ...] | None
 
     def check(self, race: Race) -> None:
-        before = _files_in(Snapshot(race.store, race.base), self.paths).all_files()[0]
-        now = _files_in(race.snapshot, self.paths).all_files()[0]
+        before, now = (
+            pc.struct_field(_files_in(one, self.paths).lists().flatten(), "path")
+            for one in (Snapshot(race.store, race.base), race.snapshot)
+        )
         if before.equals(now):
             return
         strange = pc.is_in(now, value_set=before)
@@ -196,6 +198,12 @@ def overwritten(
 
 def _overwritten(view: TableView, paths: tuple[str, ...] | None) -> Overwritten:
     files = _files_in(view, paths)
+    if files.is_pending.any():
+        waits = np.flatnonzero(files.is_pending)[:NAMED_KEYS].tolist()
+        raise UsageError(
+            "file groups that are overwritten wait for a compaction of logs: carry it out first",
+            found=[files[place].path for place in waits],
+        )
     return Overwritten(paths, files, view.row_counts(files))
 
 

@@ -182,6 +182,33 @@ def test_resize_buckets_splits_by_a_plan_or_at_once(
     assert "a bound is 1 or more" in err
 
 
+def test_compact_logs_schedules_and_carries_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = make(str(tmp_path / "logs"), "record", "global", table_type="mor")
+    logs.insert(rows(0, 30))
+    asked = ("compact-logs", logs.uri, "--ratio", "0")
+    assert "no logs to compact" in run(capsys, *asked)[0]
+    logs.upsert(rows(0, 9))
+    assert "3 logs of 3 slices" in run(capsys, *asked, "--dry-run")[0]
+    assert "no logs to compact" in run(capsys, *asked, "--hours", "1", "--partition", "x")[0]
+    out, _ = run(capsys, *asked, "--most-bytes", "1", "--schedule", "--json")
+    plan = json.loads(out)["plan"]
+    assert "scheduled: 1 slices, " in run(capsys, "due", logs.uri)[0]
+    done = json.loads(run(capsys, "compact-logs", logs.uri, "--plan", plan, "--json")[0])
+    assert (done["plan"], done["files_before"], done["files_after"]) == (plan, 2, 1)
+    out, _ = run(capsys, *asked, "--count", "1", "--schedule", "--json")
+    plan = json.loads(out)["plan"]
+    assert (
+        "2 slices taken back"
+        in run(capsys, "compact-logs", logs.uri, "--plan", plan, "--take-back")[0]
+    )
+    assert json.loads(run(capsys, *asked, "--json")[0])["files_after"] == 2
+    assert "compact_logs" not in run(capsys, "due", logs.uri)[0]
+    _, err = run(capsys, "compact-logs", logs.uri, "--plan", plan, code=3)
+    assert "no such compaction of logs waits" in err
+
+
 def test_due_tells_a_line_for_each_service_and_nothing_where_none_is_due(
     table: metatable.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,458 @@
+"""Compaction of logs: of file groups, base and logs become one new base file (merge-on-read).
+
+    schedule   which slices (`log_sizes.py`): a version says so (`metadata/log_compactions.py`), and
+               Hudi's timeline (`<instant>.compaction.requested`). Writers go on, on top
+    carry out  a task each: the rows of what is planned, as they are, in a file of that instant
+    publish    one commit of that instant: slices begin with the new files
+
+Neither keeps writers from committing, and no writer makes it begin again: what is planned stays as
+it is. Names of files are told by the plan: killed anywhere, whoever carries it out next finds what
+is there, and two at once share the work. No row changes: each keeps its commit. In memory are the
+logs of a slice, and some row groups.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.compaction.log_sizes import LogSizes
+from metatable.compaction.service import NothingDue, Outcome, execute
+from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
+from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
+from metatable.data.key_texts import KEY
+from metatable.data.row_counts import RowCounts
+from metatable.data.schema import with_meta_columns
+from metatable.data.slice_reader import stream_slice
+from metatable.data.slices import DataFile, FileSlice, marker_path
+from metatable.data.timeline import COMPACTION, Timeline
+from metatable.engine.jobs import run_jobs
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent, Withdraw
+from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
+from metatable.metadata.files import FilesPartition
+from metatable.metadata.log_compactions import (
+    Compacted,
+    PlannedUnchanged,
+    Schedule,
+    SetSlices,
+    Unschedule,
+)
+from metatable.metadata.log_plans import made_plan, staged_plan, to_come, waiting_slices
+from metatable.metadata.manifest import (
+    HFileRef,
+    LogCompaction,
+    Manifest,
+    Step,
+    checksum,
+    load_newest,
+)
+from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import drop_markers, staged
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.written import (
+    PassingRows,
+    WrittenSlice,
+    entries_of,
+    facts_of_stored,
+    stats_columns,
+)
+from metatable.results import ServiceResult
+from metatable.storage import clock
+from metatable.storage.counters import Counters
+from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["CompactLogs", "ScheduleLogs", "TakeBackLogs", "compact_logs", "waiting"]
+
+TASK_BYTES = 64 << 20
+"""Of slices that one task is given, where there are many; a larger one is alone."""
+
+KEY_BYTES = 8 << 20
+"""Keys of written slices that wait to become entries together."""
+
+NO_KEYS = pa.array([], pa.string())
+
+
+def _check_has_logs(snapshot: Snapshot) -> None:
+    if not snapshot.options.has_logs:
+        raise UsageError("the table has no logs", expected="table_type='mor'")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """The slices that are to be compacted, with what is planned of each."""
+
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def told(self) -> str:
+        logs = sum(len(one.logs) for one in self.slices)
+        return f"{logs:,} logs of {len(self.slices):,} slices, {self.size_bytes:,} bytes to read"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.slices)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"files_before": sum(len(one.files) for one in self.slices)}
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleLogs:
+    """Plan what is due."""
+
+    sizes: LogSizes = field(default_factory=LogSizes)
+    name: str = COMPACT_LOGS
+    retries: int = 5
+    reserves: str = COMPACTION
+    """The instant is that of the compaction."""
+
+    def plan(self, snapshot: Snapshot) -> LogPlan | NothingDue:
+        """Raises UsageError for a table without logs, and for bounds that cannot be."""
+        _check_has_logs(snapshot)
+        self.sizes.check()
+        slices = self.sizes.slices(snapshot)
+        return LogPlan(tuple(slices)) if slices else NothingDue("no logs to compact")
+
+    def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
+        instant, body = owner.instant, made_plan(plan.slices)
+        path, told = staged_plan(instant), checksum(body)
+        held = LogCompaction(path, told, len(plan.slices), plan.size_bytes, clock.now_ms())
+        waiting = tuple(
+            one.scheduled(to_come(one.partition_path, one.file_id, instant)) for one in plan.slices
+        )
+        change = Change(
+            operation="schedule_logs",
+            requires=(SlicesCurrent(plan.slices),),
+            updates=(Schedule(instant, held), SetSlices(waiting, owner)),
+            steps=(Step("request", instant, path, told, COMPACTION),),
+            summary={"slices": held.group_count, "bytes": held.size_bytes},
+            files={path: body},
+        )
+        return Outcome(change, {"plan": instant, **plan.facts})
+
+
+@dataclass(frozen=True, slots=True)
+class CompactLogs:
+    """Carry out the one that was scheduled as `instant`."""
+
+    instant: str
+    name: str = COMPACT_LOGS
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> LogPlan | NothingDue:
+        """What is left of it: groups that were written anew since are left out. Raises
+        NotFoundError where it does not wait (any more)."""
+        return LogPlan(tuple(one.planned for one in _waiting(snapshot, self.instant)))
+
+    def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
+        store, instant = snapshot.store, self.instant
+        Timeline(store).inflight(instant, COMPACTION)
+        scratch = engine.scratch(store)
+        made = _written(engine, snapshot, plan, instant, scratch)
+        adds = _hfiles(store, made, scratch, owner)
+        scratch.delete(run.path for run in made.runs if run.path is not None)
+        name = snapshot.options.name
+        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name)
+        step, files = staged(instant, commit.encode(), COMPACTION)
+        bases = {(one.partition_path, one.file_id): one for one in made.bases}
+        change = Change(
+            operation=self.name,
+            instant=instant,
+            is_undone_alone=False,
+            requires=(PlannedUnchanged(instant, plan.slices), SchemaIsBase()),
+            updates=(
+                AddFiles(adds),
+                Compacted(
+                    instant,
+                    plan.slices,
+                    tuple(bases[one.partition_path, one.file_id] for one in plan.slices),
+                    owner,
+                ),
+            ),
+            steps=(step,),
+            summary={
+                "slices": len(made.stats),
+                "rows": sum(one.row_count for one in made.stats),
+                "bytes": sum(one.size_bytes for one in made.stats),
+            },
+            files=files,
+        )
+        facts = {
+            **plan.facts,
+            "files_after": len(made.stats),
+            "entries": sum(one.row_count for one in made.stats),
+            "plan": instant,
+        }
+        return Outcome(change, facts, partial(_tidied, instant=instant))
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBackLogs:
+    """As if that one had not been scheduled, as long as no log lies on what it is to make."""
+
+    instant: str
+    name: str = COMPACT_LOGS
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> TakeBackPlan:
+        """Raises NotFoundError where it does not wait (any more), UsageError where logs do."""
+        slices = _waiting(snapshot, self.instant)
+        late = [log.path for one in slices for log in one.late]
+        if late:
+            raise UsageError(
+                "commits have put logs on what this compaction is to make: carry it out",
+                instant=self.instant,
+                found=late[:5],
+            )
+        return TakeBackPlan(self.instant, tuple(slices))
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: TakeBackPlan, owner: Owner
+    ) -> Outcome:
+        instant, held = self.instant, snapshot.manifest.compactions[self.instant]
+        before = tuple(one.planned for one in plan.slices)
+        change = Change(
+            operation="take_back_logs",
+            requires=(SlicesCurrent(plan.slices),),
+            updates=(Unschedule(instant), SetSlices(before, owner), Withdraw((instant,))),
+            steps=(Step("unrequest", instant, held.plan, held.checksum, COMPACTION),),
+            summary={"slices": len(before)},
+        )
+        return Outcome(change, {"plan": instant})
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBackPlan:
+    """Slices that wait, and need not."""
+
+    instant: str
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def told(self) -> str:
+        return f"compaction {self.instant} of {len(self.slices):,} slices taken back"
+
+
+def _waiting(snapshot: Snapshot, instant: str) -> list[FileSlice]:
+    """The slices that wait for this compaction."""
+    _check_has_logs(snapshot)
+    if instant not in snapshot.manifest.compactions:
+        raise NotFoundError(
+            "no such compaction of logs waits: it is carried out, or was taken back",
+            found=instant,
+            expected=sorted(snapshot.manifest.compactions),
+        )
+    return waiting_slices(snapshot, instant)
+
+
+def compact_logs(
+    store: Store, engine: Engine[Any], sizes: LogSizes, *, dry_run: bool = False
+) -> ServiceResult:
+    """Carry out all that waits, the oldest first, then schedule what is due and carry that out.
+
+    What another one carries out meanwhile is left to that one. Raises ConflictError.
+    """
+    waits = [one.plan for one in waiting(store)]
+    due = execute(store, engine, ScheduleLogs(sizes), dry_run=dry_run)
+    done = (
+        [] if dry_run else [_carried_out(store, engine, one) for one in (*waits, due.plan) if one]
+    )
+    told = [*(f"{one} waits" for one in waits if dry_run), due.reason]
+    if not done:
+        return replace(due, reason="; ".join(told))
+    return replace(
+        done[-1],
+        files_before=sum(one.files_before for one in done),
+        files_after=sum(one.files_after for one in done),
+        entries=sum(one.entries for one in done),
+        seconds=due.seconds + sum(one.seconds for one in done),
+        reason="; ".join(one.reason for one in done),
+    )
+
+
+def _carried_out(store: Store, engine: Engine[Any], instant: str) -> ServiceResult:
+    try:
+        return execute(store, engine, CompactLogs(instant))
+    except NotFoundError:
+        return ServiceResult(COMPACT_LOGS, 0, reason=f"{instant} was carried out by another one")
+
+
+def waiting(store: Store) -> list[ServiceResult]:
+    """Scheduled compactions that nobody has carried out yet, the oldest first."""
+    newest = load_newest(store)
+    held = sorted(newest.compactions.items()) if newest else []
+    return [
+        ServiceResult(
+            COMPACT_LOGS,
+            newest.version,
+            reason=f"scheduled: {one.group_count:,} slices, {one.size_bytes:,} bytes to read",
+            plan=instant,
+        )
+        for instant, one in held
+        if newest
+    ]
+
+
+def _tidied(store: Store, newest: Manifest, instant: str) -> tuple[int, Mapping[str, Any]]:
+    """Whoever dies before leaves it to `clean`."""
+    drop_markers(store, instant)
+    store.delete([staged_plan(instant)])
+    return newest.version, {}
+
+
+# Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A slice, as text."""
+
+    planned: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Receipt: a file that was written (JSON of its stat), or a run of entries."""
+
+    stat: str | None = None
+    partition: str | None = None
+    entry_count: int = 0
+    entry_bytes: int = 0
+    path: str | None = None
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    partitions: tuple[MetadataPartition, ...]
+    stats: tuple[WriteStat, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def bases(self) -> Iterator[DataFile]:
+        return (DataFile.decode(one.path, one.size_bytes) for one in self.stats)
+
+
+def _written(
+    engine: Engine[Any],
+    snapshot: Snapshot,
+    plan: LogPlan,
+    instant: str,
+    scratch: Store,
+) -> _Made:
+    every = partitions_of(snapshot.options, create_index(snapshot.options))
+    partitions = tuple(one for one in every if one.name != FilesPartition.name)
+    work = partial(_write_slices, snapshot, partitions, instant, scratch)
+    jobs = [_Job(one.encode()) for one in plan.slices]
+    tasks = max(engine.slots * 4, plan.size_bytes // TASK_BYTES)
+    told = run_jobs(engine, jobs, work, _Told, tasks)
+    stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
+    runs = [
+        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
+        for one in told
+        if one.partition is not None
+    ]
+    return _Made(partitions, tuple(sorted(stats, key=lambda one: one.path)), tuple(runs))
+
+
+def _hfiles(
+    store: Store, made: _Made, scratch: Store, owner: Owner
+) -> dict[str, tuple[HFileRef, ...]]:
+    """From the runs, by metadata partition."""
+    refs: dict[str, tuple[HFileRef, ...]] = {}
+    for one in made.partitions:
+        runs = [run for run in made.runs if run.partition == one.name]
+        ranges = cut_ranges(one, runs, one.options.hfile_target_bytes)
+        built = (build_hfile(store, scratch, one, runs, lo, hi, owner) for lo, hi in ranges)
+        refs[one.name] = tuple(ref for ref in built if ref is not None)
+    return {name: held for name, held in refs.items() if held}
+
+
+def _write_slices(
+    view: Snapshot,
+    partitions: Sequence[MetadataPartition],
+    instant: str,
+    scratch: Store,
+    jobs: Iterator[_Job],
+    counters: Counters,
+) -> Iterator[_Told]:
+    """Task: the new base files of slices, and their entries."""
+    view, scratch = view.counting(counters), scratch.counting(counters)
+    untold: list[WrittenSlice] = []
+    for planned in (FileSlice.decode(job.planned) for job in jobs):
+        written = _write_slice(view, planned, instant)
+        untold.append(written)
+        if sum(one.keys.nbytes for one in untold) > KEY_BYTES:
+            yield from _entries(untold, partitions, scratch)
+            untold = []
+        counts = RowCounts(updated=len(written.keys))
+        stat = WriteStat.of(written.made.base, planned.instant, counts)
+        log_bytes = sum(one.size_bytes for one in planned.logs)
+        stat = replace(stat, compacted_logs=len(planned.logs), compacted_bytes=log_bytes)
+        yield _Told(json.dumps(asdict(stat)))
+    if untold:
+        yield from _entries(untold, partitions, scratch)
+
+
+def _entries(
+    written: Sequence[WrittenSlice], partitions: Sequence[MetadataPartition], scratch: Store
+) -> Iterator[_Told]:
+    """Runs of what these add and take."""
+    for name, entries in entries_of(written, partitions):
+        if entries.num_rows:
+            yield _Told(**asdict(write_run(scratch, name, entries)))
+
+
+def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSlice:
+    """A file that is there already is what another one has made of the same: it is adopted."""
+    store, columns = view.store, stats_columns(view.table_schema, view.options)
+    target = to_come(planned.partition_path, planned.file_id, instant)
+    size_bytes, passing, ours = store.size(target.path), PassingRows(columns), False
+    if size_bytes is None:
+        store.put(marker_path(target, instant, "MERGE"), b"")
+        size_bytes, ours = stream_to_base_file(
+            store,
+            target,
+            passing.passing(with_file_name(one, target.name) for one in _rows(view, planned)),
+            options=view.options,
+            columns=view.table_schema,
+            with_nan=_with_nan(view, planned),
+        )
+    made = FileSlice(replace(target, size_bytes=size_bytes))
+    keys, stats = (
+        passing.facts() if ours else facts_of_stored(store, made, columns, view.table_schema)
+    )
+    made = FileSlice(replace(made.base, row_count=len(keys)))
+    past = view.table_schema.past_stats
+    return WrittenSlice(made, planned, keys, NO_KEYS, NO_KEYS, stats, past)
+
+
+def _rows(view: Snapshot, planned: FileSlice) -> Iterator[pa.Table]:
+    """All of a slice, with meta columns; one piece at least."""
+    schema = with_meta_columns(view.schema)
+    pieces = stream_slice(view.store, planned, schema, view.table_schema, view.options.ordering)
+    first = next(pieces, None)
+    yield schema.empty_table() if first is None else first
+    yield from pieces
+
+
+def _with_nan(view: Snapshot, planned: FileSlice) -> set[str]:
+    """Columns of numbers of which one is not a number: reads those, where there are any."""
+    schema = with_meta_columns(view.schema)
+    floats = [one for one in schema if pa.types.is_floating(one.type)]
+    if not floats:
+        return set()
+    asked = pa.schema([schema.field(KEY), *floats])
+    pieces = stream_slice(view.store, planned, asked, view.table_schema, view.options.ordering)
+    return {name for piece in pieces for name in columns_with_nan(piece)}

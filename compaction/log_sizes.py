@@ -1,0 +1,92 @@
+"""Which slices are due to be compacted: by their logs.
+
+A slice is due where its logs have come to a share of the bytes of its base file, or where they are
+many, for each is opened by whoever reads the slice, or old. Those come first of which most bytes
+are logs, until a bound is met: what every reader merges, for each byte that is written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import FileSlice
+from metatable.data.timeline import next_instant
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import clock
+from metatable.storage.errors import UsageError
+from metatable.storage.threads import in_order
+
+__all__ = ["LOG_COUNT", "LOG_RATIO", "LogSizes"]
+
+LOG_RATIO = 0.3
+"""Then a read of the slice costs about twice that of its base."""
+LOG_COUNT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LogSizes:
+    """Any one of the bounds is enough. `hours`: since the first log; tells it by that log's first
+    block, of slices that are not due otherwise. `partitions`: these alone (paths)."""
+
+    ratio: float = LOG_RATIO
+    """Bytes of logs for each byte of the base file."""
+    count: int = LOG_COUNT
+    hours: float | None = None
+    partitions: tuple[str, ...] | None = None
+    most_bytes: int | None = None
+    """One plan reads no more, but a slice at least."""
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be."""
+        if not self.ratio >= 0:
+            raise UsageError("a share of the base's bytes", found=self.ratio, expected="0 or more")
+        if self.count < 1 or (self.most_bytes is not None and self.most_bytes < 1):
+            raise UsageError("a bound is 1 or more", found=(self.count, self.most_bytes))
+        if self.hours is not None and not self.hours >= 0:
+            raise UsageError("hours since the first log", expected="0 or more", found=self.hours)
+
+    def slices(self, snapshot: Snapshot) -> list[FileSlice]:
+        """What is due, those with the most to gain first."""
+        files = snapshot.slices()
+        if self.partitions is not None:
+            files = files.take(files.within(self.partitions))
+        files = files.take(np.flatnonzero(files.has_logs & ~files.is_pending))
+        logs, counts = _logs(files)
+        due = (logs >= self.ratio * files.sizes) | (counts >= self.count)
+        due |= self._old(snapshot, files, due)
+        share = logs / np.maximum(logs + files.sizes, 1)
+        rows = np.flatnonzero(due)
+        rows = rows[np.argsort(-share[rows], kind="stable")]
+        read = np.cumsum((logs + files.sizes)[rows])
+        if self.most_bytes is not None:
+            rows = rows[: max(1, int(np.searchsorted(read, self.most_bytes, "right")))]
+        return [files[row] for row in rows.tolist()]
+
+    def _old(
+        self, snapshot: Snapshot, files: FileSystemView, due: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(files), np.bool_)
+        if self.hours is not None:
+            border = next_instant(clock.now() - timedelta(hours=self.hours))
+            rows = np.flatnonzero(~due)
+            firsts = [files[row].logs[0] for row in rows.tolist()]
+            told = in_order(partial(writer_of, snapshot.store), firsts)
+            found[rows] = [instant <= border for instant in told]
+        return found
+
+
+def _logs(files: FileSystemView) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(bytes, number) of the logs of each slice."""
+    _, sizes, slices = files.all_files()
+    behind = slices[len(files) :]
+    counts = np.bincount(behind, minlength=len(files))
+    held = np.zeros(len(files), np.int64)
+    np.add.at(held, behind, sizes[len(files) :])
+    return held, counts

@@ -1,0 +1,101 @@
+"""Plans of scheduled compactions of logs, as Hudi has them.
+
+    commits/<instant>.compaction.requested    put before the version that schedules it
+    .hoodie/<instant>.compaction.requested    its twin, put behind that version by a step
+
+Which slices they are the entries of `files` say, too, each with the name of the base file that is
+to come: where both copies are lost the plan is made anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from metatable.data.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.timeline import COMPACTION, requested_path
+from metatable.metadata.manifest import COMMITS, Manifest, checksum
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.store import Store
+
+__all__ = [
+    "WRITE_TOKEN",
+    "made_plan",
+    "planned_groups",
+    "read_plan",
+    "scheduled_slices",
+    "staged_plan",
+    "to_come",
+    "waiting_slices",
+]
+
+WRITE_TOKEN = "0-0-0"
+"""Of all base files that compactions make: who carries one out finds what others have made."""
+
+_MB = 1 << 20
+
+
+def staged_plan(instant: str) -> str:
+    """Where the plan lies ready."""
+    return f"{COMMITS}/{instant}.{COMPACTION}.requested"
+
+
+def to_come(partition_path: str, file_id: str, instant: str) -> DataFile:
+    """The base file that a compaction makes in a file group."""
+    return DataFile(partition_path, file_id, WRITE_TOKEN, instant)
+
+
+def made_plan(slices: Sequence[FileSlice]) -> bytes:
+    """The plan that compacts these."""
+    return SliceCompactionPlan(tuple(map(_told, slices)), preserves_meta_columns=True).encode()
+
+
+def read_plan(store: Store, instant: str, told: str = "") -> bytes | None:
+    """The plan, from either place; None where it is in none as its checksum tells (if one does)."""
+    for path in (staged_plan(instant), requested_path(instant, COMPACTION)):
+        body = store.get(path)
+        if body is not None and told in ("", checksum(body)):
+            return body
+    return None
+
+
+def scheduled_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
+    """The slices that wait for this compaction: looks at all of the version."""
+    files = snapshot.slices()
+    waiting = files.take(np.flatnonzero(files.is_pending))
+    return [one for one in waiting if one.pending and one.pending.instant == instant]
+
+
+def planned_groups(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:
+    """(partition path, file id) of the groups that were planned, those that went since included."""
+    held: Manifest = snapshot.manifest
+    body = read_plan(snapshot.store, instant, held.compactions[instant].checksum)
+    if body is None:
+        found = scheduled_slices(snapshot, instant)
+        return [(one.partition_path, one.file_id) for one in found]
+    plan = SliceCompactionPlan.decode(body, staged_plan(instant))
+    return [(one.partition_path, one.file_id) for one in plan.slices]
+
+
+def waiting_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
+    """The planned slices that wait still: none of those that were written anew since."""
+    groups = planned_groups(snapshot, instant)
+    slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
+    return [one for one in slices if one and one.pending and one.pending.instant == instant]
+
+
+def _told(one: FileSlice) -> SliceCompaction:
+    logs = sum(log.size_bytes for log in one.logs)
+    read, written = (logs + one.base.size_bytes) / _MB, one.base.size_bytes / _MB
+    metrics = {
+        "TOTAL_LOG_FILES": float(len(one.logs)),
+        "TOTAL_LOG_FILES_SIZE": float(logs),
+        "TOTAL_IO_READ_MB": read,
+        "TOTAL_IO_WRITE_MB": written,
+        "TOTAL_IO_MB": read + written,
+    }
+    names = tuple(log.name for log in one.logs)
+    where = one.partition_path, one.file_id, one.base.instant
+    return SliceCompaction(*where, one.base.name, names, metrics)

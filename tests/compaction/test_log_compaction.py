@@ -1,0 +1,864 @@
+"""Logs are compacted: scheduled apart, carried out apart, and writers go on meanwhile.
+
+The judges are the dict after every step, and the `hudi` wheel whenever nothing is scheduled: it
+does not put logs on a base file that is yet to come, and shows rows of before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import metatable
+from metatable import (
+    AddColumn,
+    NotFoundError,
+    Table,
+    UsageError,
+)
+from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.log_compaction import (
+    CompactLogs,
+    ScheduleLogs,
+    TakeBackLogs,
+    compact_logs,
+)
+from metatable.compaction.log_sizes import LogSizes
+from metatable.compaction.resize import Resize
+from metatable.compaction.rollback import Rollback
+from metatable.compaction.service import execute
+from metatable.data.slice_compaction_plan import SliceCompactionPlan
+from metatable.data.slices import FileSlice
+from metatable.engine.local import LocalEngine
+from metatable.metadata.log_plans import staged_plan
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.results import ServiceResult
+from metatable.storage.errors import StoreError
+from metatable.storage.store import Store
+from metatable.write.commit_pass import write
+from tests.faults import READS, Refused, dying, watched
+from tests.index.rows import RINGS, fitting, index_of
+from tests.model import SCHEMA, Model, Row, arrow, listed, read_by_hudi, scanned
+
+LONG = os.environ.get("METATABLE_LONG") == "1"
+FAST = {"durable": "false"}
+ALL = LogSizes(ratio=0)
+VERBS = ("upsert", "upsert", "delete", "schedule", "schedule", "carry out", "back", "take")
+KINDS = ("record", "metadata_bloom", "bloom", "bucket", *RINGS)
+
+
+def made(uri: str, kind: str = "record", **options: Any) -> tuple[Table, Model]:
+    given = {"table_type": "mor", "file_rows": 40, "lease_seconds": 5, "bucket_count": 2, **options}
+    if index_of(kind) != "bucket":
+        given.pop("bucket_count")
+    table = metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index=index_of(kind),
+        options=fitting(kind, given),
+        storage_options=FAST,
+    )
+    return table, Model(table.options.is_global, ordering=True)
+
+
+def rows(first: int, last: int, v: int = 1) -> list[Row]:
+    return [
+        {"id": f"k{number:03}", "city": ("ny", "sf")[number % 2], "v": v, "ts": v}
+        for number in range(first, last)
+    ]
+
+
+def filled(uri: str, kind: str = "record", **options: Any) -> tuple[Table, Model]:
+    """Two groups at least with logs."""
+    table, model = made(uri, kind, **options)
+    upsert(table, model, rows(0, 30))
+    upsert(table, model, rows(5, 20, 2))
+    delete(table, model, rows(0, 3))
+    return table, model
+
+
+def upsert(table: Table, model: Model, given: Sequence[Row]) -> Any:
+    model.upsert(given)
+    return table.upsert(arrow(given))
+
+
+def delete(table: Table, model: Model, given: Sequence[Row]) -> None:
+    model.delete(given)
+    table.delete(arrow(given))
+
+
+def serve(table: Table, service: Any, store: Store | None = None) -> ServiceResult:
+    return execute(store or Store(table.uri, FAST), LocalEngine(1), service)
+
+
+def scheduled(table: Table) -> str:
+    return serve(table, ScheduleLogs(ALL)).plan
+
+
+def root(table: Table) -> Manifest:
+    newest = load_newest(Store(table.uri, FAST))
+    assert newest is not None
+    return newest
+
+
+def slices(table: Table) -> list[FileSlice]:
+    return list(Snapshot(Store(table.uri, FAST), root(table)).slices())
+
+
+def check(table: Table, model: Model) -> None:
+    """Rows, keys and, where nothing waits, Hudi."""
+    table = metatable.open(table.uri, storage_options=FAST)
+    assert scanned(table) == model.listed()
+    asked = rows(0, 80)
+    there = [model.identity(row) in model.rows for row in asked]
+    keys = arrow(asked).select(["id", "city"])
+    assert table.filter_exists(keys).equals(keys.filter(pa.array(there, pa.bool_())))
+    if not root(table).compactions:
+        assert read_by_hudi(table.uri) == model.listed()
+
+
+def timeline(table: Table, instant: str) -> set[str]:
+    """What Hudi's timeline has of an instant."""
+    return {one.name[len(instant) :] for one in Path(table.uri, ".hoodie").glob(f"{instant}*")}
+
+
+def once(before: str, act: Callable[[], Any]) -> tuple[Callable[[str, str], None], list[Any]]:
+    """Before the first call that matches: `act`."""
+    seen: list[Any] = []
+
+    def sleep(verb: str, path: str) -> None:
+        if not seen and verb == "create" and before in path:
+            seen.append(None)
+            seen[0] = act()
+
+    return sleep, seen
+
+
+# What it comes to
+
+
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_history_reads_as_a_dict(table_uri: str, kind: str, log_format: str) -> None:
+    draw = random.Random(f"{kind}{log_format}")
+    table, model = made(table_uri, kind, log_format=log_format)
+    upsert(table, model, rows(0, 30))
+    done, was = 0, {table.version: model.rows}
+    for step in range(2, 30):
+        first = draw.randrange(60)
+        match "both" if step % 9 == 0 else draw.choice(VERBS):
+            case "upsert":
+                upsert(table, model, rows(first, first + draw.randrange(1, 20), step))
+            case "delete":
+                delete(table, model, rows(first, first + draw.randrange(1, 12)))
+            case "schedule":
+                before = scanned(table)
+                sizes = LogSizes(ratio=draw.choice([0, 0.5]), most_bytes=draw.choice([None, 1]))
+                serve(table, ScheduleLogs(sizes))
+                assert scanned(table) == before
+            case "carry out":
+                for instant in sorted(root(table).compactions):
+                    version = table.version
+                    serve(table, CompactLogs(instant))
+                    done += 1
+                    assert table.changes(version).to_arrow().num_rows == 0
+            case "both":
+                upsert(table, model, rows(first, first + 9, step))
+                done += table.compact_logs(ratio=0).files_after > 0
+                assert not root(table).compactions
+            case "take":
+                for instant in root(table).compactions:
+                    with suppress(UsageError):  # logs lie on it
+                        serve(table, TakeBackLogs(instant))
+            case "back":
+                version = draw.choice([*was][-6:])
+                with suppress(UsageError):  # that version was undone
+                    table.restore(version)
+                    model.rows = was[version]
+        was[table.version] = model.rows
+        check(table, model)
+    table.compact_logs()
+    check(table, model)
+    assert done
+
+
+def test_a_schedule_changes_no_row_and_is_on_the_timeline(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    before = slices(table)
+    done = table.compact_logs(ratio=0, schedule=True)
+    assert timeline(table, done.plan) == {".compaction.requested"}
+    body = Path(table_uri, f".hoodie/{done.plan}.compaction.requested").read_bytes()
+    plan = SliceCompactionPlan.decode(body, "plan")
+    assert plan.preserves_meta_columns
+    assert {(one.file_id, one.base_name, one.log_names) for one in plan.slices} == {
+        (one.file_id, one.base.name, tuple(log.name for log in one.logs)) for one in before
+    }
+    held = root(table).compactions[done.plan]
+    assert (held.group_count, held.size_bytes) == (2, sum(one.size_bytes for one in before))
+    assert [one.pending and one.pending.instant for one in slices(table)] == [done.plan] * 2
+    assert table.history()[0].operation == "schedule_logs"
+    assert [one.plan for one in table.due() if one.service == "compact_logs"] == [done.plan]
+    assert "no logs to compact" in table.compact_logs(ratio=0, schedule=True).reason
+    check(table, model)
+
+
+def test_rows_keep_their_commits_and_new_files_their_names(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    meta = ["id", "_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_partition_path"]
+    states, version = table.scan(meta).to_arrow().sort_by("id"), table.version
+    done = table.compact_logs(ratio=0)
+    assert (done.files_before, done.files_after, done.entries) == (6, 2, len(model.rows))
+    assert table.scan(meta).to_arrow().sort_by("id").equals(states)
+    assert table.changes(version).to_arrow().num_rows == 0
+    assert table.changes(0).to_arrow().num_rows == len(model.rows)
+    for one in slices(table)[::-1]:
+        assert (one.logs, one.pending, one.instant) == ((), None, done.plan)
+        held = pq.ParquetFile(Path(table_uri, one.path)).read()
+        assert set(held["_hoodie_file_name"].to_pylist()) == {one.base.name}
+    expected = {".compaction.requested", ".compaction.inflight", ".commit"}
+    assert timeline(table, done.plan) == expected
+    told = json.loads(Path(table_uri, f".hoodie/{done.plan}.commit").read_text())
+    assert (told["operationType"], told["compacted"]) == ("COMPACT", True)
+    [stat] = told["partitionToWriteStats"]["city=ny"]
+    assert (stat["totalLogFilesCompacted"], stat["numWrites"]) == (2, held.num_rows)
+    assert not list(Path(table_uri, ".hoodie/.temp").rglob("*.marker.*"))
+    assert not Path(table_uri, staged_plan(done.plan)).exists()
+    check(table, model)
+
+
+def test_logs_of_a_slice_that_waits_lie_on_what_is_to_come(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(4, 24, 3))
+    delete(table, model, rows(20, 22))
+    for one in slices(table):
+        names = [log.named for log in one.logs]
+        assert [name.version for name in names] == [1, 2, 1, 2]
+        assert [name.base_instant == plan for name in names] == [False, False, True, True]
+        assert one.late == one.logs[2:]
+    [commit] = Path(table_uri, ".hoodie").glob(f"{table.instant}.deltacommit")
+    for stat in json.loads(commit.read_text())["partitionToWriteStats"]["city=ny"]:
+        assert (stat["baseFile"], stat["prevCommit"], len(stat["logFiles"])) == ("", plan, 2)
+    check(table, model)
+    serve(table, CompactLogs(plan))
+    assert [(one.instant, len(one.logs)) for one in slices(table)] == [(plan, 2)] * 2
+    check(table, model)
+
+
+@pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
+def test_a_slice_whose_rows_are_all_deleted_becomes_an_empty_file(
+    table_uri: str, kind: str
+) -> None:
+    table, model = filled(table_uri, kind)
+    delete(table, model, rows(0, 40))
+    table.compact_logs(ratio=0)
+    files = [pq.ParquetFile(Path(table_uri, one.path)) for one in slices(table)]
+    assert [one.metadata.num_rows for one in files] == [0, 0]
+    check(table, model)
+    upsert(table, model, rows(0, 9, 3))
+    check(table, model)
+
+
+def test_floats_that_are_not_numbers_have_no_bounds(table_uri: str) -> None:
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("x", pa.float64())])
+    table = metatable.create(
+        table_uri, schema, key="id", options={"table_type": "mor"}, storage_options=FAST
+    )
+    given = [{"id": f"k{number}", "x": float(number)} for number in range(4)]
+    table.upsert(pa.Table.from_pylist(given, schema))
+    table.upsert(pa.Table.from_pylist([{"id": "k2", "x": float("nan")}], schema))
+    table.compact_logs(ratio=0)
+    [file] = slices(table)
+    column = pq.ParquetFile(Path(table_uri, file.path)).metadata.row_group(0).column(6)
+    assert (column.path_in_schema, column.statistics) == ("x", None)
+    assert table.scan(where=[("x", ">", 100)]).count() == 1
+
+
+# Which slices
+
+
+def test_due_is_by_bytes_by_number_and_by_age(table_uri: str) -> None:
+    table, _ = made(table_uri)
+    upsert(table, Model(True, True), rows(0, 60))
+    for number in range(3):
+        given = [one for one in rows(0, 8, number + 2) if one["city"] == "ny" or number == 0]
+        upsert(table, Model(True, True), given)
+    by_city = {one.partition_path: one for one in slices(table) if one.logs}
+    assert [len(one.logs) for one in by_city.values()] == [3, 1]
+    view = Snapshot(Store(table_uri, FAST), root(table))
+
+    def due(**bounds: Any) -> list[str]:
+        given = {"ratio": 1e9, "count": 100, **bounds}
+        return [one.partition_path for one in LogSizes(**given).slices(view)]
+
+    shares = {
+        path: sum(log.size_bytes for log in one.logs) / one.base.size_bytes
+        for path, one in by_city.items()
+    }
+    assert shares["city=ny"] > shares["city=sf"]
+    assert due() == []
+    assert due(ratio=0) == ["city=ny", "city=sf"]
+    assert due(ratio=shares["city=ny"]) == ["city=ny"]
+    assert due(count=3) == ["city=ny"]
+    assert due(count=1) == ["city=ny", "city=sf"]
+    assert due(hours=0) == ["city=ny", "city=sf"]
+    assert due(hours=1) == []
+    assert due(ratio=0, partitions=("city=sf",)) == ["city=sf"]
+    assert due(ratio=0, most_bytes=1) == ["city=ny"]
+    assert due(ratio=0, most_bytes=1 << 30) == ["city=ny", "city=sf"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "why"),
+    [
+        ({"ratio": -1}, "a share of the base's bytes"),
+        ({"ratio": float("nan")}, "a share of the base's bytes"),
+        ({"count": 0}, "a bound is 1 or more"),
+        ({"most_bytes": 0}, "a bound is 1 or more"),
+        ({"hours": -1}, "hours since the first log"),
+    ],
+)
+def test_bounds_that_cannot_be_are_refused(
+    table_uri: str, bounds: dict[str, Any], why: str
+) -> None:
+    table, _ = made(table_uri)
+    with pytest.raises(UsageError, match=why):
+        table.compact_logs(**bounds)
+
+
+def test_what_cannot_be_compacted_is_refused(table_uri: str) -> None:
+    table, _ = filled(table_uri)
+    with pytest.raises(NotFoundError, match="no such compaction of logs waits"):
+        table.compact_logs(plan="20200101000000000")
+    with pytest.raises(UsageError, match="of which plan"):
+        table.compact_logs(take_back=True)
+    with pytest.raises(UsageError, match="plan stands alone"):
+        table.compact_logs(plan="20200101000000000", ratio=0)
+    with pytest.raises(UsageError, match="schedule stands alone"):
+        table.compact_logs(schedule=True, plan="20200101000000000")
+    plain = metatable.create(f"{table_uri}-plain", SCHEMA, key="id", storage_options=FAST)
+    for how in ({}, {"plan": "20200101000000000"}):
+        with pytest.raises(UsageError, match="the table has no logs"):
+            plain.compact_logs(**how)
+
+
+# Others at work
+
+
+def test_a_writer_who_planned_before_the_schedule_tries_again(table_uri: str) -> None:
+    """Its log would lie on a base file that no plan names."""
+    table, model = filled(table_uri)
+    sleep, slept = once("/manifest/0", lambda: scheduled(table))
+    store, _ = watched(table_uri, before=sleep)
+    given = rows(10, 20, 5)
+    told = write(store, LocalEngine(1), arrow(given), "upsert")
+    model.upsert(given)
+    assert told.attempts == 2
+    assert {log.named.base_instant for one in slices(table) for log in one.late} == {slept[0]}
+    check(table, model)
+    table.compact_logs()
+    check(table, model)
+
+
+def test_a_schedule_that_a_writer_forestalled_has_its_log(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    sleep, slept = once("/manifest/0", lambda: upsert(table, model, rows(10, 20, 5)))
+    store, _ = watched(table_uri, before=sleep)
+    plan = serve(table, ScheduleLogs(ALL), store).plan
+    assert slept
+    assert [len(one.planned.logs) for one in slices(table)] == [3, 3]
+    assert all(one.pending and one.pending.instant == plan for one in slices(table))
+    check(table, model)
+
+
+def test_a_writer_of_other_groups_does_not_try_again(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    by_ny = LogSizes(ratio=0, partitions=("city=ny",))
+    sleep, slept = once("/manifest/0", lambda: serve(table, ScheduleLogs(by_ny)))
+    store, _ = watched(table_uri, before=sleep)
+    given = [one for one in rows(10, 20, 5) if one["city"] == "sf"]
+    assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 1
+    model.upsert(given)
+    assert slept
+    check(table, model)
+
+
+def test_who_carries_one_out_does_not_begin_again_for_writers(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    sleep, slept = once("/manifest/0", lambda: upsert(table, model, rows(10, 40, 5)))
+    store, backend = watched(table_uri, before=sleep)
+    serve(table, CompactLogs(plan), store)
+    assert slept
+    assert [verb for verb, path in backend.calls if path.endswith(".parquet")].count("create") == 2
+    assert sorted((one.instant, len(one.logs)) for one in slices(table) if one.logs) == [
+        (plan, 1),
+        (plan, 1),
+    ]
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+@pytest.mark.parametrize("where", [r"\.compaction\.inflight", r"\.parquet", "/manifest/0"])
+def test_two_at_once_do_it_once(table_uri: str, where: str) -> None:
+    """The second finds the files of the first; one of the two publishes."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    act = partial(serve, table, CompactLogs(plan))
+    sleep, slept = once(where.replace("\\", ""), act)
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError, match="carried out"):
+        serve(table, CompactLogs(plan), store)
+    assert slept[0].files_after == 2
+    assert len(list(Path(table_uri).rglob(f"*_{plan}.parquet"))) == 2
+    check(table, model)
+
+
+def test_what_another_carries_out_meanwhile_is_left_to_it(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    sleep, slept = once("/manifest/0", partial(serve, table, CompactLogs(plan)))
+    store, _ = watched(table_uri, before=sleep)
+    compact_logs(store, LocalEngine(1), ALL)
+    assert slept
+    assert not root(table).compactions
+    check(table, model)
+
+
+def test_a_file_that_is_there_is_adopted_and_not_made_again(table_uri: str) -> None:
+    table, model = filled(table_uri, "metadata_bloom")
+    plan = scheduled(table)
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        serve(table, CompactLogs(plan), deadly)
+    there = {path: path.read_bytes() for path in Path(table_uri).rglob(f"*_{plan}.parquet")}
+    assert len(there) == 2
+    check(table, model)
+    upsert(table, model, rows(10, 20, 5))
+    store, backend = watched(table_uri)
+    done = serve(table, CompactLogs(plan), store)
+    assert (done.files_after, done.entries) == (2, 27)
+    assert not [path for path in backend.paths("read", "map", "read_whole") if ".log." in path]
+    assert {path: path.read_bytes() for path in Path(table_uri).rglob(f"*_{plan}.parquet")} == there
+    check(table, model)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_group_that_was_written_anew_is_left_out(table_uri: str, late: bool) -> None:
+    """As a repair does it, too, and a change of columns that writes all files."""
+    table, model = filled(table_uri, "bucket", bucket_count=1)
+    plan = scheduled(table)
+
+    def anew() -> None:  # a row behind a delete, older than what was deleted
+        upsert(table, model, [{"id": "k000", "city": "ny", "v": 0, "ts": 0}])
+
+    sleep, slept = once("/manifest/0", anew if late else lambda: None)
+    store, _ = watched(table_uri, before=sleep)
+    if not late:
+        anew()
+    assert serve(table, CompactLogs(plan), store).files_after == 1
+    assert slept
+    assert [one.instant == plan for one in slices(table)] == [False, True]
+    assert [(one.logs, one.pending) for one in slices(table)] == [((), None)] * 2
+    check(table, model)
+    upsert(table, model, rows(10, 20, 5))
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_going_back_to_a_group_that_was_left_out(table_uri: str) -> None:
+    """It does not wait any more; where logs lie on what was not made there is no way back."""
+    table, model = filled(table_uri, "bucket", bucket_count=1)
+    plan = scheduled(table)
+    version, was = table.version, model.rows
+    upsert(table, model, [{"id": "k000", "city": "ny", "v": 0, "ts": 0}])
+    serve(table, CompactLogs(plan))
+    table.restore(version)
+    model.rows = was
+    assert [(one.instant == plan, one.pending) for one in slices(table)] == [
+        (False, None),
+        (True, None),
+    ]
+    check(table, model)
+    upsert(table, model, rows(10, 20, 5))
+    check(table, model)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 6))
+    version = table.version
+    upsert(table, model, [{"id": "k002", "city": "ny", "v": 0, "ts": 0}])
+    serve(table, CompactLogs(plan))
+    with pytest.raises(UsageError, match="has left out groups"):
+        table.restore(version)
+    check(table, model)
+
+
+def test_columns_that_come_meanwhile_are_in_the_new_file(table_uri: str) -> None:
+    table, model = filled(table_uri, "metadata_bloom")
+    plan = scheduled(table)
+    sleep, _ = once("/manifest/0", lambda: table.alter(AddColumn("x", pa.string())))
+    store, _ = watched(table_uri, before=sleep)
+    serve(table, CompactLogs(plan), store)
+    assert not root(table).compactions
+    check(table, model)
+
+
+# Other services
+
+
+def test_groups_that_wait_are_not_overwritten_nor_resized(table_uri: str) -> None:
+    table, model = filled(table_uri, "consistent_hashing")
+    waits = "wait for a compaction of logs"
+    stored = table.resize_buckets(split_above=1, merge_below=0, schedule=True).plan
+    plan = scheduled(table)
+    with pytest.raises(UsageError, match=waits):
+        table.insert_overwrite(arrow(rows(0, 2, 9)))
+    with pytest.raises(UsageError, match=waits):
+        table.delete_partition({"city": "ny"})
+    with pytest.raises(UsageError, match=waits):
+        table.resize_buckets(plan=stored)
+    assert table.resize_buckets(split_above=1, merge_below=0).reason == "no bucket to resize"
+    assert table.resize_buckets(merge_below=1 << 20).reason == "no bucket to resize"
+    check(table, model)
+    serve(table, CompactLogs(plan))
+    table.resize_buckets(plan=stored)
+    check(table, model)
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    check(table, model)
+
+
+@pytest.mark.parametrize("verb", ["insert_overwrite", "resize_buckets"])
+def test_who_planned_before_a_schedule_is_refused_behind_it(table_uri: str, verb: str) -> None:
+    """Nobody has written a log: the schedule alone tells."""
+    table, model = filled(table_uri, "consistent_hashing")
+    before = root(table)
+
+    def act() -> Any:
+        return scheduled(table)
+
+    sleep, slept = once("/manifest/0", act)
+    store, _ = watched(table_uri, before=sleep)
+    if verb == "insert_overwrite":
+        with pytest.raises(UsageError, match="wait for a compaction of logs"):
+            write(store, LocalEngine(1), arrow(rows(0, 2, 9)), verb)
+    else:
+        sizes = BucketSizes(split_above=1, merge_below=0)
+        assert serve(table, Resize(sizes), store).reason == "no bucket to resize"
+    assert slept
+    assert root(table).version == before.version + 1
+    check(table, model)
+
+
+def test_a_schedule_behind_a_resize_is_of_the_new_groups(table_uri: str) -> None:
+    table, model = filled(table_uri, "consistent_hashing")
+    sizes = BucketSizes(split_above=1, merge_below=0)
+    sleep, slept = once("/manifest/0", lambda: serve(table, Resize(sizes)))
+    store, _ = watched(table_uri, before=sleep)
+    assert serve(table, ScheduleLogs(ALL), store).reason == "no logs to compact"
+    assert slept
+    check(table, model)
+
+
+def test_clean_keeps_what_a_waiting_plan_needs_and_the_timeline_from_there(table_uri: str) -> None:
+    table, model = filled(table_uri, timeline_commits=1)
+    plan = scheduled(table)
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        serve(table, CompactLogs(plan), deadly)
+    for number in range(4):
+        upsert(table, model, rows(3 + number, 12, number + 3))
+    table.clean(versions=1, hours=0)
+    assert len(list(Path(table_uri).rglob(f"*_{plan}.parquet"))) == 2
+    assert Path(table_uri, staged_plan(plan)).is_file()
+    assert root(table).archived < plan
+    assert timeline(table, plan) == {".compaction.requested", ".compaction.inflight"}
+    check(table, model)
+    serve(table, CompactLogs(plan))
+    check(table, model)
+    old = {path for path in Path(table_uri).rglob(".*.log.*") if plan not in path.name}
+    assert len(old) == 4
+    upsert(table, model, rows(3, 5, 20))
+    table.clean(versions=1, hours=0)
+    assert not any(path.exists() for path in old)
+    check(table, model)
+    upsert(table, model, rows(3, 5, 21))
+    table.clean(versions=1, hours=0)
+    assert root(table).archived > plan
+    assert timeline(table, plan) == set()
+    check(table, model)
+
+
+def test_savepoints_wait_until_none_waits(table_uri: str) -> None:
+    """No instant below a savepoint's is published any more."""
+    table, model = filled(table_uri)
+    table.savepoint("before")
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    with pytest.raises(UsageError, match="a compaction of logs waits in this version"):
+        table.savepoint("between")
+    serve(table, CompactLogs(plan))
+    before = model.listed()
+    upsert(table, model, rows(10, 20, 6))
+    table.savepoint("behind")
+    upsert(table, model, rows(10, 20, 7))
+    table.compact_logs(ratio=0)
+    table.restore(savepoint="behind")
+    model.rollback()
+    check(table, model)
+    table.drop_savepoint("behind")
+    table.restore(savepoint="before")
+    check_rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert check_rows["k010"] == 2
+    assert before != model.listed()
+    assert read_by_hudi(table_uri) == scanned(table)
+
+
+# There and back
+
+
+def test_a_plan_is_taken_back_while_nothing_lies_on_top(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    first = scheduled(table)
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        serve(table, CompactLogs(first), deadly)
+    table.compact_logs(plan=first, take_back=True)
+    assert timeline(table, first) == set()
+    assert not list(Path(table_uri).rglob(f"*_{first}.parquet*"))
+    assert not Path(table_uri, staged_plan(first)).exists()
+    assert first in root(table).withdrawn
+    check(table, model)
+    second = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    with pytest.raises(UsageError, match="carry it out"):
+        serve(table, TakeBackLogs(second))
+    check(table, model)
+    serve(table, CompactLogs(second))
+    check(table, model)
+
+
+def test_whoever_carries_out_what_is_taken_back_fails(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    sleep, slept = once("/manifest/0", partial(serve, table, TakeBackLogs(plan)))
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError):
+        serve(table, CompactLogs(plan), store)
+    assert slept
+    check(table, model)
+    table.clean(versions=1, hours=0)
+    check(table, model)
+
+
+def test_a_rollback_takes_back_what_was_scheduled_behind_its_commit(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    table.rollback()
+    model.rollback()
+    assert timeline(table, plan) == set()
+    assert plan in root(table).withdrawn
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_a_rollback_of_a_commit_takes_its_compaction_along(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = table.compact_logs(ratio=0).plan
+    table.rollback()
+    model.rollback()
+    assert timeline(table, plan) == set()
+    assert not list(Path(table_uri).rglob(f"*{plan}*.parquet"))
+    check(table, model)
+    upsert(table, model, rows(10, 20, 5))
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_a_rollback_to_where_one_waited_leaves_it_done(table_uri: str) -> None:
+    """A commit that stays may lie on its files."""
+    table, model = filled(table_uri, "metadata_bloom")
+    plan = scheduled(table)
+    upsert(table, model, rows(4, 10, 5))
+    upsert(table, model, rows(10, 20, 6))
+    serve(table, CompactLogs(plan))
+    table.compact(major=True)
+    table.rollback()
+    model.rollback()
+    assert [one.instant for one in slices(table)] == [plan] * 2
+    check(table, model)
+    table.compact(major=True)
+    upsert(table, model, rows(8, 12, 7))
+    check(table, model)
+    table.rollback()
+    model.rollback()
+    table.rollback()
+    model.rollback()
+    check(table, model)
+    table.rollback()
+    model.rollback()
+    assert timeline(table, plan) == set()
+    check(table, model)
+
+
+def test_a_version_whose_compaction_was_undone_is_gone(table_uri: str) -> None:
+    """Though all its commits of rows are there."""
+    table, model = filled(table_uri)
+    before, was = table.version, model.rows
+    table.compact_logs(ratio=0)
+    done = table.version
+    upsert(table, model, rows(10, 20, 5))
+    table.restore(before)
+    model.rows = was
+    check(table, model)
+    upsert(table, model, rows(10, 20, 6))
+    with pytest.raises(UsageError, match="that version was undone"):
+        table.restore(done)
+    check(table, model)
+
+
+def test_going_back_to_where_one_waited_that_was_taken_back(table_uri: str) -> None:
+    """Its instant is never published: it does not wait there either."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    version, was = table.version, model.rows
+    serve(table, TakeBackLogs(plan))
+    upsert(table, model, rows(10, 20, 5))
+    table.restore(version)
+    model.rows = was
+    assert not root(table).compactions
+    assert not any(one.pending for one in slices(table))
+    check(table, model)
+    upsert(table, model, rows(10, 20, 6))
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_a_moment_is_told_by_the_commits_of_rows(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    last, before = table.instant, model.listed()
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    behind = table.instant
+    serve(table, CompactLogs(plan))
+    assert last is not None
+    assert behind is not None
+    for moment, expected in ((last, before), (plan, before), (behind, model.listed())):
+        assert listed(table.scan(as_of=moment).to_arrow().to_pylist()) == expected
+
+
+# Killed anywhere
+
+
+KILLED: dict[str, Callable[[Store, str], Any]] = {
+    "schedule": lambda store, _: execute(store, LocalEngine(1), ScheduleLogs(ALL)),
+    "carry out": lambda store, plan: execute(store, LocalEngine(1), CompactLogs(plan)),
+    "take back": lambda store, plan: execute(store, LocalEngine(1), TakeBackLogs(plan)),
+    "roll back": lambda store, _: execute(store, LocalEngine(1), Rollback()),
+    "write": lambda store, _: write(store, LocalEngine(1), arrow(rows(6, 40, 5)), "upsert"),
+}
+
+
+@pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("name", KILLED)
+def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) -> None:
+    """Then others write, and all is carried out."""
+    origin = str(tmp_path / "origin")
+    table, model = filled(origin, kind, lease_seconds=0)
+    plan = "" if name == "schedule" else scheduled(table)
+    before, was = model.listed(), model.rows
+    dry = str(shutil.copytree(origin, tmp_path / "dry"))
+    store, backend = watched(dry, backwards=kind == "record")
+    KILLED[name](store, plan)
+    after = {row["id"]: row for row in metatable.open(dry).scan().to_arrow().to_pylist()}
+    changing = [
+        at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}
+    ]
+    assert len(changing) > 5
+    if not LONG:
+        changing = changing[len(kind) % 4 :: 4]
+    for limit in changing:
+        uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
+        store, _ = watched(uri, limit=limit, backwards=kind == "record")
+        with suppress(Refused, StoreError):
+            KILLED[name](store, plan)
+        table = metatable.open(uri, storage_options=FAST)
+        assert scanned(table) in (before, listed(after.values()))
+        model.rows = was
+        if scanned(table) != before:
+            model.rows = {model.identity(row): row for row in after.values()}
+        upsert(table, model, rows(8, 24, 7))
+        check(table, model)
+        table.compact_logs(ratio=0)
+        check(table, model)
+        delete(table, model, rows(20, 30))
+        assert not root(table).compactions
+        assert not [one for one in slices(table) if one.pending]
+        assert not list(Path(uri, ".hoodie/metatable/leases").glob("*"))
+        check(table, model)
+        table.clean(versions=1, hours=0)
+        check(table, model)
+        known = {file.path for one in slices(table) for file in one.files}
+        there = {
+            path.relative_to(uri).as_posix()
+            for path in (*Path(uri).rglob("*.parquet"), *Path(uri).rglob(".*.log.*"))
+        }
+        assert there == known
+    print(name, kind, len(backend.calls), len(changing))
+
+
+# What was lost
+
+
+def test_a_plan_that_is_lost_is_told_by_the_slices(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    Path(table_uri, staged_plan(plan)).unlink()
+    Path(table_uri, f".hoodie/{plan}.compaction.requested").write_bytes(b"nonsense")
+    serve(table, CompactLogs(plan))
+    assert [one.instant for one in slices(table) if one.base.row_count is None] == [plan] * 2
+    check(table, model)
+
+
+def test_a_plan_that_is_lost_before_it_is_on_the_timeline_is_made_anew(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    with dying(table_uri, r"create .*\.compaction\.requested") as deadly:
+        serve(table, ScheduleLogs(ALL), deadly)
+    [plan] = root(table).compactions
+    Path(table_uri, staged_plan(plan)).unlink()
+    upsert(table, model, rows(10, 20, 5))
+    body = Path(table_uri, f".hoodie/{plan}.compaction.requested").read_bytes()
+    told = SliceCompactionPlan.decode(body, "plan").slices
+    assert [len(one.log_names) for one in told] == [2, 2]
+    check(table, model)
+    table.compact_logs()
+    check(table, model)
+
+
+def test_a_commit_that_is_lost_before_it_is_on_the_timeline_is_made_anew(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    with dying(table_uri, rf"create .*/{plan}\.commit") as deadly:
+        serve(table, CompactLogs(plan), deadly)
+    Path(table_uri, f".hoodie/metatable/commits/{plan}.json").unlink()
+    upsert(table, model, rows(10, 20, 5))
+    told = json.loads(Path(table_uri, f".hoodie/{plan}.commit").read_text())
+    assert told["operationType"] == "COMPACT"
+    assert [len(stats) for stats in told["partitionToWriteStats"].values()] == [1, 1]
+    check(table, model)
