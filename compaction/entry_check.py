@@ -38,17 +38,21 @@ from metatable.data.stored_columns import StoredColumns
 from metatable.data.taking import whole
 from metatable.engine.batches import filled, gathered
 from metatable.index.footer_bloom import denied_by_footer
+from metatable.index.hbase import live_entries
 from metatable.index.protocol import Index
+from metatable.index.record import KeyedIndex
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
 from metatable.metadata.entry_files import Run, write_run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import decode_keys, file_keys, stats_keys
+from metatable.metadata.outside import OutsidePartition
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
+from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError, UpgradeError
@@ -254,7 +258,10 @@ def check_together(
     if not held:
         return
     for partition in partitions_of(view.options, index):
-        check = _CHECKS.get(partition.name, _check_presence)
+        if isinstance(index, KeyedIndex) and isinstance(partition, RecordIndexPartition):
+            check: _Check = partial(_check_locations, index.locate)
+        else:
+            check = _CHECKS.get(partition.name, _check_presence)
         told = list(check(view, partition, held))
         yield from (one for one, _ in told)
         written = [one for _, one in told if one is not None]
@@ -400,17 +407,21 @@ def _filter_faults(view: Snapshot, held: Sequence[Held]) -> list[str]:
 
 
 def _check_locations(
-    view: Snapshot, partition: MetadataPartition, held: Sequence[Held]
+    locate: Callable[..., Located],
+    view: Snapshot,
+    partition: MetadataPartition,
+    held: Sequence[Held],
 ) -> Iterator[_Checked]:
-    """Whether the record index finds the keys of these slices where they are: one lookup."""
+    """Whether an index by key finds the keys of these slices where they are: one lookup."""
+    fault = Fault.RECORD_INDEX if partition.name == RecordIndexPartition.name else Fault.ENTRIES
     keys = pa.concat_arrays([one.keys for one in held])
     of_row = np.repeat(np.arange(len(held)), [len(one.keys) for one in held])
     folders = pa.array([one.file.partition_path for one in held], pa.string())
     try:
-        found = view.locate(keys, folders.take(pa.array(of_row)))
+        found = locate(view, keys, folders.take(pa.array(of_row)))
     except CorruptError as error:
         for one in held:
-            yield (Fault.RECORD_INDEX, one.file.path, str(error)), one.written(one.keys)
+            yield (fault, one.file.path, str(error)), one.written(one.keys)
         return
     groups = {group: place for place, group in reversed([*enumerate(found.groups)])}
     first = np.array([*(groups[group] for group in found.groups), -1])  # -1: nowhere
@@ -424,7 +435,7 @@ def _check_locations(
             key, group = one.keys[int(wrong[0])].as_py(), int(here[wrong[0]])
             named = "nowhere" if group < 0 else str(found.groups[group])
             detail = f"{len(wrong)} keys elsewhere, such as {key!r}: {named}"
-            finding = Fault.RECORD_INDEX, one.file.path, detail
+            finding = fault, one.file.path, detail
             yield finding, one.written(one.keys.take(pa.array(wrong)))
 
 
@@ -441,11 +452,12 @@ def _check_presence(
             yield (Fault.ENTRIES, one.file.path, what), written
 
 
-_CHECKS: dict[str, Callable[..., Iterator[_Checked]]] = {
+_Check = Callable[[Snapshot, MetadataPartition, Sequence[Held]], Iterator[_Checked]]
+
+_CHECKS: dict[str, _Check] = {
     FilesPartition.name: _check_nothing,
     ColumnStatsPartition.name: _check_stats,
     BloomFilterPartition.name: _check_filter,
-    RecordIndexPartition.name: _check_locations,
 }
 
 
@@ -472,11 +484,13 @@ def surplus_keys(
     elif partition.name == ColumnStatsPartition.name:
         expected = np.sort(_of_files(stats_keys("", folders, names)))
         strange = _strange_of(expected, _of_files)
-    elif partition.name == RecordIndexPartition.name:
+    elif isinstance(partition, RecordIndexPartition):
         strange = _strange_of(rows, lambda keys: xxh64(keys, 0))
     else:
         return
-    for batch in filled(gathered(view.scan(partition), BATCH_ROWS)) or ():
+    outside = isinstance(partition, OutsidePartition)
+    scanned = live_entries(view) if outside else view.scan(partition)
+    for batch in filled(gathered(scanned, BATCH_ROWS)) or ():
         keys = batch["key"]
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         yield len(keys), keys.filter(pa.array(strange(keys)))
@@ -516,4 +530,4 @@ def _hashed(parts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 
 def _has(index: Index, kind: type[MetadataPartition]) -> bool:
-    return any(one.name == kind.name for one in index.partitions)
+    return any(isinstance(one, kind) for one in index.partitions)

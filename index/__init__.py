@@ -3,7 +3,7 @@
 if __name__ != "metatable.index":  # a second copy would have other error classes
     raise ImportError(f"import metatable.index, not {__name__}")
 
-from metatable.index import bucket, footer_bloom, metadata_bloom, record
+from metatable.index import bucket, footer_bloom, hbase, metadata_bloom, record
 from metatable.index.placed import PlacedIndex
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION, LOCATION_COLUMN, Index, create_index, register
@@ -17,6 +17,7 @@ __all__ = [
     "bucket",
     "create_index",
     "footer_bloom",
+    "hbase",
     "metadata_bloom",
     "record",
     "register",

@@ -6,7 +6,7 @@ the oldest, and the entry names the file group. Nothing is read of the data file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,25 +25,33 @@ from metatable.metadata.view import Located, TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
-__all__ = ["RecordIndex", "locate_batches"]
+__all__ = ["KeyedIndex", "RecordIndex"]
 
 BATCH_KEYS = 512 << 10
 """Keys looked up together: each batch decodes the blocks it touches, with random keys all."""
 
 
-class RecordIndex:
-    name = "record"
+class KeyedIndex:
+    """An index with an entry a key. Derived classes have a `name`, a partition, and `locate`."""
+
+    name: str
     proves_presence = True
     asks_footers = False
     indexes_logs = True
+    partition: type[MetadataPartition]
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.partitions: tuple[MetadataPartition, ...] = (RecordIndexPartition(options),)
+        self.partitions: tuple[MetadataPartition, ...] = (self.partition(options),)
+
+    @staticmethod
+    def locate(view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Located:
+        """The file group of each record key (texts)."""
+        raise NotImplementedError
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
-        find = partial(locate_batches, view)
+        find = partial(locate_batches, self.locate, view)
         return engine.extend(rows, inputs, find, LOCATION_FIELD)
 
     def placement(self, view: TableView) -> None:
@@ -52,18 +60,30 @@ class RecordIndex:
     def holds(
         self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
-        return np.asarray(view.locate(keys, partition_paths).group >= 0)
+        return np.asarray(self.locate(view, keys, partition_paths).group >= 0)
+
+
+class RecordIndex(KeyedIndex):
+    name = "record"
+    partition = RecordIndexPartition
+
+    @staticmethod
+    def locate(view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Located:
+        return view.locate(keys, partition_paths)
 
 
 def locate_batches(
-    view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
+    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    view: TableView,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     view = view.counting(counters)
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        found = _located(view, view.locate(keys, paths))
+        found = _located(view, locate(view, keys, paths))
         yield pa.RecordBatch.from_arrays([found], schema=LOCATION_FIELD)
 
 

@@ -8,6 +8,7 @@ user's words are checked; what it returns is consistent.
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ __all__ = ["Options"]
 
 SCOPES = ("partition", "global")
 KEY_FORMS = ("hash", "plain")
-BUCKET = "bucket"
+BUCKET, HBASE = "bucket", "hbase"
 SIMPLE, CONSISTENT, EXTENDIBLE = "simple", "consistent_hashing", "extendible_hashing"
 BUCKET_ENGINES = (SIMPLE, CONSISTENT, EXTENDIBLE)
 HFILE_CODECS = ("gz", "none", "zstd")
@@ -69,6 +70,12 @@ class Options:
     bucket_count: int = 256
     """File groups of a table partition, as many as Hudi makes by default: for ever where the engine
     is `simple`, else at first."""
+    # where keys are kept in a table of HBase
+    hbase_table: str = ""
+    hbase_address: str = ""
+    """Host and port of HBase's Thrift gateway; or `sqlite:` and the path of a file."""
+    hbase_requests_per_second: float = 0.0
+    """Of each process, at most; 0: as many as are answered."""
     # data files
     table_type: str = COPY_ON_WRITE
     """What comes to a file group makes a new file of it (`cow`), or a log on top of it (`mor`)."""
@@ -129,7 +136,7 @@ class Options:
             if word not in known:
                 raise UsageError("unknown option", option=word, expected=sorted(known))
         given.setdefault("table_type", table_type)
-        given.setdefault("key_scope", "global" if index == "record" else "partition")
+        given.setdefault("key_scope", "global" if index in ("record", HBASE) else "partition")
         _check_types(given)
         if index == BUCKET:
             _check_bucketed(given, bool(_names(partition_by)))
@@ -207,6 +214,7 @@ class Options:
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
         self._check_numbers()
         self._check_rings()
+        self._check_outside()
         if self.record_key_form == "hash" and self.record_bucket_function != "xxh64":
             raise UsageError(
                 "options contradict each other: a hashed record key has its bucket in its hash",
@@ -236,6 +244,17 @@ class Options:
                 "option out of range", option="bucket_count", expected=by_bits, found=count
             )
 
+    def _check_outside(self) -> None:
+        for word in ("hbase_table", "hbase_address") if self.index == HBASE else ():
+            found = getattr(self, word)
+            if not _PLACES[word].fullmatch(found):
+                raise UsageError(
+                    "this index needs a place for its entries",
+                    option=word,
+                    expected=_EXPECTED[word],
+                    found=found,
+                )
+
     def _check_numbers(self) -> None:
         for word, (least, most) in _RANGES.items():
             if not least <= getattr(self, word) <= most:  # nan is nowhere
@@ -261,6 +280,14 @@ class Options:
                 )
 
 
+_PLACES = {
+    "hbase_table": re.compile(r"(\w[\w.-]*:)?\w[\w.-]*", re.ASCII),
+    "hbase_address": re.compile(r"sqlite:.+|[^:/\s]+(:\d{1,5})?", re.ASCII),
+}
+_EXPECTED = {
+    "hbase_table": "letters, digits, '_', '.' and '-', perhaps a namespace and ':' before them",
+    "hbase_address": "host:port of HBase's Thrift gateway, or sqlite:/path/of/a/file",
+}
 _BYTES = 1 << 40
 _RANGES: dict[str, tuple[float, float]] = {
     "file_rows": (1, 1 << 31),
@@ -273,6 +300,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "upkeep_files": (0, 1 << 20),
     "timeline_commits": (0, 1 << 20),
     "bucket_count": (1, 10**8),
+    "hbase_requests_per_second": (0, 1 << 20),
     "lease_seconds": (0, 86_400),
     "commit_retries": (0, 1 << 20),
 }

@@ -29,6 +29,7 @@ from metatable.metadata.manifest import (
     Manifest,
     all_refs,
     gone_since,
+    load_newest,
     load_version,
 )
 from metatable.metadata.partition import MetadataPartition
@@ -136,6 +137,25 @@ class Entries:
                 version=self.version,
                 newest=newest.version,
             ) from error
+
+    def check_kept(self) -> None:
+        """Raises CorruptError where this version was undone or is not kept any more: whoever sees
+        to a store that is not ours may have dropped what it needs. In `reading` that is a
+        StaleError, in a transaction a ConflictError."""
+        newest, last = load_newest(self.store), self.manifest.last_commit
+        if newest is None or newest.nonce == self.manifest.nonce:
+            return
+        undone = newest.restored_at > self.version and last is not None
+        if undone and last is not None:
+            undone = last[1] in newest.withdrawn or last[1] < newest.archived
+        if undone or not newest.keeps(self.version):
+            raise CorruptError(
+                "this version was undone, or is not kept any more, and so are its entries in a"
+                " store of others: open the table again",
+                path=self.store.uri,
+                version=self.version,
+                newest=newest.version,
+            )
 
     def warm(self, *partitions: str) -> None:
         """Fetch what lookups in these partitions begin with: their pages together, then the ends of

@@ -80,7 +80,7 @@ class SetSlices:
     def apply(self, draft: Draft) -> None:
         if not self.slices:
             return
-        files, sink = FilesPartition(draft.options), Caught()
+        files, sink = FilesPartition(draft.options), Caught(draft.store.counters)
         entries = files.of_slices(self.slices)
         ref = files.store(sink, 0, files.space, entries, self.owner)
         assert ref is not None

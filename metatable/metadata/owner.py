@@ -28,6 +28,8 @@ class Owner:
     operation: str
     nonce: str
     instant: str = ""
+    after: str = ""
+    """Of a service: the greatest instant and the version that it knows, `<instant>.<10 digits>`."""
 
     @classmethod
     def new(cls, operation: str) -> Owner:

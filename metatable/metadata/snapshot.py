@@ -11,7 +11,14 @@ import pyarrow as pa
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.hashing_metadata import HashingMetadata
 from metatable.data.slices import FileSlice
-from metatable.metadata import bloom_filter, column_stats, files, record_index, rings
+from metatable.metadata import (
+    bloom_filter,
+    column_stats,
+    files,
+    outside,
+    record_index,
+    rings,
+)
 from metatable.metadata.entries import Entries
 from metatable.metadata.view import Located, StatsColumn
 from metatable.storage.filters import Filter
@@ -56,6 +63,12 @@ class Snapshot(Entries):
 
     def locate(self, keys: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
         return record_index.locate(self, keys, partition_paths)
+
+    def published(self, commits: pa.Array) -> npt.NDArray[np.bool_]:
+        return outside.published(self, commits)
+
+    def latest_commit(self) -> bytes | None:
+        return outside.latest_commit(self)
 
     def rings(self, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
         return rings.stored_rings(self, partition_paths)

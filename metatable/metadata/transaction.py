@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -168,8 +169,10 @@ class Transaction:
     def serve(self, operation: str) -> Owner:
         """A name for the index files of a service, which takes no instant; and its lease."""
         self._over = False
-        self.owner = Owner.new(operation)
-        path, seconds = service_path(self.owner.name), self.base.options.lease_seconds
+        base = self.base
+        after = f"{base.latest_instant}.{base.version:010d}"
+        self.owner = replace(Owner.new(operation), after=after)
+        path, seconds = service_path(self.owner.name), base.options.lease_seconds
         self._lease = Lease(self.store, path, seconds, self.owner.nonce)
         self._lease.claim()
         return self.owner

@@ -104,6 +104,19 @@ class TableView(Protocol):
         """The file group of each record key (texts), of a table that has a record index."""
         ...
 
+    def published(self, commits: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which commits, by what their entries in a store of others are called (binary), count."""
+        ...
+
+    def latest_commit(self) -> bytes | None:
+        """The last of those that have put such entries; None: there is none."""
+        ...
+
+    def check_kept(self) -> None:
+        """Raises CorruptError where this version was undone or is not kept any more: what it needs
+        of a store of others may be gone. In `reading` that is a StaleError."""
+        ...
+
     def rings(self, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
         """The hashing metadata of each table partition at this version, also in a view of what came
         after another; None where nobody has resized its buckets."""

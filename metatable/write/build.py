@@ -87,7 +87,7 @@ def _build(
         partition = by_name[job.partition]
         ours = _of(runs, partition)
         small = sum(run.entry_bytes for run in ours) <= RIDING_BYTES
-        caught = Caught()
+        caught = Caught(counters)
         sinks = caught if small else store
         ref = build_hfile(sinks, scratch, partition, ours, job.lo, job.hi, owner)
         if ref is not None:

@@ -43,6 +43,9 @@ OF_THE_INDEX = (
     "bucket_count",
     "filter_kind",
     "filter_fpp",
+    "hbase_table",
+    "hbase_address",
+    "hbase_requests_per_second",
 )
 """Options that may be others with another index."""
 

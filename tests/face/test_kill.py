@@ -158,6 +158,9 @@ CASES = {
     "compaction by a stored plan": Case("record", "global", (FIRST, SECOND, scheduling), by_plan),
     "columns changed": Case("record", "global", (FIRST, MOVE), altering),
     "rollback": Case("record", "global", (FIRST, SECOND, MOVE), ROLLBACK),
+    "upsert that moves, keys outside": Case("hbase", "global", (FIRST, SECOND), MOVE),
+    "overwrite, keys outside": Case("hbase", "global", (FIRST, SECOND), OVERWRITE),
+    "rollback, keys outside": Case("hbase", "global", (FIRST, SECOND, MOVE), ROLLBACK),
     "buckets split": Case("consistent_hashing", "partition", (FIRST,), SPLIT),
     "buckets merged by a stored plan": Case(
         "extendible_hashing", "partition", (FIRST, planning), by_resize_plan
@@ -435,7 +438,7 @@ def age_leases(uri: str, seconds: float) -> None:
 def _created(uri: str, case: Case, **options: Any) -> Table:
     named = case.index
     bucketed = {"bucket_count": 2, **BUCKETED}
-    small = SMALL if index_of(named) != "bucket" else fitting(named, bucketed)
+    small = fitting(named, bucketed if index_of(named) == "bucket" else SMALL)
     return metatable.create(
         uri,
         SCHEMA,

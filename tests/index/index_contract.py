@@ -33,13 +33,13 @@ from tests.index.rows import (
 )
 from tests.model import SCHEMA, Model, arrow, check, check_counts, check_tags
 
-INDEXES = ("record", "metadata_bloom", "bloom")
+INDEXES = ("record", "hbase", "metadata_bloom", "bloom")
 SCOPES = ("partition", "global")
 BUCKETS = ("bucket", *RINGS)
 KINDS = [*((index, scope) for index in INDEXES for scope in SCOPES)]
 KINDS += [(engine, "partition") for engine in BUCKETS]
 
-OPENS_NO_FILE = ("record", *BUCKETS)
+OPENS_NO_FILE = ("record", "hbase", *BUCKETS)
 """These know no positions and ask no file."""
 
 CLASH = dict.fromkeys(BUCKETS, "another commit (rewrote|opened) the same file group")

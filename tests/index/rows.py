@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,9 @@ SCHEMA = pa.schema(
 SMALL = {"file_rows": 20, "small_file_bytes": 0, "hfile_block_bytes": 256, "lease_seconds": 5}
 
 
+ENTRIES = f"sqlite:{tempfile.mkdtemp()}/entries.sqlite"
+"""Where the tables of this process keep entries that are not in their own files."""
+
 RINGS = ("consistent_hashing", "extendible_hashing")
 """Engines of `bucket` that tests name as if each was an index."""
 
@@ -30,7 +35,10 @@ def index_of(named: str) -> str:
 
 
 def fitting(named: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options for an index: a table in buckets has no say in how files are cut."""
+    """Options for an index: a table in buckets has no say in how files are cut, and entries outside
+    have a place of their own."""
+    if named == "hbase":
+        return {"hbase_table": f"t_{uuid.uuid4().hex}", "hbase_address": ENTRIES, **options}
     if index_of(named) != "bucket":
         return options
     cut = ("file_rows", "file_bytes", "small_file_bytes")

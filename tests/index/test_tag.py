@@ -24,7 +24,7 @@ from tests.index.index_contract import (
     Kind,
     RaceContract,
 )
-from tests.index.rows import SCHEMA, expected_tags, make, rows, told_tags
+from tests.index.rows import SCHEMA, expected_tags, fitting, make, rows, told_tags
 
 
 class TestHistories(RaceContract):
@@ -120,7 +120,9 @@ def test_keys_of_every_type_are_found_again(
     tmp_path: Path, index: str, type_: pa.DataType, values: list[object]
 ) -> None:
     schema = pa.schema([("key", type_), ("value", pa.int32())])
-    table = metatable.create(tmp_path / "t", schema, key="key", index=index)
+    table = metatable.create(
+        tmp_path / "t", schema, key="key", index=index, options=fitting(index, {})
+    )
     given = pa.table([pa.array(values, type_), range(len(values))], schema=schema)
     table.insert(given)
     assert table.tag_locations(given)["_location"].null_count == 0

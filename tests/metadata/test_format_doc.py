@@ -29,6 +29,7 @@ from metatable.metadata import keys, leases, manifest, payload, plans, steps
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
+from metatable.metadata.outside import OutsidePartition
 from metatable.metadata.record_index import LOCATIONS, RecordIndexPartition
 from metatable.metadata.rings import RingsPartition
 from metatable.storage.filters import fingerprints, split_block
@@ -40,7 +41,7 @@ TEXT = (Path(manifest.__file__).parent / "FORMAT.md").read_text("utf-8")
 SCHEMA = TEXT.partition("### Schema")[2].partition("### Options")[0]
 PAST = {"past_names", "past_stats", "by_id"}
 PARTITIONS = (FilesPartition, BloomFilterPartition, ColumnStatsPartition, RecordIndexPartition)
-PARTITIONS += (RingsPartition,)
+PARTITIONS += (OutsidePartition, RingsPartition)
 
 
 def documented(head: str) -> list[list[str]]:

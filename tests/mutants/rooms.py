@@ -69,6 +69,11 @@ ROOMS = (
         ),
     ),
     Room(
+        "key_values",
+        ("storage/key_values/*.py", "index/hbase.py", "metatable/metadata/outside.py"),
+        (_files("tests/index", "outside"), _files("tests/storage", "key_values")),
+    ),
+    Room(
         "storage",
         ("storage/*.py",),
         (

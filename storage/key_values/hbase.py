@@ -1,0 +1,150 @@
+"""Cells in an HBase table, through its Thrift gateway (`hbase thrift start`).
+
+    row        the key
+    column     "e:" and the cell's name; one version of each
+    region     as HBase has cut the table
+
+The gateway's first interface, by `happybase`, which is loaded here and nowhere else. A batch of
+gets or puts is one request; HBase answers when its log has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.storage.errors import StoreError, UsageError
+from metatable.storage.key_values.protocol import CELLS
+
+__all__ = ["HBaseValues"]
+
+FAMILY = b"e:"
+TIMEOUT_S = 30
+SCANNED_ROWS = 4096
+PORT = 9090
+
+
+class HBaseValues:
+    """`address`: host and port of a gateway."""
+
+    def __init__(self, address: str, table: str) -> None:
+        try:
+            import happybase  # noqa: PLC0415  (only who uses it needs it)
+            import Hbase_thrift  # noqa: PLC0415
+        except ImportError as error:
+            raise UsageError(
+                "this index needs the package happybase: pip install 'metatable[hbase]'",
+                found=str(error),
+            ) from error
+        self._thrift, self._address, self._table = Hbase_thrift, address, table.encode()
+        host, _, port = address.partition(":")
+        with self._told():
+            self._connection = happybase.Connection(
+                host, int(port or PORT), timeout=TIMEOUT_S * 1000
+            )
+        self._client = self._connection.client
+
+    def get_many(self, keys: pa.Array) -> pa.RecordBatch:
+        if not len(keys):
+            return _cells([])
+        with self._told():
+            try:
+                return _cells(self._client.getRows(self._table, keys.to_pylist(), {}))
+            except self._thrift.IOError:
+                if self._is_there():
+                    raise
+                return _cells([])
+
+    def put_many(self, keys: pa.Array, name: bytes, values: pa.Array) -> None:
+        column, mutation, batch = FAMILY + name, self._thrift.Mutation, self._thrift.BatchMutation
+        pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        rows = [batch(key, [mutation(column=column, value=value)]) for key, value in pairs]
+        with self._told():
+            try:
+                self._client.mutateRows(self._table, rows, {})
+            except self._thrift.IOError:
+                if self._is_there():
+                    raise
+                self._create()
+                self._client.mutateRows(self._table, rows, {})
+
+    def delete_many(self, keys: pa.Array, names: pa.Array) -> None:
+        mutation, batch = self._thrift.Mutation, self._thrift.BatchMutation
+        pairs = zip(keys.to_pylist(), names.to_pylist(), strict=True)
+        rows = [batch(key, [mutation(column=FAMILY + name, isDelete=True)]) for key, name in pairs]
+        with self._told():
+            self._client.mutateRows(self._table, rows, {})
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
+        asked = self._thrift.TScan(startRow=first, stopRow=end, caching=SCANNED_ROWS)
+        with self._told():
+            if not self._is_there():
+                return
+            scanner = self._client.scannerOpenWithScan(self._table, asked, {})
+        try:
+            while True:
+                with self._told():
+                    rows = self._client.scannerGetList(scanner, SCANNED_ROWS)
+                if not rows:
+                    return
+                yield _cells(rows)
+        finally:
+            with suppress(Exception):  # it goes with the connection, or with time
+                self._client.scannerClose(scanner)
+
+    def regions(self) -> list[bytes]:
+        with self._told():
+            if not self._is_there():
+                return [b""]
+            told = self._client.getTableRegions(self._table)
+        return sorted({b"", *(one.startKey for one in told)})
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
+
+    def _is_there(self) -> bool:
+        return self._table in self._client.getTableNames()
+
+    def _create(self) -> None:
+        family = self._thrift.ColumnDescriptor(name=FAMILY, maxVersions=1)
+        with suppress(self._thrift.AlreadyExists):
+            self._client.createTable(self._table, [family])
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of transport and of the gateway: the next try may go through."""
+        from thriftpy2.thrift import TException  # noqa: PLC0415
+
+        try:
+            yield
+        except self._thrift.IllegalArgument as error:
+            raise UsageError("HBase refuses the request", found=_text(error)) from error
+        except (TException, OSError, EOFError) as error:
+            raise StoreError(
+                "HBase did not answer", address=self._address, found=_text(error)
+            ) from error
+
+
+def _cells(rows: list[Any]) -> pa.RecordBatch:
+    """Cells of the rows as thriftpy2 has made objects of them: the one loop there has to be."""
+    counts = np.array([len(row.columns) for row in rows], np.int64)
+    keys = pa.array([row.row for row in rows], pa.binary())
+    columns = pa.array([name for row in rows for name in row.columns], pa.binary())
+    values = [cell.value for row in rows for cell in row.columns.values()]
+    coded = columns.dictionary_encode()
+    names = pc.binary_slice(coded.dictionary, len(FAMILY)).take(coded.indices)
+    of_row = pa.array(np.repeat(np.arange(len(rows)), counts))
+    return pa.RecordBatch.from_arrays(
+        [keys.take(of_row), names, pa.array(values, pa.binary())], schema=CELLS
+    )
+
+
+def _text(error: BaseException) -> str:
+    said = getattr(error, "message", None) or str(error) or type(error).__name__
+    return str(said).splitlines()[0][:300]

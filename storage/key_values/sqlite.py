@@ -1,0 +1,119 @@
+"""Cells in a file of SQLite: for those who want no server, and for tests.
+
+    table  "<name>"  (key BLOB, name BLOB, value BLOB), PRIMARY KEY (key, name), WITHOUT ROWID
+
+The file is for processes of one machine (its log is shared memory): not for a file system of
+others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from metatable.storage.errors import CorruptError, StoreError
+from metatable.storage.key_values.protocol import CELLS
+
+__all__ = ["SqliteValues"]
+
+PATIENCE_S = 30.0
+"""So long a writer waits for another one."""
+
+PARAMETERS = 900
+"""Of one statement: older builds of SQLite take 999."""
+
+SCANNED_ROWS = 4096
+
+
+class SqliteValues:
+    """`path`: of the file, made if it is not there."""
+
+    def __init__(self, path: str, table: str) -> None:
+        self._path, self._table = path, f'"{table}"'
+        with self._told():
+            self._sql = sqlite3.connect(
+                path, PATIENCE_S, isolation_level=None, check_same_thread=False
+            )
+            self._sql.execute("PRAGMA journal_mode = WAL")
+            self._sql.execute("PRAGMA synchronous = FULL")
+            self._sql.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB, name BLOB, value BLOB,"
+                " PRIMARY KEY (key, name)) WITHOUT ROWID"
+            )
+
+    def get_many(self, keys: pa.Array) -> pa.RecordBatch:
+        asked, found = keys.to_pylist(), []
+        for start in range(0, len(asked), PARAMETERS):
+            some = asked[start : start + PARAMETERS]
+            marks = ",".join("?" * len(some))
+            found += self._rows(
+                f"SELECT key, name, value FROM {self._table} WHERE key IN ({marks})", some
+            )
+        return _cells(found)
+
+    def put_many(self, keys: pa.Array, name: bytes, values: pa.Array) -> None:
+        rows = zip(keys.to_pylist(), [name] * len(keys), values.to_pylist(), strict=True)
+        self._change(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?, ?)", [*rows])
+
+    def delete_many(self, keys: pa.Array, names: pa.Array) -> None:
+        rows = zip(keys.to_pylist(), names.to_pylist(), strict=True)
+        self._change(f"DELETE FROM {self._table} WHERE key = ? AND name = ?", [*rows])
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
+        border, bounds = ("", []) if end is None else (" AND key < ?", [end])
+        comparison = ">="
+        while True:
+            keys = self._rows(
+                f"SELECT DISTINCT key FROM {self._table} WHERE key {comparison} ?{border}"
+                f" ORDER BY key LIMIT {SCANNED_ROWS}",
+                [first, *bounds],
+            )
+            if not keys:
+                return
+            yield _cells(
+                self._rows(
+                    f"SELECT key, name, value FROM {self._table} WHERE key BETWEEN ? AND ?"
+                    " ORDER BY key, name",
+                    [keys[0][0], keys[-1][0]],
+                )
+            )
+            first, comparison = keys[-1][0], ">"
+
+    def regions(self) -> list[bytes]:
+        return [b""]
+
+    def close(self) -> None:
+        self._sql.close()
+
+    def _rows(self, statement: str, given: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        with self._told():
+            return self._sql.execute(statement, given).fetchall()
+
+    def _change(self, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
+        with self._told():
+            self._sql.execute("BEGIN IMMEDIATE")
+            try:
+                self._sql.executemany(statement, rows)
+                self._sql.execute("COMMIT")
+            except BaseException:
+                self._sql.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError("SQLite did not do it", path=self._path, found=str(error)) from error
+        except sqlite3.DatabaseError as error:
+            raise CorruptError("not a file of SQLite", path=self._path, found=str(error)) from error
+
+
+def _cells(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    arrays = [pa.array(column, pa.binary()) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=CELLS)
