@@ -2,7 +2,7 @@
 
     1  a version is published that raises the border of what is kept, withdraws the instants of
        orphans and fences dead services; from then on nobody goes back behind it
-    2  what is garbage then is deleted (`garbage.py` proves it)
+    2  what is garbage then is deleted (`garbage.py` proves it; `outside_cells.py`, of cells)
     3  a version is published that archives the oldest commits of Hudi's timeline
 
 Killed anywhere the table is right: what was not deleted is garbage still, for the next one. The
@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Any
 
 from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
+from metatable.compaction.outside_cells import drop_cells
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, Withdraw
@@ -160,7 +161,9 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     signs = Signs.of(store, newest.options.lease_seconds, plan.now)
     newest = load_newest(store) or newest  # after the signs
     settle(store, newest)
-    told = left(Kept(store, newest, max(newest.oldest, 1)), signs, plan.left.garbage)
+    kept = Kept(store, newest, max(newest.oldest, 1))
+    drop_cells(kept)  # first: where that fails, there is garbage left for the next clean
+    told = left(kept, signs, plan.left.garbage)
     sure = [one for one in told.garbage if one.owner not in told.orphans]
     for _ in in_order(store.delete, _in_turn(sure)):
         continue

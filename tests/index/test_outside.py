@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def test_of_two_writers_with_one_instant_one_is_believed(table: Table) -> None:
     """Its nonce is another one: an instant that was given up may be taken by somebody else."""
     table.insert(arrow(rows(0, 2)))
     [name] = names(table)
+    assert re.fullmatch(rb"\d{17}-[0-9a-f]{32}", name)
     instant, _, nonce = name.partition(b"-")
     stranger = instant + b"-" + bytes(reversed(nonce))
     store = connection(table)

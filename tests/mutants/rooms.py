@@ -70,8 +70,16 @@ ROOMS = (
     ),
     Room(
         "key_values",
-        ("storage/key_values/*.py", "index/hbase.py", "metatable/metadata/outside.py"),
-        (_files("tests/index", "outside"), _files("tests/storage", "key_values")),
+        (
+            "storage/key_values/*.py",
+            "index/hbase.py",
+            "metatable/metadata/outside.py",
+            "compaction/outside_cells.py",
+        ),
+        (
+            _files("tests/storage", "key_values") + _files("tests/index", "outside"),
+            _files("tests/compaction", "outside_cells"),
+        ),
     ),
     Room(
         "storage",
