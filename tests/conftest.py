@@ -67,6 +67,7 @@ TOGETHER = (
     "tests/face/test_demo.py",
     "tests/face/test_scan.py",
     "tests/face/test_where.py",
+    "tests/services/test_hbase.py",
     "tests/storage/hfile/test_java_readers.py",
     "tests/test_architecture.py",
     "tests/test_wheel.py",

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metatable.storage.errors import StoreError, UsageError
 from metatable.storage.key_values.protocol import CELLS
@@ -138,7 +137,8 @@ def _cells(rows: list[Any]) -> pa.RecordBatch:
     columns = pa.array([name for row in rows for name in row.columns], pa.binary())
     values = [cell.value for row in rows for cell in row.columns.values()]
     coded = columns.dictionary_encode()
-    names = pc.binary_slice(coded.dictionary, len(FAMILY)).take(coded.indices)
+    told = [name.removeprefix(FAMILY) for name in coded.dictionary.to_pylist()]
+    names = pa.array(told, pa.binary()).take(coded.indices)
     of_row = pa.array(np.repeat(np.arange(len(rows)), counts))
     return pa.RecordBatch.from_arrays(
         [keys.take(of_row), names, pa.array(values, pa.binary())], schema=CELLS

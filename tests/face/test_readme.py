@@ -14,6 +14,7 @@ import metatable
 from metatable.cli import main as program
 from metatable.data.options import Options
 from metatable.index import create_index
+from tests.index.rows import fitting
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -115,7 +116,7 @@ def test_its_indexes_and_errors_are_the_codes() -> None:
     named = re.search(r"^\| index \| answers by \|\n(.*?)\n\n", TEXT, re.M | re.S)
     assert named is not None
     for index in re.findall(r"^\| `(\w+)`", named[1], re.M):
-        options = Options.create("t", ["id"], key="id", index=index)
+        options = Options.create("t", ["id"], key="id", index=index, options=fitting(index, {}))
         assert create_index(options).name == index
     for error in set(re.findall(r"`(\w+Error)`", TEXT)):
         assert issubclass(getattr(metatable, error), metatable.MetatableError)

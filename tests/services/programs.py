@@ -1,5 +1,5 @@
-"""Programs of others that tests are held against, built by Go or fetched by npm into the user's
-cache.
+"""Programs of others that tests are held against, built by Go or fetched by npm or Maven into the
+user's cache.
 
     ~/.cache/metatable/services/NAME-VERSION/…      XDG_CACHE_HOME is honoured
 
@@ -26,9 +26,11 @@ __all__ = [
     "ALL",
     "AZURITE",
     "GCS_FRONT",
+    "HBASE",
     "TOXIPROXY",
     "VERSITYGW",
     "FrontProgram",
+    "MavenProgram",
     "MissingError",
     "NpmProgram",
     "Program",
@@ -99,7 +101,7 @@ class Program:
                     break
                 if tried == TRIES:
                     raise MissingError(f"{self.tool} could not build {self.title}: {told[-500:]}")
-            if not (made / self.inside).is_file():
+            if not (made / self.inside).exists():
                 what = f"{self.tool} built {self.title}, but no program of that name came of it"
                 raise MissingError(what)
             made.rename(self.folder)
@@ -136,6 +138,38 @@ class NpmProgram(Program):
         return _ran(["npm", "install", *quiet, "--prefix", str(into), named], into, {})
 
 
+class MavenProgram(Program):
+    """Java libraries at `version`, with whatever they need: `package` names them, by blanks."""
+
+    @property
+    def tool(self) -> str:
+        return "mvn"
+
+    @property
+    def has_tool(self) -> bool:
+        return all(map(shutil.which, ("mvn", "java")))
+
+    def _make(self, into: Path) -> str | None:
+        into.mkdir(exist_ok=True)
+        wanted = (DEPENDENCY.format(*one.split(":"), self.version) for one in self.package.split())
+        (into / "pom.xml").write_text(POM.format("".join(wanted)), "utf-8")
+        (into / self.inside).mkdir(exist_ok=True)
+        told = [f"-DoutputDirectory={self.inside}", "-DincludeScope=runtime"]
+        return _ran(["mvn", "-q", "-B", COPY, *told], into, {})
+
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>services</groupId><artifactId>services</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{}</dependencies>
+</project>
+"""
+DEPENDENCY = """<dependency>
+  <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+</dependency>"""
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
 VERSITYGW = Program("versitygw", "v1.8.0", "github.com/versity/versitygw/cmd/versitygw")
 """An S3 server over a folder: of those that are one program it keeps its word in races."""
 
@@ -148,7 +182,12 @@ GCS_FRONT = FrontProgram("gcs-front", "2", "gcs_front")
 TOXIPROXY = Program("toxiproxy", "v2.12.0", "github.com/Shopify/toxiproxy/v2/cmd/server", "server")
 """A proxy that delays, cuts and loses what passes."""
 
-ALL = (VERSITYGW, GCS_FRONT, TOXIPROXY, AZURITE)
+HBASE = MavenProgram(
+    "hbase", "2.6.1", "org.apache.hbase:hbase-server org.apache.hbase:hbase-thrift", "lib"
+)
+"""All of HBase, as jars. Many a later release has no Thrift gateway at Maven Central."""
+
+ALL = (VERSITYGW, GCS_FRONT, TOXIPROXY, AZURITE, HBASE)
 
 
 def cache() -> Path:

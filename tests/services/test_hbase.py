@@ -1,0 +1,135 @@
+"""A table whose keys are in a real HBase, which is killed while a commit is under way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import StoreError, Table
+from metatable.storage.counters import Counters
+from metatable.storage.key_values import KeyValues, client
+from metatable.storage.key_values import hbase as hbase_values
+from metatable.storage.key_values.hbase import HBaseValues
+from tests.conftest import Servers
+from tests.index.index_contract import HistoryContract
+from tests.index.key_values import WatchedValues, cells, watching
+from tests.index.test_outside import FAST, PROBE, rows, told
+from tests.model import SCHEMA, Model, arrow, check, check_tags
+from tests.services.hbase_server import HBaseServer
+from tests.services.servers import free_port
+from tests.storage.test_key_values import StoreContract
+
+
+@pytest.fixture(scope="session")
+def hbase(servers: Servers) -> HBaseServer:
+    if importlib.util.find_spec("happybase") is None:
+        text = "happybase is not installed: pip install 'metatable[hbase]'"
+        if os.environ.get("METATABLE_SERVICES") == "required":
+            pytest.fail(text)
+        pytest.skip(text)
+    return servers.get(HBaseServer)
+
+
+def place(hbase: HBaseServer) -> dict[str, Any]:
+    """Options for a table of its own."""
+    return {"hbase_table": f"t_{uuid.uuid4().hex}", "hbase_address": hbase.address}
+
+
+def made(uri: str, hbase: HBaseServer, **options: Any) -> Table:
+    small = {"file_rows": 4, "lease_seconds": 0, "key_scope": "global"}
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index="hbase",
+        options={**small, **place(hbase), **options},
+        storage_options=FAST,
+    )
+
+
+class TestHBaseValues(StoreContract):
+    @pytest.fixture
+    def store(self, hbase: HBaseServer) -> Iterator[KeyValues]:
+        store = HBaseValues(hbase.address, f"t_{uuid.uuid4().hex}")
+        yield store
+        store.close()
+
+
+class TestHistoriesOnHBase(HistoryContract):
+    """`made` of the contract has options for SQLite: the address is HBase's here."""
+
+    steps = 6
+
+    @pytest.fixture(scope="class", params=[("hbase", "global")], ids="-".join)
+    @classmethod
+    def kind(cls, request: pytest.FixtureRequest) -> tuple[str, str]:
+        return request.param
+
+    @pytest.fixture(autouse=True)
+    def _place(self, hbase: HBaseServer) -> None:
+        self.hbase = hbase
+
+    def made(self, uri: str, kind: tuple[str, str], **options: Any) -> Table:
+        return super().made(uri, kind, **place(self.hbase), **options)
+
+
+def test_a_table_without_a_gateway_is_told_so(table_uri: str) -> None:
+    pytest.importorskip("happybase", reason="happybase is not installed")
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "FIRST_PAUSE_S", 0.0)
+        store = client.Client(lambda: client.connect(address, "t"))
+        with pytest.raises(StoreError, match=rf"did not answer.*Start the store.*{address}"):
+            store.get_many(pa.array([b"a"]), Counters())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> WatchedValues:
+    """Whoever waits for a dead HBase gives up soon."""
+    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 3)
+    monkeypatch.setattr(client, "TRIES", 2)
+    return watching(monkeypatch)
+
+
+def test_hbase_killed_in_the_middle_of_a_commit_gives_no_wrong_location(
+    table_uri: str, hbase: HBaseServer, impatient: WatchedValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "BATCH_KEYS", 3)
+    monkeypatch.setattr(client, "IN_FLIGHT", 1)
+    table, model = made(table_uri, hbase), Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 8))
+    told(table, model, "upsert", rows(6, 10, 1, city="sf"))
+    before, puts = len(cells(table)), 0
+
+    def kill(verb: str, number: int) -> None:
+        nonlocal puts
+        puts += verb == "put_many"
+        if puts == 2:
+            hbase.kill()
+
+    impatient.before = kill
+    given = rows(2, 14, 2, city="la")
+    with pytest.raises(StoreError, match=r"not published.*Start the store again.*repeat the call"):
+        table.upsert(arrow(given))
+    impatient.before = None
+    with pytest.raises(StoreError, match="HBase did not answer"):
+        check_tags(table, model, PROBE)
+    hbase.stop()
+    hbase.start(again=True)
+    assert len(cells(table)) > before, "it was killed before the first put"
+    check(table, model, PROBE)
+    told(table, model, "upsert", given)
+    check(table, model, PROBE)
+    table.rollback()
+    model.rollback()
+    check_tags(table, model, PROBE)
+    assert table.clean(versions=1, hours=0).counters["kv.cells_dropped"] > 12
+    check(table, model, PROBE)
