@@ -205,11 +205,24 @@ class Explain:
         if self.files and self.file_bytes is not None:
             rows[-1] = (*rows[-1][:2], _size(self.file_bytes))
         rows += [("HFile blocks", self.blocks, ""), ("requests", self.requests, _size(self.bytes))]
+        rows += self._outside()
         cells = [(name, f"{count:,}", note) for name, count, note in rows if count is not None]
         cells.append(("seconds", f"{self.seconds:.3f}", ""))
         width, digits = (max(len(row[place]) for row in cells) for place in (0, 1))
         lines = [f"  {name:<{width}}  {count:>{digits}}  {note}" for name, count, note in cells]
         return "\n".join([self.operation, *(line.rstrip() for line in lines)])
+
+    def _outside(self) -> list[tuple[str, int | None, str]]:
+        """What a key-value store was asked, if one was: retries are among the requests."""
+        told = {name: self.counters.get(f"kv.{name}", 0) for name in ("batches", "requests")}
+        if not told["requests"]:
+            return []
+        read, retries = (self.counters.get(f"kv.{name}", 0) for name in ("bytes_read", "retries"))
+        return [
+            ("key-value batches", told["batches"], ""),
+            ("key-value requests", told["requests"], _size(read)),
+            ("key-value retries", retries, ""),
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

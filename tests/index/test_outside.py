@@ -371,7 +371,11 @@ print(*sys.modules)
 
 def test_explain_tells_what_the_store_was_asked(table: Table) -> None:
     table.insert(arrow(rows(0, 20)))
-    counted = table.explain(arrow(rows(0, 24))).counters
+    explained = table.explain(arrow(rows(0, 24)))
+    counted = explained.counters
+    assert re.search(
+        r"key-value batches +1\n.*requests +1 +[\d.]+ kB\n.*retries +0\n", repr(explained)
+    )
     assert (counted["kv.batches"], counted["kv.requests"]) == (1, 1)
     assert "kv.retries" not in counted
     assert counted["kv.bytes_read"] > 20 * 50

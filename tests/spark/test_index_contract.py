@@ -18,7 +18,7 @@ from tests.model import Model, listed
 LONG = os.environ.get("METATABLE_LONG") == "1"
 
 ASKED = [("metadata_bloom", "global")]
-WRITTEN = [("bloom", "global")]
+WRITTEN = [("bloom", "global"), ("hbase", "global")]
 
 
 class OnSpark:
