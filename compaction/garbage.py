@@ -225,7 +225,10 @@ def _replaced(
     for one in timeline:
         if one.action == "replacecommit" and one.state == "completed":
             path = completed_path(one.time, one.action)
-            replaced = CommitMetadata.decode(store.fetch(path), path).replaced or {}
+            body = store.get(path)
+            if body is None:  # undone, or archived, since it was listed
+                continue
+            replaced = CommitMetadata.decode(body, path).replaced or {}
             groups = ((name, group) for name, ids in replaced.items() for group in ids)
             yield one.time, frozenset(groups)
 
