@@ -58,6 +58,7 @@ from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, Wo
 
 CITIES = ("ny", "sf")
 KEYS = [f"k{number:02}" for number in range(12)]
+PROBE: list[Row] = [{"id": key, "city": city, "v": 0, "ts": 0} for key in KEYS for city in CITIES]
 OPTIONS: dict[str, Any] = {
     "file_rows": 4,
     "stats_columns": 1,
@@ -84,6 +85,9 @@ of an even seed have rings, and who resizes them."""
 
 LOGS_EVERY, LOGS_AT = 3, 2
 """One world in so many is of a merge-on-read table."""
+
+OUTSIDE_AT = 3
+"""As many keep their keys in a store outside."""
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the `hudi` wheel finds a world's files without a disk."""
@@ -122,6 +126,8 @@ class Game:
         self.scope = draw.choice(["global", "partition"])
         if world.seed % BUCKETS_EVERY == 1:
             self.index, self.scope = "bucket", "partition"
+        if world.seed % BUCKETS_EVERY == OUTSIDE_AT:
+            self.index = "hbase"
         self.engine = ""
         if self.index == "bucket" and world.seed % 2 == 0:
             self.engine = RINGS[world.seed // 10 % 2]
@@ -138,6 +144,7 @@ class Game:
         first = beginning(self.index, self.scope, self.ordering, self.engine, self.log_format)
         world.files.update(first.files)
         world.told_files.update(first.told_files)
+        world.cells.update(first.cells)
         self.operations.append(first.operation)
         self.takers[first.hfile] = first.operation, 1
         self.note_files(patch)
@@ -461,6 +468,8 @@ class Game:
         pinned = [one.version for one in history[-1].pins.values()]
         for version in {*kept[-2:], *pinned}:
             assert _rows(table, version) == listed(states[version].values()), version
+            if self.index == "hbase":
+                self.check_older_tags(table, version, states[version])
         for seen in self.seen:
             assert seen.rows == listed(states[seen.version].values()), seen.version
         assert table.verify().findings == ()
@@ -486,14 +495,26 @@ class Game:
         return held[version]
 
     def check_tags(self, table: Table, state: dict[Identity, Row]) -> None:
-        probe: list[Row] = [
-            {"id": key, "city": city, "v": 0, "ts": 0} for key in KEYS for city in CITIES
-        ]
-        keys, model = arrow(probe).select(["id", "city"]), Model(self.scope == "global", False)
-        there = [model.identity(row) in state for row in probe]
+        keys, model = arrow(PROBE).select(["id", "city"]), Model(self.scope == "global", False)
+        there = [model.identity(row) in state for row in PROBE]
         assert table.filter_exists(keys).equals(keys.filter(pa.array(there)))
-        tagged = table.tag_locations(keys)["_location"].to_pylist()
-        for row, place in zip(probe, tagged, strict=True):
+        self.check_places(table.tag_locations(keys), state)
+
+    def check_older_tags(self, table: Table, version: int, state: dict[Identity, Row]) -> None:
+        """Refused may be one of which nobody can say any more whether it was undone."""
+        newest = load_newest(self.world.store())
+        assert newest is not None
+        try:
+            tagged = table.tag_locations(arrow(PROBE).select(["id", "city"]), version)
+        except StaleError:
+            assert newest.restored_at > version
+            assert newest.archived
+        else:
+            self.check_places(tagged, state)
+
+    def check_places(self, tagged: pa.Table, state: dict[Identity, Row]) -> None:
+        model = Model(self.scope == "global", False)
+        for row, place in zip(PROBE, tagged["_location"].to_pylist(), strict=True):
             held = state.get(model.identity(row))
             if held is None and self.index == "bucket":
                 continue  # where it would be
@@ -582,6 +603,7 @@ class Beginning:
 
     files: dict[str, tuple[bytes, float]]
     told_files: dict[str, tuple[bytes, float]]
+    cells: dict[tuple[bytes, bytes], bytes]
     operation: Operation
     hfile: str
 
@@ -598,7 +620,11 @@ def beginning(index: str, scope: str, ordering: bool, engine: str, log_format: s
         newest = load_newest(world.store())
         assert newest is not None
         return Beginning(
-            dict(world.files), dict(world.told_files), operation, _written(world.store(), newest)
+            dict(world.files),
+            dict(world.told_files),
+            dict(world.cells),
+            operation,
+            _written(world.store(), newest),
         )
 
 
@@ -614,6 +640,8 @@ def _created(
         options["bucket_engine"] = engine
     if log_format:
         options |= {"table_type": "mor", "log_format": log_format}
+    if index == "hbase":
+        options |= {"hbase_table": "cells", "hbase_address": "simulated"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metatable.opening, "Store", Here)
         return metatable.create(

@@ -21,9 +21,10 @@ PORTIONS = 100 if LONG else 20
 """Of so many worlds each is one test, so that workers share them."""
 
 
-FOUND_SOMETHING = (15223, 4960)
+FOUND_SOMETHING = (15223, 4960, 23928)
 """A version that holds an undone commit was called damaged, where its index files were gone; of two
-recoveries side by side the second swept for the last time right after the first."""
+recoveries side by side the second swept for the last time right after the first; a replacecommit
+that was undone while a clean looked at it was called damage."""
 
 
 @pytest.mark.parametrize("seed", FOUND_SOMETHING)

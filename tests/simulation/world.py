@@ -11,6 +11,7 @@ with:
               within EFFECT_LEASES leases of true time; may be answered late; a create may be told
               "exists" of its own effect, as a client is that repeats a put whose answer was lost;
               calls that change something go wrong more often than those that look
+    cells     of a key-value store: the same, and of a request each may come or not, or later
     actors    may begin leases later than others, and pause for as long; may be killed at any
               step, or sleep for leases on end; renewals of a lease go on beside a slow call, and
               sleep when their actor sleeps
@@ -32,8 +33,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import IO, Any
 
+import pyarrow as pa
 import pytest
 
 import metatable.write.attempts
@@ -41,6 +44,7 @@ from metatable.engine import local
 from metatable.metadata import leases
 from metatable.storage import cache, clock
 from metatable.storage.errors import StoreError
+from metatable.storage.key_values import CELLS, client
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
@@ -117,6 +121,8 @@ class World:
         self.files: dict[str, tuple[bytes, float]] = {}
         self.told_files: dict[str, tuple[bytes, float]] = {}
         """Roots and pages that ever were, also those that were cleaned: what happened."""
+        self.cells: dict[tuple[bytes, bytes], bytes] = {}
+        """By key and name, those of a key-value store."""
         self.true_time = 0.0
         self.steps = 0
         self.running = False
@@ -423,6 +429,69 @@ class Simulated:
         return fate
 
 
+class SimulatedValues:
+    """The world's cells (`metatable.storage.key_values.protocol.KeyValues`): of a request any part
+    may have its effect, each at a time of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._files = world, Simulated(world)
+
+    def get_many(self, keys: pa.Array) -> pa.RecordBatch:
+        self._files._ask("read", f"{len(keys)} rows of cells")
+        return self._found(set(keys.to_pylist()))
+
+    def put_many(self, keys: pa.Array, name: bytes, values: pa.Array) -> None:
+        pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        cells, held = {(key, name): value for key, value in pairs}, self._world.cells
+        assert all(held.get(one, value) == value for one, value in cells.items()), "changed"
+        self._change("put", [partial(held.__setitem__, *cell) for cell in cells.items()])
+
+    def delete_many(self, keys: pa.Array, names: pa.Array) -> None:
+        cells = zip(keys.to_pylist(), names.to_pylist(), strict=True)
+        self._change("delete", [partial(self._world.cells.pop, cell, None) for cell in cells])
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
+        assert (first, end) == (b"", None) or first
+        while True:
+            self._files._ask("read", "a page of cells")
+            keys = sorted({key for key, _ in self._world.cells if key >= first})[:5]
+            if not keys:
+                return
+            yield self._found(set(keys))
+            first = keys[-1] + b"\0"
+
+    def regions(self) -> list[bytes]:
+        return [b""]
+
+    def close(self) -> None:
+        return
+
+    def _found(self, keys: set[bytes]) -> pa.RecordBatch:
+        cells = sorted((*one, value) for one, value in self._world.cells.items() if one[0] in keys)
+        columns = zip(*cells, strict=True) if cells else ((), (), ())
+        arrays = [pa.array(column, pa.binary()) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=CELLS)
+
+    def _change(self, verb: str, effects: Sequence[Callable[[], object]]) -> None:
+        def some() -> None:
+            for effect in effects:
+                if self._world.random.random() < 0.7:
+                    effect()
+                else:
+                    self._world.land_later(effect)
+
+        fate = self._world.step(f"{verb} {len(effects)} cells")
+        if fate in ("after", "later"):
+            some()
+        elif fate != "before":
+            for effect in effects:
+                effect()
+        if fate in ("before", "after", "later"):
+            raise _lost(self._world, verb, "cells")
+        if fate == "slow":
+            self._world.answer_late()
+
+
 class Past(Simulated):
     """What was, for whoever looks back: nobody is asked to wait."""
 
@@ -452,6 +521,8 @@ def world_of(seed: int) -> Iterator[World]:
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world.ids.getrandbits(128), version=4))
         patch.setattr(metatable.write.attempts, "random", world.random)
         patch.setattr(local, "_processors", lambda: 1)  # threads would only cost time
+        patch.setattr(client, "connect", lambda *place: SimulatedValues(world))
+        patch.setattr(client, "_clients", {})
         cache.clear()
         yield world
     cache.clear()
