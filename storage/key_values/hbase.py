@@ -46,31 +46,22 @@ class HBaseValues:
             self._connection = happybase.Connection(
                 host, int(port or PORT), timeout=TIMEOUT_S * 1000
             )
-        self._client = self._connection.client
+        self._client, self._found = self._connection.client, False
 
     def get_many(self, keys: pa.Array) -> pa.RecordBatch:
-        if not len(keys):
-            return _cells([])
         with self._told():
-            try:
-                return _cells(self._client.getRows(self._table, keys.to_pylist(), {}))
-            except self._thrift.IOError:
-                if self._is_there():
-                    raise
+            if not len(keys) or not self._is_there():
                 return _cells([])
+            return _cells(self._client.getRows(self._table, keys.to_pylist(), {}))
 
     def put_many(self, keys: pa.Array, name: bytes, values: pa.Array) -> None:
         column, mutation, batch = FAMILY + name, self._thrift.Mutation, self._thrift.BatchMutation
         pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
         rows = [batch(key, [mutation(column=column, value=value)]) for key, value in pairs]
         with self._told():
-            try:
-                self._client.mutateRows(self._table, rows, {})
-            except self._thrift.IOError:
-                if self._is_there():
-                    raise
+            if not self._is_there():
                 self._create()
-                self._client.mutateRows(self._table, rows, {})
+            self._client.mutateRows(self._table, rows, {})
 
     def delete_many(self, keys: pa.Array, names: pa.Array) -> None:
         mutation, batch = self._thrift.Mutation, self._thrift.BatchMutation
@@ -108,7 +99,10 @@ class HBaseValues:
             self._connection.close()
 
     def _is_there(self) -> bool:
-        return self._table in self._client.getTableNames()
+        """Asked once a connection, and before anything else: of a batch for a table that is not
+        there the gateway gives no answer at all (HBase 2.6.1: its handler dies)."""
+        self._found = self._found or self._table in self._client.getTableNames()
+        return self._found
 
     def _create(self) -> None:
         family = self._thrift.ColumnDescriptor(name=FAMILY, maxVersions=1)
@@ -147,4 +141,5 @@ def _cells(rows: list[Any]) -> pa.RecordBatch:
 
 def _text(error: BaseException) -> str:
     said = getattr(error, "message", None) or str(error) or type(error).__name__
-    return str(said).splitlines()[0][:300]
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    return text.splitlines()[0][:300]

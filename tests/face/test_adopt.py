@@ -42,6 +42,7 @@ from metatable.write.change_index import change_index
 from metatable.write.commit_pass import write
 from tests.cleaned import strange_files
 from tests.faults import READS, Refused, watched
+from tests.index.rows import fitting
 from tests.model import SCHEMA, Model, Row, arrow, check, listed, read_by_hudi, scanned
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
@@ -239,6 +240,8 @@ CASES = [
     ("record", "global", "metadata_bloom"),
     ("bloom", "global", "bloom"),
     ("bucket", "partition", "bucket"),
+    ("record", "global", "hbase"),
+    ("bloom", "partition", "hbase"),
 ]
 
 
@@ -249,7 +252,7 @@ def test_a_stripped_table_goes_on_as_it_was(
     model = grown(tmp_path / "table", made_with, scope)
     uri = stripped(tmp_path / "table")
     bytes_before = bytes_of(uri)
-    table = adopt(uri, index=index, options={"key_scope": scope, **BUCKETS})
+    table = adopt(uri, index=index, options=fitting(index, {"key_scope": scope, **BUCKETS}))
     assert bytes_of(uri) == bytes_before
     probe = [row | {"city": city} for row in rows(0, 24, 0) for city in ("ny", "sf")]
     check(table, model, probe)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from metatable import Table
+from metatable.storage.counters import Counters
 from metatable.storage.key_values import client
 from metatable.storage.key_values.protocol import KeyValues
 from tests.faults import Refused
@@ -83,7 +84,6 @@ def connection(table: Table) -> KeyValues:
 
 def cells(table: Table) -> list[dict[str, Any]]:
     """All cells but the seals, by key."""
-    store = connection(table)
-    found = [row for batch in store.scan(b"", None) for row in batch.to_pylist()]
-    store.close()
+    asked = client.Client(lambda: connection(table))
+    found = [row for batch in asked.scan(Counters()) for row in batch.to_pylist()]
     return [row for row in found if not row["key"].startswith(b"\xff\xff\xff\xff")]

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tests.services.programs import HBASE
 from tests.services.servers import Server, free_port
@@ -15,7 +16,6 @@ __all__ = ["HBaseServer"]
 
 PATIENCE_S = 120
 READY = "Master has completed initialization"
-HEAP, GATEWAY_HEAP = "768m", "256m"
 MASTER = "org.apache.hadoop.hbase.master.HMaster"
 GATEWAY = "org.apache.hadoop.hbase.thrift.ThriftServer"
 
@@ -29,7 +29,6 @@ FLAGS = [
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
     "-Djava.net.preferIPv4Stack=true",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
 ]
 LOG = """log4j.rootLogger=INFO,console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
@@ -44,6 +43,15 @@ class HBaseServer(Server):
     """`port`: of the gateway."""
 
     program = HBASE
+    heap: ClassVar[str] = "768m"
+    gateway_heap: ClassVar[str] = "256m"
+    flags: ClassVar[Sequence[str]] = ("-XX:TieredStopAtLevel=1",)
+    """Of Java: to be up soon."""
+    patience: ClassVar[Mapping[str, str]] = {
+        "hbase.client.retries.number": "2",
+        "hbase.client.operation.timeout": "5000",
+    }
+    """The gateway's own: tests have little."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root.resolve())
@@ -60,10 +68,12 @@ class HBaseServer(Server):
         if not again:
             self.port = free_port()
             self._configure()
-        self._master = self._java(jars, HEAP, "master", [MASTER, "--localRegionServers=1", "start"])
+        self._master = self._java(
+            jars, self.heap, "master", [MASTER, "--localRegionServers=1", "start"]
+        )
         self._wait(READY)
         told = ["start", "-b", "127.0.0.1", "-p", str(self.port), "-infoport", "-1"]
-        self._process = self._java(jars, GATEWAY_HEAP, "gateway", [GATEWAY, *told])
+        self._process = self._java(jars, self.gateway_heap, "gateway", [GATEWAY, *told])
         if not self._answers():
             raise AssertionError(f"no answer from {self.program.title}: {self._said()}")
 
@@ -85,7 +95,7 @@ class HBaseServer(Server):
         path = f"{self._root / 'conf'}:{jars}/*"
         with open(log, "wb") as file:
             return subprocess.Popen(
-                ["java", *FLAGS, f"-Xmx{heap}", "-cp", path, *told],
+                ["java", *FLAGS, *self.flags, f"-Xmx{heap}", "-cp", path, *told],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -126,9 +136,7 @@ class HBaseServer(Server):
             "hbase.regionserver.handler.count": "8",
             "hbase.master.start.timeout.localHBaseCluster": "60000",
             "hbase.procedure.store.region.wal.hsync": "false",
-            # the gateway's own patience: tests have none
-            "hbase.client.retries.number": "2",
-            "hbase.client.operation.timeout": "5000",
+            **self.patience,
         }
         properties = "".join(
             f"<property><name>{name}</name><value>{value}</value></property>\n"

@@ -93,10 +93,17 @@ def test_a_table_without_a_gateway_is_told_so(table_uri: str) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> WatchedValues:
-    """Whoever waits for a dead HBase gives up soon."""
-    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 3)
+    """Whoever waits for a dead HBase gives up soon; `patient` again when it is back."""
+    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 5)
     monkeypatch.setattr(client, "TRIES", 2)
     return watching(monkeypatch)
+
+
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 60)
+    monkeypatch.setattr(client, "TRIES", 8)
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.25)
+    monkeypatch.setattr(client, "_clients", {})
 
 
 def test_hbase_killed_in_the_middle_of_a_commit_gives_no_wrong_location(
@@ -124,6 +131,7 @@ def test_hbase_killed_in_the_middle_of_a_commit_gives_no_wrong_location(
         check_tags(table, model, PROBE)
     hbase.stop()
     hbase.start(again=True)
+    patient(monkeypatch)
     assert len(cells(table)) > before, "it was killed before the first put"
     check(table, model, PROBE)
     told(table, model, "upsert", given)

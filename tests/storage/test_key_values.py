@@ -117,6 +117,12 @@ class StoreContract:
         assert told(store.get_many(binary(b"b", b"c"))) == []
         assert told(store.get_many(binary())) == []
 
+    def test_a_store_that_nobody_has_written_to_answers(self, store: KeyValues) -> None:
+        keys = [f"{number:05}".encode() for number in range(3000)]
+        assert told(store.get_many(binary(*keys))) == []
+        store.put_many(binary(*keys), b"one", binary(*keys))
+        assert len(store.get_many(binary(*keys))) == 3000
+
     def test_a_cell_goes_alone(self, store: KeyValues) -> None:
         for name in (b"one", b"two"):
             store.put_many(binary(b"a", b"b"), name, binary(b"1", b"1"))
