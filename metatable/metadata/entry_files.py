@@ -135,7 +135,7 @@ def build_hfile(
 
 def _steps(partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int) -> list[int]:
     """Where each of the narrow ranges ends, into which [lo, hi) is cut."""
-    if partition.key_range(lo, hi) is None:
+    if not partition.takes_pieces:
         return [hi]
     size_bytes = sum(run.entry_bytes for run in runs) * (hi - lo) // partition.space
     count = max(1, min(-(-size_bytes // STEP_BYTES), hi - lo))

@@ -79,6 +79,10 @@ class OutsidePartition(RecordIndexPartition):
     def key_range(self, lo: int, hi: int) -> None:
         return None
 
+    @property
+    def takes_pieces(self) -> bool:
+        return True
+
     def storer(self) -> Storer:
         return MetadataPartition.storer(self)
 

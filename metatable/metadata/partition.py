@@ -131,6 +131,11 @@ class MetadataPartition:
         have, and the least behind them (None: there is none). Else None."""
         return None
 
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether entries may be stored one range of places after the other."""
+        return self.key_range(0, self.space) is not None
+
     def live(self, batch: pa.RecordBatch, lo: int, hi: int) -> pa.RecordBatch:
         """The entries of a batch that are in [lo, hi)."""
         if lo == 0 and hi == self.space:

@@ -17,6 +17,7 @@ import pytest
 import metatable
 from metatable import CorruptError, StaleError, StoreError, Table, UsageError
 from metatable.engine.local import LocalEngine
+from metatable.metadata import entry_files
 from metatable.metadata.outside import SEAL
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
@@ -233,6 +234,18 @@ def test_a_store_that_does_not_answer_is_asked_again_and_then_told_of(
     watched.limit = None
     check(table, model, PROBE)
     told(table, model, "upsert", rows(4, 12, 1, city="sf"))
+    check(table, model, PROBE)
+
+
+def test_entries_are_put_as_they_come_in_pieces(
+    table_uri: str, watched: WatchedValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_files, "STEP_BYTES", 200)
+    table, model = made(table_uri, buckets={"outside": 1}), Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 20))
+    puts = [keys for verb, keys in watched.calls if verb == "put_many"]
+    assert sum(puts) == 20 + 1
+    assert max(puts) < 12
     check(table, model, PROBE)
 
 
