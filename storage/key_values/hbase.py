@@ -23,6 +23,8 @@ from metatable.storage.key_values.protocol import CELLS
 __all__ = ["HBaseValues"]
 
 FAMILY = b"e:"
+KEPT = {"bloomFilterType": "ROW", "blockCacheEnabled": True}
+"""Of the family: what is HBase's default anywhere else, and not in this interface."""
 TIMEOUT_S = 30
 SCANNED_ROWS = 4096
 PORT = 9090
@@ -105,7 +107,7 @@ class HBaseValues:
         return self._found
 
     def _create(self) -> None:
-        family = self._thrift.ColumnDescriptor(name=FAMILY, maxVersions=1)
+        family = self._thrift.ColumnDescriptor(name=FAMILY, maxVersions=1, **KEPT)
         with suppress(self._thrift.AlreadyExists):
             self._client.createTable(self._table, [family])
 

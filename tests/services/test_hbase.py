@@ -62,6 +62,15 @@ class TestHBaseValues(StoreContract):
         yield store
         store.close()
 
+    def test_its_table_is_made_for_lookups(self, hbase: HBaseServer) -> None:
+        name = f"t_{uuid.uuid4().hex}"
+        store = HBaseValues(hbase.address, name)
+        store.put_many(pa.array([b"a"]), b"n", pa.array([b"1"]))
+        [family] = store._client.getColumnDescriptors(name.encode()).values()
+        assert (family.maxVersions, family.bloomFilterType) == (1, b"ROW")
+        assert family.blockCacheEnabled
+        store.close()
+
 
 class TestHistoriesOnHBase(HistoryContract):
     """`made` of the contract has options for SQLite: the address is HBase's here."""
