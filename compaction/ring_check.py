@@ -1,8 +1,9 @@
 """Rings against groups: what the entries of `hashing_metadata` say wrongly.
 
-Each can be read, and is its partition's; each names a live group of it at least; and every live
-group is named by its partition's ring, for no key leads to one that is not. Whether rows are in the
-right one, the check of their slice says.
+Each can be read, and is its partition's; each names a live group of it at least, where there are
+any (buckets without rows have none, and may all be merged); and every live group is named by its
+partition's ring, for no key leads to one that is not. Whether rows are in the right one, the check
+of their slice says.
 
 A ring cannot be made anew from the data: where the nodes of empty buckets end, and which ids were
 taken away from Hudi's readers, no file says. So nothing of this is mended.
@@ -45,7 +46,7 @@ def _faults(view: Snapshot, path: str, groups: set[str]) -> Iterator[str]:
         yield str(error)
         return
     ids = set(ring.file_ids.to_pylist())
-    if ring.metadata.seq_no and not ids & groups:
+    if groups and ring.metadata.seq_no and not ids & groups:
         yield "a ring without a group: none of its buckets has a file"
     for file_id in sorted(groups - ids):
         yield f"its ring does not name the live group {file_id}"

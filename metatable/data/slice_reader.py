@@ -122,6 +122,8 @@ def read_log(store: Store, log: LogFile, columns: TableSchema, ordering: str | N
         if one.kind is BlockKind.DELETE:
             block_deletes(one, kind)
     rows = _rows(blocks, with_meta_columns(columns.arrow), columns)
+    if rows[KEY_COLUMN].null_count:
+        raise CorruptError("a row in a log file has no key", path=log.path)
     names = frozenset[str]().union(*map(block_columns, blocks))
     return HeldLog(rows, names, _instants(blocks))
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metatable.compaction.entry_check import read_held
+from metatable.compaction.entry_check import damage_of, read_held
+from metatable.data.log_blocks import LogWriter
+from metatable.data.schema import with_meta_columns
 from metatable.data.slices import FileSlice, LogFile
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.lost_commit import rebuilt_commit
@@ -42,7 +44,7 @@ from tests.compaction.test_repair import (
     stats_of,
     writable,
 )
-from tests.model import arrow, read_by_hudi, scanned
+from tests.model import SCHEMA, arrow, read_by_hudi, scanned
 
 Lost = tuple[str, ...]
 """Paths of files whose rows are gone."""
@@ -365,3 +367,17 @@ def test_a_lost_deltacommit_is_made_anew_with_its_logs(
         )
         assert told == made
         assert "partitionToReplaceFileIds" not in json.loads(rebuilt)
+
+
+def test_a_row_without_a_key_is_damage_of_its_log(
+    sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Found by flipping bytes of logs, each in turn."""
+    hurt = Hurt(str(shutil.copytree(sound("record-avro"), tmp_path / "table")))
+    schema = with_meta_columns(SCHEMA)
+    columns = [pa.nulls(2, one.type) if one.nullable else pa.array(["a", "b"]) for one in schema]
+    rows = pa.table(columns, schema=schema)
+    block = LogWriter(SCHEMA, "table").parquet_block(rows, "20260101000000000", "none")
+    log = logged(hurt).next_log("9-9-9")
+    hurt.path(log.path).write_bytes(log_file.LogFile.encode([block]))
+    assert "a row in a log file has no key" in damage_of(hurt.snapshot, log)
