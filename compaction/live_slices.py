@@ -35,6 +35,7 @@ from metatable.data.slices import (
 )
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys
+from metatable.metadata.log_plans import planned_groups, to_come
 from metatable.metadata.payload import decode_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
@@ -80,10 +81,10 @@ class LiveSlices:
     """Data files of commits that no version of ours knows, by instant."""
 
     @classmethod
-    def of(cls, store: Store, entries: Entries, state: TimelineState) -> LiveSlices:
+    def of(cls, view: Snapshot, entries: Entries, state: TimelineState) -> LiveSlices:
         """Walks the files of the table, and reads the logs of which no commit tells."""
-        found = _Found.of(store, entries, state)
-        slices = _latest(found, state)
+        found = _Found.of(view.store, entries, state)
+        slices = _latest(found, state, _waiting(view))
         there = [one for one in slices if not isinstance(one, Broken)]
         keys = file_group_keys(
             pa.array([one.partition_path for one in map(_whole, slices)], pa.string()),
@@ -162,8 +163,20 @@ def _owned(
             yield one, read[one] if one in read else writers[one.path]
 
 
-def _latest(found: _Found, state: TimelineState) -> list[FileSlice | Broken]:
-    """The live slice of each group."""
+def _waiting(view: Snapshot) -> dict[Group, DataFile]:
+    """The base files that scheduled compactions will make."""
+    return {
+        group: to_come(*group, instant)
+        for instant in view.manifest.compactions
+        for group in planned_groups(view, instant)
+    }
+
+
+def _latest(
+    found: _Found, state: TimelineState, waiting: Mapping[Group, DataFile]
+) -> list[FileSlice | Broken]:
+    """The live slice of each group. One that waits for its compaction has logs on the base file
+    that is to come, too, unless it was written anew meanwhile."""
     told, replaced, sizes = state.rows_of(), state.replaced(), state.sizes()
     best: dict[Group, tuple[tuple[str, bool, bool, bool, str], DataFile]] = {}
     logs: dict[Group, list[LogFile]] = {}
@@ -181,9 +194,12 @@ def _latest(found: _Found, state: TimelineState) -> list[FileSlice | Broken]:
     slices = []
     for group, (_, base) in sorted(best.items()):
         if group not in replaced:
-            on_top = {one.path: one for one in logs.get(group, ()) if one.follows(base)}
-            live = FileSlice(base, tuple(sorted(on_top.values(), key=lambda one: one.named.order)))
-            slices.append(_judged(live, found, sizes))
+            pending = waiting.get(group)
+            pending = pending if pending and pending.instant > base.instant else None
+            below = [one for one in (base, pending) if one]
+            on_top = {one.path: one for one in logs.get(group, ()) if any(map(one.follows, below))}
+            ordered = sorted(on_top.values(), key=lambda one: one.named.order)
+            slices.append(_judged(FileSlice(base, tuple(ordered), pending), found, sizes))
     return slices
 
 
@@ -204,7 +220,8 @@ def _judged(live: FileSlice, found: _Found, sizes: Mapping[str, int]) -> FileSli
         return live
     base, *logs = meant
     assert isinstance(base, DataFile)
-    return Broken(FileSlice(base, tuple(one for one in logs if isinstance(one, LogFile))), gone)
+    on_top = tuple(one for one in logs if isinstance(one, LogFile))
+    return Broken(FileSlice(base, on_top, live.pending), gone)
 
 
 def _whole(one: FileSlice | Broken) -> FileSlice:
@@ -256,4 +273,4 @@ def spelled(told: FileSlice | None) -> str:
     """A slice, in words."""
     if told is None:
         return "nothing"
-    return ", ".join(f"{one.path} of {one.size_bytes} bytes" for one in told.files)
+    return ", ".join(f"{one.path} of {one.size_bytes} bytes" for one in told.told)

@@ -140,7 +140,7 @@ def _open(store: Store, findings: Findings) -> None:
     snapshot = Snapshot(store, newest)
     live = None
     if state.foreign:
-        live = LiveSlices.of(store, entries_of_files(snapshot), state)
+        live = LiveSlices.of(snapshot, entries_of_files(snapshot), state)
     look_at_opening(store, snapshot, state, live, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)

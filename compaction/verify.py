@@ -194,7 +194,7 @@ def examine(
     entries = entries_of_files(view)
     named = partial(instants_of, store, entries)
     state = TimelineState.of(store, snapshot.manifest, versions, named)
-    live = LiveSlices.of(store, entries, state)
+    live = LiveSlices.of(view, entries, state)
     found = Examined(snapshot, state, versions, index_files, live, Findings())
     look_at_opening(store, snapshot, state, live, found.findings)
     _look_at_timeline(found)

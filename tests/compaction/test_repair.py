@@ -299,9 +299,8 @@ def stats_name_another_file(hurt: Hurt) -> None:
 
 
 def filter_denies(hurt: Hurt) -> None:
-    written = hurt.written(hurt.files()[1])
-    partition = blooms_of(hurt)
-    hurt.enter(partition, partition.entries([replace(written, keys=written.keys[1:])]))
+    file, partition = hurt.files()[1], blooms_of(hurt)
+    hurt.enter(partition, partition.entries([hurt.written(file, keys=hurt.keys_of(file)[1:])]))
 
 
 def filter_no_bytes(hurt: Hurt) -> None:
