@@ -41,10 +41,13 @@ from metatable.compaction.service import execute
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
+from metatable.metadata.change import Change
+from metatable.metadata.log_compactions import SetSlices
 from metatable.metadata.log_plans import staged_plan
 from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.snapshot import Snapshot
-from metatable.results import ServiceResult
+from metatable.metadata.transaction import Transaction
+from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -121,9 +124,10 @@ def slices(table: Table) -> list[FileSlice]:
 
 
 def check(table: Table, model: Model) -> None:
-    """Rows, keys and, where nothing waits, Hudi."""
+    """Rows, keys, the index and, where nothing waits, Hudi."""
     table = metatable.open(table.uri, storage_options=FAST)
     assert scanned(table) == model.listed()
+    assert table.verify().findings == ()
     asked = rows(0, 80)
     there = [model.identity(row) in model.rows for row in asked]
     keys = arrow(asked).select(["id", "city"])
@@ -861,4 +865,23 @@ def test_a_commit_that_is_lost_before_it_is_on_the_timeline_is_made_anew(table_u
     told = json.loads(Path(table_uri, f".hoodie/{plan}.commit").read_text())
     assert told["operationType"] == "COMPACT"
     assert [len(stats) for stats in told["partitionToWriteStats"].values()] == [1, 1]
+    check(table, model)
+
+
+def test_repair_knows_what_is_to_come(table_uri: str) -> None:
+    """An entry that does not name it would bring a log that no plan has."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    assert table.verify().findings == ()
+    before = slices(table)
+    with Transaction.begin(Store(table_uri, FAST)) as transaction:
+        update = SetSlices((before[0].planned,), transaction.serve("repair"))
+        transaction.publish(Change("repair", updates=(update,)))
+    [found] = table.verify().findings
+    assert (found.kind, found.where) == (Fault.FILES, before[0].path)
+    table.repair(dry_run=False)
+    assert slices(table) == before
+    check(table, model)
+    serve(table, CompactLogs(plan))
     check(table, model)
