@@ -55,6 +55,26 @@ def cases(setup: Setup) -> Iterator[Case]:
                 [_delta(setup, held, batch)],
                 READING,
             )
+    if setup.full:
+        yield from _on_read(setup, held, counts)
+    else:
+        yield left_out("merge-on-read", "left to --size full: 45 s are not enough for it")
+
+
+def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
+    """The same into a merge-on-read table."""
+    make = partial(make_table, kind="uuid", index="record", rows=held, table_type="mor")
+    table = setup.cupboard.made(f"table-{held}-uuid-record-mor", make)
+    for count in counts:
+        batch = batch_rows("uuid", held, count)
+        upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
+        yield Case(
+            f"{count:,} rows, record, merge-on-read",
+            _setting(held, batch),
+            upsert,
+            [_delta(setup, held, batch)],
+            "ours puts logs on file groups, which readers merge; the peer rewrites files",
+        )
 
 
 def _setting(held: int, batch: pa.Table) -> str:

@@ -296,10 +296,9 @@ class Table:
         An instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text; UTC unless it says another zone.
         `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
         `limit`: so many rows at most. `read_optimized`: of a merge-on-read table the base files
-        alone, as the last compaction left them. Nothing is read yet; the `Scan` goes wherever Arrow
-        goes:
-        `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
-        Raises UsageError for what the table does not have.
+        alone, as the last compaction left them. Nothing is read yet; the `Scan` goes wherever
+        Arrow goes: `pyarrow.table(scan)`, `polars.DataFrame(scan)`,
+        `duckdb.sql("select … from scan")`. Raises UsageError for what the table does not have.
         """
         view = self._snapshot(version, as_of)
         return Scan(view, columns, where, limit, read_optimized)
@@ -341,8 +340,8 @@ class Table:
         `duckdb.read_parquet(files.uris, hive_partitioning=False)`; of a merge-on-read table they
         are given where no logs lie on them, or with `read_optimized`. Raises as `scan`.
         """
-        asked = {"where": where, "version": version, "as_of": as_of}
-        return self.scan(**asked, read_optimized=read_optimized).files()
+        scan = self.scan(where=where, version=version, as_of=as_of, read_optimized=read_optimized)
+        return scan.files()
 
     def compact(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from metatable.data.timeline import Instant, Timeline
+from metatable.data.timeline import COMPACTION, Instant, Timeline
 from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.manifest import (
     COMMITS,
@@ -70,7 +70,8 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         assert one.state == "completed", one
         staged = "json" if one.changes_data else one.action
         action = "" if one.action == "commit" else f".{one.action}"
-        named |= {f".hoodie/{one.time}.{one.action}"}
+        done = "commit" if one.action == COMPACTION else one.action
+        named |= {f".hoodie/{one.time}.{done}"}
         record = f"{COMMITS}/{one.time}.{staged}"
         if not (one.time in newest.adopted or (_was_theirs(one, newest) and record not in listed)):
             named |= {record}

@@ -66,12 +66,12 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 7
-WRITER_FORMAT = 7
+READER_FORMAT = 8
+WRITER_FORMAT = 8
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
-LEAST_READER, READER_BY_ID, READER_OF_RINGS = 2, 6, 7
-"""Whom a version asks for; where columns have to be found by their ids; and where keys have to be
-found by rings."""
+LEAST_READER, READER_BY_ID, READER_OF_RINGS, READER_OF_LOGS = 2, 6, 7, 8
+"""Whom a version asks for; where columns have to be found by their ids; where keys have to be found
+by rings; and where slices have logs."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -319,7 +319,9 @@ class Manifest:
 
 def least_reader(options: Options, misleads: bool = False) -> int:
     """Whom a version with these options asks for; `misleads`: by name a wrong column is found."""
-    if options.resizes or options.has_logs:
+    if options.has_logs:
+        return READER_OF_LOGS
+    if options.resizes:
         return READER_OF_RINGS
     return READER_BY_ID if misleads else LEAST_READER
 

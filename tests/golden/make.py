@@ -224,6 +224,24 @@ def adopted(table: Table) -> None:
     table.upsert(arrow(rows(2, 5, 5, cities=3)))
 
 
+def logged(table: Table) -> None:
+    """Logs of rows and of deletes, and a file written anew for a row that is older than a deleted
+    one (merge-on-read)."""
+    grown(table)
+    table.upsert(arrow(rows(4, 20, 8)))
+    table.delete(arrow(rows(6, 9, 0)).select(["id", "city"]))
+    table.upsert(arrow(rows(7, 8, -5)))
+
+
+def logs_compacted(table: Table) -> None:
+    """A compaction of logs that waited while rows came, and was carried out."""
+    logged(table)
+    plan = table.compact_logs(ratio=0, schedule=True).plan
+    table.upsert(arrow(rows(0, 12, 9)))
+    table.compact_logs(plan=plan)
+    table.upsert(arrow(rows(2, 6, 10)))
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -262,6 +280,13 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     ),
     "index-changed": ("metadata_bloom", "global", index_changed, {}),
     "adopted": ("bloom", "partition", adopted, {}),
+    "logs": ("record", "global", logged, {"table_type": "mor"}),
+    "logs-compacted": (
+        "bucket",
+        "partition",
+        logs_compacted,
+        {"bucket_count": 3, "table_type": "mor", "log_format": "parquet"},
+    ),
 }
 FORMATS = {
     "format1": (
@@ -282,6 +307,7 @@ FORMATS = {
     "format5": ("record-cleaned", "bloom-cleaned-half", "record-archived-half"),
     "format6": ("index-changed", "adopted", "bloom-altered"),
     "format7": ("rings", "directories"),
+    "format8": ("logs", "logs-compacted"),
 }
 """Which kinds there are of each."""
 

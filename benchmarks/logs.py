@@ -1,0 +1,103 @@
+"""Logs: what it costs to read over them, and to write them, beside files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import metatable
+from benchmarks.data import batch_rows, make_table, table_rows
+from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, timed
+from metatable.data.log_blocks import LogWriter
+from metatable.data.schema import META_FIELDS
+from metatable.storage import cache
+from metatable.storage.hudi_log.log_file import LogFile
+
+QUESTION = (
+    "A tenth of the rows stand in logs: how much longer is a scan? And what does a log cost beside "
+    "a Parquet file of the same rows?"
+)
+
+FORMATS = ("avro", "parquet")
+SCANNED = "keys of base files are looked up among those of logs; rows replaced there are left out"
+WRITTEN = "one block, meta columns included; as a base file: statistics and checksums, too"
+
+
+def cases(setup: Setup) -> Iterator[Case]:
+    """Both forms of logs, scanned and written."""
+    held, count = setup.tenth(10_000_000), setup.tenth(1_000_000)
+    make = partial(make_table, kind="uuid", index="record", rows=held)
+    plain = setup.cupboard.made(f"table-{held}-uuid-record", make)
+    for form in FORMATS:
+        make = partial(_with_logs, held=held, count=count, form=form)
+        table = setup.cupboard.made(f"logs-{held}-{form}", make)
+        yield Case(
+            f"scan {held:,} rows, a tenth in {form} logs",
+            "record index, uuid keys, 10 partitions, one log a file group; all columns; caches of "
+            "the process empty",
+            _scan(table),
+            [Peer(f"{FLOOR}the same without logs", _scan(plain))],
+            SCANNED,
+        )
+    rows = _stored(batch_rows("uuid", held, count))
+    for form in FORMATS:
+        yield Case(
+            f"write {count:,} rows as a block of {form}",
+            "in memory; zstd in Parquet",
+            timed(partial(_block, rows, form)),
+            [Peer(f"{FLOOR}pyarrow writes them as Parquet", timed(partial(_parquet, rows)))],
+            WRITTEN,
+        )
+
+
+def _with_logs(folder: Path, held: int, count: int, form: str) -> None:
+    table = metatable.create(
+        folder,
+        table_rows("uuid", 1).schema,
+        key="id",
+        partition_by="day",
+        index="record",
+        table_type="mor",
+        options={"log_format": form, "small_file_bytes": 0},
+        storage_options={"durable": "false"},
+    )
+    table.insert(table_rows("uuid", held))
+    table.upsert(batch_rows("uuid", held, count))
+
+
+def _scan(folder: Path) -> Measure:
+    def read() -> int:
+        return sum(batch.num_rows for batch in metatable.open(folder).scan().to_batches())
+
+    return timed(read, prepare=cache.clear)
+
+
+def _stored(rows: pa.Table) -> pa.Table:
+    """With meta columns, as rows stand in a log."""
+    for place, field in enumerate(META_FIELDS):
+        rows = rows.add_column(place, field, rows["id"].cast(pa.string()))
+    return rows.combine_chunks()
+
+
+def _block(rows: pa.Table, form: str) -> int:
+    writer = LogWriter(rows.select(rows.schema.names[len(META_FIELDS) :]).schema, "t")
+    instant = "20260101000000000"
+    if form == "parquet":
+        blocks = [writer.parquet_block(rows, instant, "zstd")]
+    else:
+        blocks = [*writer.avro_blocks(rows, instant)]
+    return len(LogFile.encode(blocks))
+
+
+def _parquet(rows: pa.Table) -> int:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    return int(sink.getvalue().size)
+
+
+if __name__ == "__main__":
+    run_module(globals())
