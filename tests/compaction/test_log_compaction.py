@@ -60,6 +60,12 @@ FAST = {"durable": "false"}
 ALL = LogSizes(ratio=0)
 VERBS = ("upsert", "upsert", "delete", "schedule", "schedule", "carry out", "back", "take")
 KINDS = ("record", "metadata_bloom", "bloom", "bucket", *RINGS)
+HISTORIES = (
+    [(kind, form) for kind in KINDS for form in ("avro", "parquet")]
+    if LONG
+    else [("record", "avro"), ("bloom", "parquet"), ("bucket", "avro"), (RINGS[1], "parquet")]
+)
+TWO = ("record", "metadata_bloom")
 
 
 def made(uri: str, kind: str = "record", **options: Any) -> tuple[Table, Model]:
@@ -156,8 +162,7 @@ def once(before: str, act: Callable[[], Any]) -> tuple[Callable[[str, str], None
 # What it comes to
 
 
-@pytest.mark.parametrize("log_format", ["avro", "parquet"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "log_format"), HISTORIES)
 def test_any_history_reads_as_a_dict(table_uri: str, kind: str, log_format: str) -> None:
     draw = random.Random(f"{kind}{log_format}")
     table, model = made(table_uri, kind, log_format=log_format)
@@ -778,8 +783,14 @@ KILLED: dict[str, Callable[[Store, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (name, kind)
+        for turn, name in enumerate(KILLED)
+        for kind in (TWO if LONG else [TWO[turn % 2]])
+    ],
+)
 def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) -> None:
     """Then others write, and all is carried out."""
     origin = str(tmp_path / "origin")

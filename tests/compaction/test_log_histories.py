@@ -27,7 +27,7 @@ LONG = os.environ.get("METATABLE_LONG") == "1"
 TABLES = ("record-avro", "metadata_bloom-parquet", "bloom-parquet", "bucket-avro")
 CITIES = ("ny", "sf")
 STEPS = 25 if LONG else 14
-SEEDS = range(30 if LONG else 2)
+SEEDS = range(30 if LONG else 1)
 
 State = dict[Identity, Row]
 

@@ -290,7 +290,11 @@ LENGTH = settings(
 )
 
 
-@pytest.mark.both_table_types
+AS_LOGS_TOO = pytest.mark.both_table_types if LONG else lambda test: test
+"""In short, tests/index/test_logs.py and tests/compaction/test_log_histories.py have them."""
+
+
+@AS_LOGS_TOO
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.__name__)
 def test_every_history_leaves_table_index_and_hudi_agreeing(machine: type[History]) -> None:
     print(f"METATABLE_SEED={SEED}")
@@ -308,7 +312,7 @@ HISTORY: list[tuple[str, list[Row]]] = [
 ]
 
 
-@pytest.mark.both_table_types
+@AS_LOGS_TOO
 @pytest.mark.parametrize(
     "machine", MACHINES if LONG else MACHINES[::2], ids=lambda one: one.__name__
 )

@@ -1,14 +1,20 @@
-"""What every index must answer of merge-on-read tables: the suites, with logs of both forms."""
+"""What every index must answer of merge-on-read tables: the suites, with logs of both forms; of a
+few kinds, or, with METATABLE_LONG=1, of all."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 import pytest
 
-from tests.index.index_contract import BUCKETS, IndexContract, Kind, RaceContract
+from tests.index.index_contract import KINDS, IndexContract, Kind, RaceContract
 
-FEW = [("record", "global"), ("bloom", "partition"), *((one, "partition") for one in BUCKETS[:2])]
+LONG = os.environ.get("METATABLE_LONG") == "1"
+
+WRITTEN = [("record", "global"), ("bloom", "partition"), ("consistent_hashing", "partition")]
+ASKED = [("metadata_bloom", "partition"), ("record", "partition"), ("bucket", "partition")]
+AS_PARQUET = [("metadata_bloom", "global"), ("bucket", "partition")]
 
 
 class TestAvroLogs(RaceContract):
@@ -16,19 +22,29 @@ class TestAvroLogs(RaceContract):
 
     options: ClassVar[dict[str, Any]] = {"table_type": "mor"}
 
+    @pytest.fixture(scope="class", params=KINDS if LONG else WRITTEN, ids="-".join)
+    @classmethod
+    def kind(cls, request: pytest.FixtureRequest) -> Kind:
+        return request.param
+
 
 class TestTagsOfLogs(IndexContract):
     """In process."""
 
     options: ClassVar[dict[str, Any]] = {"table_type": "mor"}
 
+    @pytest.fixture(scope="class", params=KINDS if LONG else ASKED, ids="-".join)
+    @classmethod
+    def kind(cls, request: pytest.FixtureRequest) -> Kind:
+        return request.param
+
 
 class TestParquetLogs(RaceContract):
-    """A few kinds: how rows stand in logs is nothing to an index."""
+    """How rows stand in logs is nothing to an index."""
 
     options: ClassVar[dict[str, Any]] = {"table_type": "mor", "log_format": "parquet"}
 
-    @pytest.fixture(scope="class", params=FEW, ids="-".join)
+    @pytest.fixture(scope="class", params=KINDS if LONG else AS_PARQUET, ids="-".join)
     @classmethod
     def kind(cls, request: pytest.FixtureRequest) -> Kind:
         return request.param
