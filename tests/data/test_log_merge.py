@@ -130,7 +130,7 @@ BASE = st.dictionaries(KEYS, st.tuples(TIMES, st.just("base")))
 
 
 @given(BASE, st.lists(EVENTS, max_size=4), st.booleans(), st.booleans(), st.integers(1, 7))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_a_slice_is_what_the_model_makes_of_it(
     base: dict[str, tuple[int | None, str]],
     commits: list[list[Event]],

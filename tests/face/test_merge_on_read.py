@@ -13,6 +13,8 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.metadata.manifest import load_newest
+from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
 
 FAST = {"durable": "false"}
@@ -148,6 +150,12 @@ def test_only_rows_of_deleted_keys_make_a_file_anew(table_uri: str, index: str) 
     assert (len(files(table, "*.parquet")), len(logs(table))) == (2, 2)
     assert scanned(table) == read_by_hudi(table.uri)
     assert len(scanned(table)) == 3
+
+
+def test_tables_with_logs_ask_for_who_knows_them(table: Table) -> None:
+    newest = load_newest(Store(table.uri))
+    assert newest is not None
+    assert newest.format["reader"] == 8
 
 
 def test_what_is_no_table_type_is_refused(table_uri: str) -> None:

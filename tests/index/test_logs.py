@@ -12,9 +12,9 @@ from tests.index.index_contract import KINDS, IndexContract, Kind, RaceContract
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
 
-WRITTEN = [("record", "global"), ("bloom", "partition"), ("consistent_hashing", "partition")]
-ASKED = [("metadata_bloom", "partition"), ("record", "partition"), ("bucket", "partition")]
-AS_PARQUET = [("metadata_bloom", "global"), ("bucket", "partition")]
+WRITTEN = [("record", "global"), ("consistent_hashing", "partition")]
+ASKED = [("metadata_bloom", "partition"), ("record", "global")]
+AS_PARQUET = [("bloom", "partition"), ("bucket", "partition")]
 
 
 class TestAvroLogs(RaceContract):

@@ -12,7 +12,7 @@ import metatable
 from metatable import Table, UsageError
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.manifest import WRITER_FORMAT, load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.index.rows import RINGS
@@ -84,7 +84,7 @@ def test_only_tables_with_rings_ask_for_who_knows_them(table_uri: str, engine: s
     table.insert(arrow(rows(0, 4)))
     newest = load_newest(Store(table_uri, FAST))
     assert newest is not None
-    assert newest.format == {"reader": 2 if engine == "simple" else 7, "writer": 7}
+    assert newest.format == {"reader": 2 if engine == "simple" else 7, "writer": WRITER_FORMAT}
     assert ("hashing_metadata" in newest.options.buckets) == (engine != "simple")
 
 
