@@ -40,6 +40,8 @@ class StoredColumns:
     fields: tuple[pa.Field, ...]
     by_id: bool
     path: str
+    tells_zones: bool = True
+    """Whether types are the table's to the last: Avro has one timestamp, with a zone or without."""
 
     @classmethod
     def of(cls, parquet: Any, path: str) -> StoredColumns:
@@ -52,8 +54,8 @@ class StoredColumns:
 
     @classmethod
     def numbered(cls, fields: Sequence[pa.Field], ids: Sequence[Any], path: str) -> StoredColumns:
-        """Of fields that tell their names and, in pre-order, the ids of those that are no meta
-        columns. Raises CorruptError for wrong ids."""
+        """Of a record of Avro: fields that tell their names and, in pre-order, the ids of those
+        that are no meta columns. Raises CorruptError for wrong ids."""
         left = iter(ids)
         try:
             own = [one if one.name in META_COLUMNS else _numbered(one, left) for one in fields]
@@ -62,7 +64,7 @@ class StoredColumns:
         if len(own) < len(fields) or next(left, None) is not None:
             what = "column ids are not those of the columns"
             raise CorruptError(what, path=path, found=list(ids)[:100])
-        made = cls(tuple(own), True, path)
+        made = cls(tuple(own), True, path, tells_zones=False)
         made._check_ids([one for one in made.fields if one.metadata])
         return made
 
@@ -104,9 +106,14 @@ class StoredColumns:
             return None if inner is None and found == kind else partial(_map, kind, inner)
         if found == kind:
             return None
-        if self.by_id and not widens(found, kind):
+        if self.by_id and not widens(self._zoned(found, kind), kind):
             self._refuse(name, str(kind), str(found))
         return partial(_cast, kind)
+
+    def _zoned(self, found: pa.DataType, kind: pa.DataType) -> pa.DataType:
+        """`found`, in the zone of `kind` where the file tells none."""
+        both = pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)
+        return pa.timestamp(found.unit, kind.tz) if both and not self.tells_zones else found
 
     def _fit_struct(self, found: pa.StructType, column: Column, name: str) -> Fit | None:
         fields = list(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -55,6 +56,29 @@ def test_rows_of_every_type_go_both_ways(kind: int, columns: TableSchema | None)
     some = pa.schema([SCHEMA.field(name) for name in ("tz", "_hoodie_record_key", "point")])
     assert block_rows(block, some, columns).to_pylist() == ROWS.select(some.names).to_pylist()
     assert block.header[HeaderKey.INSTANT_TIME] == INSTANT
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_rows_of_every_type_go_both_ways_by_the_ids_of_their_columns(kind: int) -> None:
+    """Avro has one timestamp, with a zone or without."""
+    columns = TableSchema.of(EVERY_TYPE)
+    writer = LogWriter(EVERY_TYPE, "my-table", columns)
+    block = [avro_block(writer=writer), writer.parquet_block(ROWS, INSTANT, "zstd")][kind]
+    found = block_rows(block, SCHEMA, columns)
+    found.validate(full=True)
+    assert found.schema == SCHEMA
+    assert found.to_pylist() == ROWS.to_pylist()
+
+
+def test_ids_that_are_not_those_of_the_columns_are_damage() -> None:
+    columns = TableSchema.of(EVERY_TYPE)
+    block = avro_block(writer=LogWriter(EVERY_TYPE, "my-table", columns))
+    told = block.header[HeaderKey.SCHEMA]
+    for wrong in ('"metatable.column_ids":[1]', '"metatable.column_ids":[1,1,1]'):
+        bent = re.sub(r'"metatable.column_ids":\[[^\]]*\]', wrong, told)
+        hurt = replace(block, header={**block.header, HeaderKey.SCHEMA: bent})
+        with pytest.raises(CorruptError, match="column ids"):
+            block_rows(hurt, SCHEMA, columns)
 
 
 def test_rows_are_what_fastavro_reads_by_the_schema_in_the_header() -> None:
