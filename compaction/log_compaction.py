@@ -13,17 +13,24 @@ logs of a slice, and some row groups.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from metatable.compaction.log_sizes import LogSizes
+from metatable.compaction.new_files import (
+    Receipt,
+    entry_receipts,
+    file_receipt,
+    new_base,
+    sorted_out,
+    stored_base,
+)
 from metatable.compaction.service import NothingDue, Outcome, execute
-from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
+from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
@@ -35,7 +42,7 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent, Withdraw
-from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
+from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.log_compactions import (
     Compacted,
@@ -59,11 +66,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import drop_markers, staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
-    PassingRows,
     WrittenSlice,
-    entries_of,
-    facts_of_stored,
-    stats_columns,
 )
 from metatable.results import ServiceResult
 from metatable.storage import clock
@@ -322,18 +325,6 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Receipt: a file that was written (JSON of its stat), or a run of entries."""
-
-    stat: str | None = None
-    partition: str | None = None
-    entry_count: int = 0
-    entry_bytes: int = 0
-    path: str | None = None
-    body: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Made:
     partitions: tuple[MetadataPartition, ...]
     stats: tuple[WriteStat, ...]
@@ -356,14 +347,7 @@ def _written(
     work = partial(_write_slices, snapshot, partitions, instant, scratch)
     jobs = [_Job(one.encode()) for one in plan.slices]
     tasks = max(engine.slots * 4, plan.size_bytes // TASK_BYTES)
-    told = run_jobs(engine, jobs, work, _Told, tasks)
-    stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
-    runs = [
-        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
-        for one in told
-        if one.partition is not None
-    ]
-    return _Made(partitions, tuple(sorted(stats, key=lambda one: one.path)), tuple(runs))
+    return _Made(partitions, *sorted_out(run_jobs(engine, jobs, work, Receipt, tasks)))
 
 
 def _hfiles(
@@ -386,56 +370,39 @@ def _write_slices(
     scratch: Store,
     jobs: Iterator[_Job],
     counters: Counters,
-) -> Iterator[_Told]:
+) -> Iterator[Receipt]:
     """Task: the new base files of slices, and their entries."""
     view, scratch = view.counting(counters), scratch.counting(counters)
     untold: list[WrittenSlice] = []
+    key_bytes = 0
     for planned in (FileSlice.decode(job.planned) for job in jobs):
         written = _write_slice(view, planned, instant)
         untold.append(written)
-        if sum(one.keys.nbytes for one in untold) > KEY_BYTES:
-            yield from _entries(untold, partitions, scratch)
-            untold = []
+        key_bytes += written.keys.nbytes
+        if key_bytes > KEY_BYTES:
+            yield from entry_receipts(untold, partitions, scratch)
+            untold, key_bytes = [], 0
         counts = RowCounts(updated=len(written.keys))
         stat = WriteStat.of(written.made.base, planned.instant, counts)
         log_bytes = sum(one.size_bytes for one in planned.logs)
-        stat = replace(stat, compacted_logs=len(planned.logs), compacted_bytes=log_bytes)
-        yield _Told(json.dumps(asdict(stat)))
+        yield file_receipt(
+            replace(stat, compacted_logs=len(planned.logs), compacted_bytes=log_bytes)
+        )
     if untold:
-        yield from _entries(untold, partitions, scratch)
-
-
-def _entries(
-    written: Sequence[WrittenSlice], partitions: Sequence[MetadataPartition], scratch: Store
-) -> Iterator[_Told]:
-    """Runs of what these add and take."""
-    for name, entries in entries_of(written, partitions):
-        if entries.num_rows:
-            yield _Told(**asdict(write_run(scratch, name, entries)))
+        yield from entry_receipts(untold, partitions, scratch)
 
 
 def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSlice:
     """A file that is there already is what another one has made of the same: it is adopted."""
-    store, columns = view.store, stats_columns(view.table_schema, view.options)
     target = to_come(planned.partition_path, planned.file_id, instant)
-    size_bytes, passing, ours = store.size(target.path), PassingRows(columns), False
-    if size_bytes is None:
-        store.put(marker_path(target, instant, "MERGE"), b"")
-        size_bytes, ours = stream_to_base_file(
-            store,
-            target,
-            passing.passing(with_file_name(one, target.name) for one in _rows(view, planned)),
-            options=view.options,
-            columns=view.table_schema,
-            with_nan=_with_nan(view, planned),
-        )
-    made = FileSlice(replace(target, size_bytes=size_bytes))
-    keys, stats = (
-        passing.facts() if ours else facts_of_stored(store, made, columns, view.table_schema)
-    )
-    made = FileSlice(replace(made.base, row_count=len(keys)))
+    size_bytes = view.store.size(target.path)
+    if size_bytes is not None:
+        new = stored_base(view, replace(target, size_bytes=size_bytes))
+    else:
+        view.store.put(marker_path(target, instant, "MERGE"), b"")
+        new = new_base(view, target, _rows(view, planned), _with_nan(view, planned))
     past = view.table_schema.past_stats
-    return WrittenSlice(made, planned, keys, NO_KEYS, NO_KEYS, stats, past)
+    return WrittenSlice(new.made, planned, new.keys, NO_KEYS, NO_KEYS, new.stats, past)
 
 
 def _rows(view: Snapshot, planned: FileSlice) -> Iterator[pa.Table]:

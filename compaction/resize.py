@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,16 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.new_files import (
+    Receipt,
+    entry_receipts,
+    file_receipt,
+    new_base,
+    sorted_out,
+)
 from metatable.compaction.resize_plan import ResizePlan, check_resize
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
+from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import RESIZE, CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
@@ -51,7 +58,7 @@ from metatable.metadata.change import (
     SchemaIsBase,
     SlicesCurrent,
 )
-from metatable.metadata.entry_files import Run, read_run, write_run
+from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
@@ -61,10 +68,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
-    PassingRows,
     WrittenSlice,
-    entries_of,
-    facts_of_stored,
     stats_columns,
 )
 from metatable.storage.counters import Counters
@@ -232,18 +236,6 @@ def _children(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Receipt: a file that was written (JSON), or a run of entries."""
-
-    stat: str | None = None
-    partition: str | None = None
-    entry_count: int = 0
-    entry_bytes: int = 0
-    path: str | None = None
-    body: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Made:
     stats: tuple[WriteStat, ...]
     runs: tuple[Run, ...]
@@ -254,14 +246,7 @@ def _written(
 ) -> _Made:
     partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
     work = partial(_write_children, snapshot, partitions, scratch)
-    told = run_jobs(engine, children, work, _Told)
-    stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
-    runs = [
-        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
-        for one in told
-        if one.partition is not None
-    ]
-    return _Made(tuple(sorted(stats, key=lambda one: one.path)), tuple(runs))
+    return _Made(*sorted_out(run_jobs(engine, children, work, Receipt)))
 
 
 def _write_children(
@@ -270,7 +255,7 @@ def _write_children(
     scratch: Store,
     jobs: Iterator[_Child],
     counters: Counters,
-) -> Iterator[_Told]:
+) -> Iterator[Receipt]:
     """Task: the files of children, and their entries."""
     view, scratch = view.holding().counting(counters), scratch.counting(counters)
     for child in jobs:
@@ -278,10 +263,8 @@ def _write_children(
         if written is None:
             continue
         rows = RowCounts(inserted=len(written.keys))
-        yield _Told(json.dumps(asdict(WriteStat.of(written.made.base, None, rows))))
-        for name, entries in entries_of([written], partitions):
-            if entries.num_rows:
-                yield _Told(**asdict(write_run(scratch, name, entries)))
+        yield file_receipt(WriteStat.of(written.made.base, None, rows))
+        yield from entry_receipts([written], partitions, scratch)
 
 
 def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
@@ -297,21 +280,8 @@ def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
     store.put(marker_path(target, target.instant, "CREATE"), b"")
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
-    columns = stats_columns(view.table_schema, view.options)
-    passing = PassingRows(columns)
-    size_bytes, ours = stream_to_base_file(
-        store,
-        target,
-        passing.passing(with_file_name(one, target.name) for one in _rows(view, child, schema)),
-        options=view.options,
-        columns=view.table_schema,
-        with_nan=with_nan,
-    )
-    made = FileSlice(replace(target, size_bytes=size_bytes, row_count=count))
-    facts = passing.facts()
-    if not ours:
-        facts = facts_of_stored(store, made, columns, view.table_schema)
-    return WrittenSlice(made, None, facts[0], NO_KEYS, NO_KEYS, facts[1])
+    new = new_base(view, target, _rows(view, child, schema), with_nan)
+    return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
 
 
 def _rows(view: Snapshot, child: _Child, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -1,0 +1,110 @@
+"""What services that write data files share: a base file, which a second attempt adopts, and the
+receipts of tasks that write some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+
+from metatable.data.base_file import stream_to_base_file, with_file_name
+from metatable.data.commit_metadata import WriteStat
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.statistics import ColumnStats
+from metatable.metadata.entry_files import Run, write_run
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.view import TableView
+from metatable.metadata.written import (
+    PassingRows,
+    WrittenSlice,
+    entries_of,
+    facts_of_stored,
+    stats_columns,
+)
+from metatable.storage.store import Store
+
+__all__ = [
+    "NewBase",
+    "Receipt",
+    "entry_receipts",
+    "file_receipt",
+    "new_base",
+    "sorted_out",
+    "stored_base",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewBase:
+    """A base file that is stored, alone, and what its rows tell."""
+
+    made: FileSlice
+    keys: pa.Array
+    stats: tuple[ColumnStats, ...]
+
+
+def new_base(
+    view: TableView, target: DataFile, rows: Iterator[pa.Table], with_nan: Collection[str]
+) -> NewBase:
+    """Store these rows, with their meta columns, one piece at least. What another attempt has
+    stored under the name is taken for them. `with_nan`: as in `stream_to_base_file`."""
+    passing = PassingRows(stats_columns(view.table_schema, view.options))
+    size_bytes, ours = stream_to_base_file(
+        view.store,
+        target,
+        passing.passing(with_file_name(one, target.name) for one in rows),
+        options=view.options,
+        columns=view.table_schema,
+        with_nan=with_nan,
+    )
+    target = replace(target, size_bytes=size_bytes)
+    return _counted(target, *passing.facts()) if ours else stored_base(view, target)
+
+
+def stored_base(view: TableView, target: DataFile) -> NewBase:
+    """One that another attempt has stored."""
+    columns = stats_columns(view.table_schema, view.options)
+    facts = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)
+    return _counted(target, *facts)
+
+
+def _counted(target: DataFile, keys: pa.Array, stats: tuple[ColumnStats, ...]) -> NewBase:
+    return NewBase(FileSlice(replace(target, row_count=len(keys))), keys, stats)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A file that was written (JSON of its stat), or a run of entries."""
+
+    stat: str | None = None
+    partition: str | None = None
+    entry_count: int = 0
+    entry_bytes: int = 0
+    path: str | None = None
+    body: bytes | None = None
+
+
+def file_receipt(stat: WriteStat) -> Receipt:
+    return Receipt(json.dumps(asdict(stat)))
+
+
+def entry_receipts(
+    written: Sequence[WrittenSlice], partitions: Sequence[MetadataPartition], scratch: Store
+) -> Iterator[Receipt]:
+    """Runs of what these slices add and take."""
+    for name, entries in entries_of(written, partitions):
+        if entries.num_rows:
+            yield Receipt(**asdict(write_run(scratch, name, entries)))
+
+
+def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Run, ...]]:
+    """Files by path, and runs."""
+    stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
+    runs = [
+        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
+        for one in told
+        if one.partition is not None
+    ]
+    return tuple(sorted(stats, key=lambda one: one.path)), tuple(runs)
