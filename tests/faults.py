@@ -137,3 +137,16 @@ def dying(uri: str, where: str, options: Mapping[str, str] | None = None) -> Ite
     with pytest.raises(Refused):
         yield store
     assert backend.limit == 0, "the work has not come so far"
+
+
+def once(before: str, act: Callable[[], Any]) -> tuple[Callable[[str, str], None], list[Any]]:
+    """(what a store does before each call, what `act` told): `act` before the first `create` of a
+    path with this in it."""
+    seen: list[Any] = []
+
+    def sleep(verb: str, path: str) -> None:
+        if not seen and verb == "create" and before in path:
+            seen.append(None)
+            seen[0] = act()
+
+    return sleep, seen

@@ -51,7 +51,7 @@ from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, Refused, dying, watched
+from tests.faults import READS, Refused, dying, once, watched
 from tests.index.rows import RINGS, fitting, index_of
 from tests.model import SCHEMA, Model, Row, arrow, listed, read_by_hudi, scanned
 
@@ -145,18 +145,6 @@ def check(table: Table, model: Model) -> None:
 def timeline(table: Table, instant: str) -> set[str]:
     """What Hudi's timeline has of an instant."""
     return {one.name[len(instant) :] for one in Path(table.uri, ".hoodie").glob(f"{instant}*")}
-
-
-def once(before: str, act: Callable[[], Any]) -> tuple[Callable[[str, str], None], list[Any]]:
-    """Before the first call that matches: `act`."""
-    seen: list[Any] = []
-
-    def sleep(verb: str, path: str) -> None:
-        if not seen and verb == "create" and before in path:
-            seen.append(None)
-            seen[0] = act()
-
-    return sleep, seen
 
 
 # What it comes to

@@ -36,7 +36,7 @@ from metatable.results import Fault
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import watched
+from tests.faults import once, watched
 from tests.index.rows import RINGS
 from tests.index.test_buckets import FAST, rows
 from tests.index.test_ring_buckets import made
@@ -135,18 +135,6 @@ def test_most_data_in_a_small_hash_range(table_uri: str, engine: str, cut: str) 
     bound = 3 if cut == "median" else 2 + math.ceil(math.log2(100 * 4))
     assert rounds <= bound, f"{rounds} rounds"
     print(engine, cut, rounds, [one.row_count for one in files])
-
-
-def once(before: str, act: Callable[[], Any]) -> tuple[Callable[[str, str], None], list[Any]]:
-    """Before the first call that matches: `act`."""
-    seen: list[Any] = []
-
-    def sleep(verb: str, path: str) -> None:
-        if not seen and verb == "create" and before in path:
-            seen.append(None)
-            seen[0] = act()
-
-    return sleep, seen
 
 
 @pytest.mark.parametrize("engine", RINGS)
