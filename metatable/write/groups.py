@@ -299,9 +299,9 @@ class _Made:
 
 def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
     if isinstance(group.target, LogFile):
-        assert group.base is not None
-        if fits_log(view, group.base, _entering(view, plan, place, group, rows)):
-            return _made_log(view, plan, place, group, rows)
+        entering = _entering(view, plan, place, group, rows)
+        if group.base is not None and fits_log(view, group.base, entering):
+            return _made_log(view, plan, place, group.base, group.target, entering, rows)
         group = plan.anew(place)
         view.store.put(marker_path(group.target, plan.instant, group.kind), b"")
     assert isinstance(group.target, DataFile)
@@ -331,13 +331,18 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     return _Made(body, ours, written, new.counts, told)
 
 
-def _made_log(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
-    assert isinstance(group.target, LogFile)
-    assert group.base is not None
-    base, entering = group.base, _entering(view, plan, place, group, rows)
+def _made_log(
+    view: TableView,
+    plan: WritePlan,
+    place: int,
+    base: FileSlice,
+    target: LogFile,
+    entering: Entering,
+    rows: _Rows,
+) -> _Made:
     gone, arriving = rows.keys(rows.gone(place)), rows.arriving(place)
     log = new_log(view, entering, gone)
-    target = replace(group.target, size_bytes=len(log.body))
+    target = replace(target, size_bytes=len(log.body))
     written = WrittenSlice(
         made=base.with_log(target),
         replaced=base,

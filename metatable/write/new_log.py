@@ -12,6 +12,7 @@ they can compare. Such rows are put into the group by writing it anew (`fits_log
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,8 @@ def fits_log(view: TableView, base: FileSlice, entering: Entering) -> bool:
     rows = entering.deciding(view.options.ordering)
     if rows[view.options.ordering].null_count:
         return False
-    gone = [log_deletes(view.store, one) for one in base.logs if one.named.may_delete]
+    asked = [partial(log_deletes, view.store, one) for one in base.logs if one.named.may_delete]
+    gone = view.store.together(asked)
     return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in gone)
 
 
