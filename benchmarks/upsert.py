@@ -1,4 +1,4 @@
-"""Upsert, whole: from a batch of rows to a published commit, beside a merge of Delta."""
+"""Upsert, whole: from a batch of rows to a published commit, beside merges of Delta and Lance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ QUESTION = (
 )
 
 INDEXES = ("metadata_bloom", "record")
-READING = "both rewrite every file that holds a key; ours also writes index, bounds and fsyncs"
+READING = (
+    "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
+    "also writes index, bounds and fsyncs"
+)
 
 
 def cases(setup: Setup) -> Iterator[Case]:
@@ -52,7 +55,7 @@ def cases(setup: Setup) -> Iterator[Case]:
                 f"{count:,} rows, {index}",
                 _setting(held, batch),
                 upsert,
-                [_delta(setup, held, batch)],
+                _peers(setup, held, batch),
                 READING,
             )
     if setup.full:
@@ -72,8 +75,9 @@ def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]
             f"{count:,} rows, record, merge-on-read",
             _setting(held, batch),
             upsert,
-            [_delta(setup, held, batch)],
-            "ours puts logs on file groups, which readers merge; the peer rewrites files",
+            _peers(setup, held, batch),
+            "ours puts logs on file groups, which readers merge; Delta rewrites files, Lance marks "
+            "rows and adds a file",
         )
 
 
@@ -108,6 +112,10 @@ def _ours(batch: pa.Table, result: Any) -> None:
     assert result.inserted + result.updated == batch.num_rows, result
 
 
+def _peers(setup: Setup, held: int, batch: pa.Table) -> list[Peer]:
+    return [_delta(setup, held, batch), _lance(setup, held, batch)]
+
+
 def _delta(setup: Setup, held: int, batch: pa.Table) -> Peer:
     deltalake = package("deltalake")
     if deltalake is None:
@@ -128,6 +136,29 @@ def _delta(setup: Setup, held: int, batch: pa.Table) -> Peer:
 
     table = setup.cupboard.made(f"delta-{held}-uuid", make)
     name = f"deltalake {deltalake.__version__} merge"
+    return Peer(name, _on_copies(setup.cupboard, table, merge, check))
+
+
+def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
+    """Its own file format, an index of the key beside it (made before): no partitions."""
+    lance = package("lance")
+    if lance is None:
+        return absent("Lance", "pylance is not installed: make peers")
+
+    def make(folder: Path) -> None:
+        made = lance.write_dataset(table_rows("uuid", held), str(folder / "rows"))
+        made.create_scalar_index("id", "BTREE")
+
+    def merge(folder: Path) -> Any:
+        merger = lance.dataset(str(folder / "rows")).merge_insert("id")
+        return merger.when_matched_update_all().when_not_matched_insert_all().execute(batch)
+
+    def check(told: Any) -> None:
+        done = told["num_inserted_rows"] + told["num_updated_rows"]
+        assert done == batch.num_rows, told
+
+    table = setup.cupboard.made(f"lance-{held}-uuid", make)
+    name = f"Lance {lance.__version__} merge_insert, BTREE"
     return Peer(name, _on_copies(setup.cupboard, table, merge, check))
 
 
