@@ -321,7 +321,7 @@ def _fixed(rows: npt.NDArray[np.generic], width: int) -> pa.Array:
 # Tables
 
 
-def make_table(folder: Path, kind: str, index: str, rows: int, **options: str) -> None:
+def make_table(folder: Path, kind: str, index: str, rows: int, **options: str | int) -> None:
     """A table of ours of `rows` rows, written by one commit."""
     table = metatable.create(
         folder,

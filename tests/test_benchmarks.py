@@ -18,8 +18,8 @@ from benchmarks.data import Cupboard
 from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
 
 NAMES = (
-    *("buckets", "changes", "commit", "compact", "hfile", "logs", "memory", "outside", "rounds"),
-    *("skip", "tag", "upkeep", "upsert"),
+    *("buckets", "changes", "commit", "compact", "hfile", "indexes", "logs", "memory", "outside"),
+    *("rounds", "skip", "tag", "upkeep", "upsert"),
 )
 
 
