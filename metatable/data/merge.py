@@ -67,17 +67,17 @@ class Merge:
     ) -> Merge:
         """From keys, and the ordering column where there is one: all that decides.
 
-        Keys of `upserts` differ from each other and from those of `deletes` (else UsageError);
-        keys of `base` differ from each other (else CorruptError).
+        Keys of `upserts` differ from each other and from those of `deletes` (else UsageError).
+        Raises CorruptError where one of these is stored twice; the others nobody compares.
         """
         stored, offered = base.num_rows, upserts.num_rows
-        codes = _match(base, upserts, deletes)
-        targets = codes[stored : stored + offered]
-        found = np.flatnonzero(targets < stored)
+        places = _places(base.column(KEY), _asked(base, upserts, deletes))
+        targets = places[:offered]
+        found = np.flatnonzero(targets >= 0)
         wins = _winners(base, upserts, found, targets[found], ordering)
-        gone = codes[stored + offered :]
-        gone = np.unique(gone[gone < stored])
-        new = np.flatnonzero(targets >= stored)
+        gone = places[offered:]
+        gone = np.sort(gone[gone >= 0])
+        new = np.flatnonzero(targets < 0)
         source, kept = np.arange(stored), np.ones(stored, np.bool_)
         source[targets[found[wins]]] = stored + found[wins]
         kept[gone] = False
@@ -153,27 +153,31 @@ def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
     return replaces | _numpy_mask(base.is_null())
 
 
-def _match(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> Positions:
-    """A number for each key of the three, equal for equal keys; below `base.num_rows`, its row."""
-    stored, offered = base.num_rows, upserts.num_rows
-    chunks = [*base.column(KEY).chunks, *upserts.column(KEY).chunks]
-    chunks += [whole(deletes).cast(base.schema.field(KEY).type)]
-    codes, _ = codes_of([pa.chunked_array(chunks, type=base.schema.field(KEY).type)])
-    if not np.array_equal(codes[:stored], np.arange(stored)):
-        again = np.flatnonzero(codes[:stored] != np.arange(stored))[0]
-        raise CorruptError("a key is stored twice in one file", key=base.column(KEY)[again].as_py())
-    _check_disjoint(upserts, codes[stored : stored + offered], codes[stored + offered :])
-    return codes
+def _asked(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> pa.Array:
+    """The keys that are put, then those that are deleted, each once."""
+    kind, put = base.schema.field(KEY).type, whole(upserts.column(KEY))
+    if len(pc.unique(put)) < len(put):
+        _, first = np.unique(codes_of([put])[0], return_index=True)
+        again = put.take(pa.array(np.setdiff1d(np.arange(len(put)), first)))
+        raise UsageError("a key is given twice", keys=again[:5].to_pylist())
+    if len(deletes) and (both := pc.is_in(put, value_set=whole(deletes))).true_count:
+        raise UsageError("a key is both put and deleted", keys=put.filter(both)[:5].to_pylist())
+    return pa.concat_arrays([put.cast(kind), pc.unique(whole(deletes)).cast(kind)])
 
 
-def _check_disjoint(upserts: pa.Table, targets: Positions, taken: Positions) -> None:
-    _, first = np.unique(targets, return_index=True)
-    if len(first) < len(targets):
-        again = np.setdiff1d(np.arange(len(targets)), first)
-        raise UsageError("a key is given twice", keys=_keys_at(upserts, again[:5]))
-    both = np.flatnonzero(np.isin(targets, taken))
-    if len(both):
-        raise UsageError("a key is both put and deleted", keys=_keys_at(upserts, both[:5]))
+def _places(stored: pa.ChunkedArray, asked: pa.Array) -> Positions:
+    """The row that holds each key; -1: none does. What is hashed are the keys asked, as a rule the
+    fewer. Raises CorruptError where two rows hold one."""
+    numbers = whole(pc.index_in(stored, value_set=asked))
+    rows = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
+    found = numbers.drop_null().to_numpy()
+    places = np.full(len(asked), -1, np.int64)
+    places[found] = rows
+    again = np.flatnonzero(places[found] != rows)
+    if len(again):
+        key = asked[int(found[again[0]])].as_py()
+        raise CorruptError("a key is stored twice in one file", key=key)
+    return places
 
 
 def _winners(
@@ -186,11 +190,28 @@ def _winners(
 
 
 def put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
-    """The rows at these places of a piece and, behind it, of the upserts put into it."""
-    if not len(put) and len(places) == piece.num_rows:
+    """The rows at these places of a piece and, behind it, of the upserts put into it.
+
+    Texts that come out as they were are not taken: keys, for one.
+    """
+    every = len(places) == piece.num_rows
+    if not len(put) and every:
         return piece
-    both = pa.concat_tables([piece, take(put)])
-    return taken(both, pa.array(places))
+    rows = take(put)
+    kept = _kept_texts(piece, rows, places) if every else []
+    changed = [name for name in piece.column_names if name not in kept]
+    both = pa.concat_tables([piece.select(changed), rows.select(changed)])
+    made = dict(zip(changed, taken(both, pa.array(places)).columns, strict=True))
+    columns = [made.get(name, piece[name]) for name in piece.column_names]
+    return pa.table(columns, schema=piece.schema)
+
+
+def _kept_texts(piece: pa.Table, rows: pa.Table, places: Positions) -> list[str]:
+    """Text columns that have, in the rows that others take the places of, the values of those."""
+    replaced = pa.array(np.flatnonzero(places >= piece.num_rows))
+    texts = [one.name for one in piece.schema if pa.types.is_string(one.type)]
+    before = taken(piece.select(texts), replaced)
+    return [name for name in texts if before[name].equals(rows[name])]
 
 
 def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
@@ -227,11 +248,6 @@ def ascending(ordering: pa.ChunkedArray) -> Positions:
 def _numpy_mask(mask: pa.Array) -> Mask:
     filled: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return filled
-
-
-def _keys_at(table: pa.Table, rows: Positions) -> list[str]:
-    keys: list[str] = table.column(KEY).take(pa.array(rows)).to_pylist()
-    return keys
 
 
 def _repeated(

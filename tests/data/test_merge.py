@@ -163,7 +163,7 @@ def test_a_key_stored_twice_is_damage() -> None:
     with pytest.raises(CorruptError, match="stored twice in one file: key='a'"):
         merge_rows(
             table([("b", 0, ""), ("a", 0, ""), ("a", 1, "")]),
-            table([]),
+            table([("a", 2, "")]),
             pa.array([], pa.string()),
             None,
         )
