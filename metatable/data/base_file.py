@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.key_footer import footer_of
+from metatable.data.key_footer import GrownFilter, footer_of, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
@@ -35,6 +35,7 @@ from metatable.data.stored_columns import (
 )
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
+from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
 
@@ -43,7 +44,9 @@ __all__ = [
     "columns_with_nan",
     "encoded_base_file",
     "read_base_file",
+    "read_filter",
     "read_record_keys",
+    "read_with_filter",
     "store_base_file",
     "stream_base_file",
     "stream_to_base_file",
@@ -108,10 +111,18 @@ def write_base_file(
     return store_base_file(store, data_file, encoded_base_file(table, options, columns))
 
 
-def encoded_base_file(table: pa.Table, options: Options, columns: TableSchema | None) -> bytes:
-    """The bytes of a file with these rows, meta columns included."""
+def encoded_base_file(
+    table: pa.Table,
+    options: Options,
+    columns: TableSchema | None,
+    grown: GrownFilter | None = None,
+) -> bytes:
+    """The bytes of a file with these rows, meta columns included.
+
+    `grown`: the filter of the file that it follows, which spares hashing the keys of that one.
+    """
     sink = pa.BufferOutputStream()
-    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table))
+    _encode_pieces(sink, iter([table]), options, columns, columns_with_nan(table), grown)
     return bytes(sink.getvalue())
 
 
@@ -130,6 +141,7 @@ def stream_to_base_file(
     options: Options,
     columns: TableSchema | None,
     with_nan: Collection[str],
+    grown: GrownFilter | None = None,
 ) -> tuple[int, bool]:
     """The same, of rows that come piece by piece, of which one is in memory at a time.
 
@@ -137,7 +149,7 @@ def stream_to_base_file(
     the first ones are written. The bytes wait in a temporary file.
     """
     with in_temporary_folder(), tempfile.TemporaryFile() as body:
-        _encode_pieces(body, iter(pieces), options, columns, with_nan)
+        _encode_pieces(body, iter(pieces), options, columns, with_nan, grown)
         size_bytes = body.tell()
         if store.create(data_file.path, body):
             return size_bytes, True
@@ -159,12 +171,25 @@ def read_base_file(
     A nullable column that the file lacks is null; a narrower type is widened. `columns` are the
     table's: what a file has of one its id tells; None: its name.
     """
+    return read_with_filter(store, data_file, schema, columns)[0]
+
+
+def read_with_filter(
+    store: Store, data_file: DataFile, schema: pa.Schema, columns: TableSchema | None
+) -> tuple[pa.Table, HudiBloom | None]:
+    """The same, and the filter over its keys, if it is ours and sound."""
     with open_parquet(store, data_file) as parquet:
         groups = range(parquet.num_row_groups)
         asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
         table = _read(store, data_file, parquet, groups, asked)
         _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
-        return table
+        return table, sound_filter(parquet.metadata.metadata)
+
+
+def read_filter(store: Store, data_file: DataFile) -> HudiBloom | None:
+    """The filter over the keys of a file, if it is ours and sound. Raises CorruptError."""
+    with open_parquet(store, data_file) as parquet:
+        return sound_filter(parquet.metadata.metadata)
 
 
 def stream_base_file(
@@ -250,6 +275,7 @@ def _encode_pieces(
     options: Options,
     columns: TableSchema | None,
     with_nan: Collection[str],
+    grown: GrownFilter | None,
 ) -> None:
     """The first piece tells which columns are worth a dictionary."""
     first = next(pieces)
@@ -270,7 +296,7 @@ def _encode_pieces(
                 writer.write_table(piece, row_group_size=options.row_group_rows)
             keys += piece.column(KEY_COLUMN).chunks
         every = pa.chunked_array(keys, first.schema.field(KEY_COLUMN).type)
-        footer = footer_of(every, options.footer_bloom_fpp)
+        footer = footer_of(every, options.footer_bloom_fpp, grown)
         footer |= {IDS_ARE_OURS: "1"} if columns else {}
         writer.add_key_value_metadata(footer)
 

@@ -6,6 +6,7 @@ Footer keys, as Hudi's writers and ours set them:
                                         com.uber.hoodie.bloomfilter in old files
     hoodie_bloom_filter_type_code       DYNAMIC_V0 or SIMPLE; absent: SIMPLE
     hoodie_min_record_key, hoodie_max_record_key     absent in a file without rows
+    metatable.bloomfilter_crc32         ours: of the filter's text, as a decimal number
 
 Ours are in byte order. Those of Hudi's Avro writers are in Java's, which is that of UTF-16: it
 puts U+E000 to U+FFFF behind what lies beyond them. So a minimum with a character beyond U+FFFF,
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.slices import DataFile
@@ -34,12 +36,24 @@ from metatable.storage.parquet.bloom_filter import Place
 from metatable.storage.parquet.footer import damaged, read_footer
 from metatable.storage.store import Store
 
-__all__ = ["HudiFilter", "KeyFooter", "footer_of", "read_key_footer"]
+__all__ = [
+    "GrownFilter",
+    "HudiFilter",
+    "KeyFooter",
+    "footer_of",
+    "read_key_footer",
+    "sound_filter",
+]
 
 _FILTER = "org.apache.hudi.bloomfilter"
 _OLD_FILTER = "com.uber.hoodie.bloomfilter"
 _TYPE_CODE = "hoodie_bloom_filter_type_code"
+_CHECKSUM = "metatable.bloomfilter_crc32"
 _MINIMUM, _MAXIMUM = "hoodie_min_record_key", "hoodie_max_record_key"
+
+MOST_KEYS = 1.1
+"""A filter holds so many times the keys that it was made for, at most, or that are left in its
+file: twice as many as asked then pass it in error."""
 
 Bounds = tuple[str | None, str | None]
 _UNKNOWN: Bounds = (None, None)
@@ -77,15 +91,42 @@ class KeyFooter:
         return 300 + len(self.minimum or "") + len(self.maximum or "")
 
 
-def footer_of(record_keys: pa.ChunkedArray, fpp: float) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class GrownFilter:
+    """The filter of a file that is written anew, and the keys (strings) that it does not know."""
+
+    bloom: HudiBloom
+    new_keys: pa.Array
+
+    def for_keys(self, count: int, fpp: float) -> HudiBloom | None:
+        """Of all of them, of which so many are left; None where one made anew is better."""
+        grown = self.bloom.with_keys(self.new_keys, fpp, MOST_KEYS)
+        return grown if grown and grown.keys_in_last_row <= count * MOST_KEYS else None
+
+
+def footer_of(
+    record_keys: pa.ChunkedArray, fpp: float, grown: GrownFilter | None = None
+) -> dict[str, str]:
     """The footer keys of a file with these record keys (strings)."""
-    bloom = HudiBloom.build(record_keys.combine_chunks(), fpp)
-    footer = {_FILTER: bloom.to_base64().decode(), _TYPE_CODE: DYNAMIC}
+    bloom = grown and grown.for_keys(len(record_keys), fpp)
+    bloom = bloom or HudiBloom.build(record_keys.combine_chunks(), fpp)
+    text = bloom.to_base64()
+    footer = {_FILTER: text.decode(), _TYPE_CODE: DYNAMIC, _CHECKSUM: str(isal_zlib.crc32(text))}
     if len(record_keys):
         ends = pc.min_max(record_keys)
         footer[_MINIMUM] = ends["min"].as_py()
         footer[_MAXIMUM] = ends["max"].as_py()
     return footer
+
+
+def sound_filter(words: Mapping[bytes, bytes] | None) -> HudiBloom | None:
+    """The filter in a footer, if we wrote it and it is as we wrote it. A footer has no checksum,
+    and a bit that got lost would pass on from file to file."""
+    text = (words or {}).get(_FILTER.encode())
+    told = (words or {}).get(_CHECKSUM.encode(), b"").decode("ascii", "replace")
+    if text is None or told != str(isal_zlib.crc32(text)):
+        return None
+    return HudiBloom.from_base64(text, DYNAMIC)
 
 
 def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:

@@ -19,8 +19,11 @@ from metatable.data.base_file import (
     add_meta_columns,
     columns_with_nan,
     encoded_base_file,
+    read_filter,
+    read_with_filter,
     stream_to_base_file,
 )
+from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take
 from metatable.data.row_counts import RowCounts
@@ -29,6 +32,7 @@ from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.taking import rows_of, taken, taker
 from metatable.metadata.view import TableView
+from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.ordering import sort_order
 
 __all__ = ["Entering", "NewSlice", "merged_slice", "opened_slice"]
@@ -111,6 +115,8 @@ class NewSlice:
     with_nan: Collection[str] | None
     counts: RowCounts
     deleted_keys: pa.Array
+    grown: GrownFilter | None = None
+    """The filter of the file that it follows."""
 
     @property
     def is_small(self) -> bool:
@@ -119,7 +125,8 @@ class NewSlice:
 
     def encoded(self, view: TableView, pieces: Iterator[pa.Table]) -> bytes:
         """Of a small one, its file, when the pieces, its rows, have passed."""
-        return encoded_base_file(pa.concat_tables(pieces), view.options, view.table_schema)
+        rows = pa.concat_tables(pieces)
+        return encoded_base_file(rows, view.options, view.table_schema, self.grown)
 
     def stored(
         self, view: TableView, target: DataFile, pieces: Iterator[pa.Table]
@@ -133,6 +140,7 @@ class NewSlice:
             options=view.options,
             columns=view.table_schema,
             with_nan=self.with_nan,
+            grown=self.grown,
         )
 
 
@@ -143,15 +151,26 @@ def merged_slice(
     schema, ordering = with_meta_columns(view.schema), view.options.ordering
     small = base.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     if small:
-        stored = read_slice(view.store, base, schema, view.table_schema, ordering)
+        stored, bloom = _read(view, base, schema)
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
+        bloom = None if base.logs else read_filter(view.store, base.base)
         pieces = stream_slice(view.store, base, schema, view.table_schema, ordering)
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
+    new_keys = entering.keys.take(pa.array(entering.here[merge.new]))
+    grown = GrownFilter(bloom, new_keys) if bloom else None
     rows = merge.rows(pieces, entering.taker(schema), entering.step)
-    return NewSlice(rows, None if small else with_nan, merge.counts, merge.deleted_keys)
+    return NewSlice(rows, None if small else with_nan, merge.counts, merge.deleted_keys, grown)
+
+
+def _read(view: TableView, base: FileSlice, schema: pa.Schema) -> tuple[pa.Table, HudiBloom | None]:
+    """All of a slice, and the filter over its keys, where that is known: logs bring others."""
+    columns = view.table_schema
+    if base.logs:
+        return read_slice(view.store, base, schema, columns, view.options.ordering), None
+    return read_with_filter(view.store, base.base, schema, columns)
 
 
 def _looked_through(

@@ -30,7 +30,7 @@ import base64
 import binascii
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,20 +85,26 @@ class HudiBloom:
             raise UsageError(
                 "more keys than the filter is made for", expected=wanted, found=len(keys)
             )
-        bits = math.ceil(wanted * (-math.log(fpp) / (math.log(2) * math.log(2))))
-        if bits > _MOST_BITS:
-            raise UsageError(
-                "too many keys for one filter", expected=f"{_MOST_BITS} bits", found=bits
-            )
-        hashes = math.ceil(math.log(2) * bits / wanted)
-        flags = np.zeros(-(-bits // 8) * 8, np.bool_)
-        for chunk in _chunks(keys):
-            _, rounds = _positions(chunk, hashes, bits)
-            for positions in rounds:
-                flags[positions] = True
-        packed = np.packbits(flags, bitorder="little").tobytes()
+        hashes, bits = _form(wanted, fpp)
+        packed = _with_bits(np.zeros(-(-bits // 8) * 8, np.bool_), keys, hashes, bits)
         counts = (wanted, len(keys)) if type_code == DYNAMIC else (0, 0)  # SIMPLE keeps no counts
         return cls(type_code, hashes, bits, *counts, (packed,))
+
+    def with_keys(self, keys: pa.Array, fpp: float, at_most: float) -> HudiBloom | None:
+        """The same filter, of these keys too.
+
+        None where it was made for another `fpp`, or has several rows, or would hold more than
+        `at_most` times the keys that it was made for, and pass more than it should.
+        """
+        held = self.keys_in_last_row + len(keys)
+        fits = self.type_code == DYNAMIC and len(self.rows) == 1
+        if not fits or not 0 < held <= self.keys_a_row * at_most:
+            return None
+        if (self.hashes, self.bits) != _form(self.keys_a_row, fpp):
+            return None
+        flags = np.unpackbits(np.frombuffer(self.rows[0], np.uint8), bitorder="little")
+        row = _with_bits(flags.view(np.bool_), keys, self.hashes, self.bits)
+        return replace(self, keys_in_last_row=held, rows=(row,))
 
     def to_base64(self) -> bytes:
         """As it stands in a footer."""
@@ -158,6 +164,23 @@ class HudiBloom:
         for row in self.rows:
             found |= (np.frombuffer(row, np.uint8)[byte] & mask).all(axis=0)
         return found
+
+
+def _form(keys: int, fpp: float) -> tuple[int, int]:
+    """k and m of a filter made for so many keys. Raises UsageError."""
+    bits = math.ceil(keys * (-math.log(fpp) / (math.log(2) * math.log(2))))
+    if bits > _MOST_BITS:
+        raise UsageError("too many keys for one filter", expected=f"{_MOST_BITS} bits", found=bits)
+    return math.ceil(math.log(2) * bits / keys), bits
+
+
+def _with_bits(flags: npt.NDArray[np.bool_], keys: pa.Array, hashes: int, bits: int) -> bytes:
+    """A row: these bits, and those of the keys."""
+    for chunk in _chunks(keys):
+        _, rounds = _positions(chunk, hashes, bits)
+        for positions in rounds:
+            flags[positions] = True
+    return np.packbits(flags, bitorder="little").tobytes()
 
 
 def _head(raw: bytes, offset: int, path: str) -> tuple[int, int]:

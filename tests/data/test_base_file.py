@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data import base_file, statistics
+from metatable.data import base_file, key_footer, statistics
+from metatable.data.key_footer import GrownFilter
 from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError, StoreError
-from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
 from metatable.storage.store import Store
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 
@@ -89,6 +91,32 @@ def test_footer_holds_what_the_writers_of_hudi_look_for(store: Store) -> None:
     bloom = HudiBloom.from_base64(footer[b"org.apache.hudi.bloomfilter"], code)
     assert bloom == HudiBloom.build(rows(25)["_hoodie_record_key"].combine_chunks(), 1e-6)
     assert b"ARROW:schema" not in footer
+
+
+def test_a_filter_passes_on_only_as_it_was_written(store: Store) -> None:
+    data_file = written(store, rows(25))
+    keys = rows(25)["_hoodie_record_key"].combine_chunks()
+    held = base_file.read_filter(store, data_file)
+    assert held == HudiBloom.build(keys, options().footer_bloom_fpp)
+    words = key_footer.footer_of(pa.chunked_array([keys]), 1e-3)
+    raw = {name.encode(): text.encode() for name, text in words.items()}
+    assert key_footer.sound_filter(raw) == held
+    name = b"org.apache.hudi.bloomfilter"
+    flipped = base64.b64decode(raw[name])[:-1] + bytes([base64.b64decode(raw[name])[-1] ^ 1])
+    for other in ({**raw, name: base64.b64encode(flipped)}, {name: raw[name]}, {}, None):
+        assert key_footer.sound_filter(other) is None
+
+
+def test_a_filter_is_made_anew_where_most_of_its_keys_went_or_too_many_came() -> None:
+    held = pa.array([f"k{row}" for row in range(100)])
+    bloom = HudiBloom.build(held, 1e-3)
+    for left, come, grows in ((100, 5, True), (100, 20, False), (80, 0, False)):
+        new = pa.array([f"n{row}" for row in range(come)], pa.string())
+        now = pa.concat_arrays([held.slice(0, left), new])
+        words = key_footer.footer_of(pa.chunked_array([now]), 1e-3, GrownFilter(bloom, new))
+        found = HudiBloom.from_base64(words["org.apache.hudi.bloomfilter"], DYNAMIC)
+        assert found.might_contain(now).all()
+        assert (found == bloom.with_keys(new, 1e-3, 2)) is grows
 
 
 def test_a_file_without_rows_has_a_filter_and_no_bounds(store: Store) -> None:

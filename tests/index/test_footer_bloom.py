@@ -143,6 +143,43 @@ def test_memory_holds_few_filters_at_once(
     assert len(made) <= 3
 
 
+def test_filters_grow_with_their_files_and_deny_no_key(table_uri: str) -> None:
+    table = make(table_uri, "bloom", "partition", small_file_bytes=1 << 20, file_rows=10_000)
+    table.insert(rows(0, 3000))
+    for number in range(4):
+        table.upsert(rows(2990 + 10 * number, 3010 + 10 * number, value=number))
+        table.delete(rows(100 * number, 100 * number + 5))
+    cache.clear()
+    for file, filter_ in zip(table.files(), filters_of(table), strict=True):
+        keys = pq.read_table(Path(table.uri, file.path), columns=[KEY])[KEY].combine_chunks()
+        text = pq.read_metadata(Path(table.uri, file.path)).metadata
+        held = key_footer.sound_filter(text)
+        assert held is not None
+        assert held.might_contain(keys).all()
+        assert held.keys_a_row == 1000 < held.keys_in_last_row
+        assert not isinstance(filter_, NoFilter)
+
+
+def test_a_filter_that_has_lost_a_bit_ends_with_its_file(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten(monkeypatch, {key_footer._FILTER: _denying(), key_footer._TYPE_CODE: "DYNAMIC_V0"})
+    table = make(table_uri, "record", "partition")
+    table.insert(rows(0, 30))
+    monkeypatch.undo()
+    table.upsert(rows(0, 30, value=1))
+    for file in table.files():
+        parquet = pq.ParquetFile(Path(table.uri, file.path))
+        held = key_footer.sound_filter(parquet.metadata.metadata)
+        assert held is not None
+        assert held.might_contain(parquet.read([KEY])[KEY].combine_chunks()).all()
+
+
+def _denying() -> str:
+    others = pa.array([f"other {number}" for number in range(10)])
+    return key_footer.HudiBloom.build(others, 1e-3).to_base64().decode()
+
+
 # what a file may have instead of Hudi's filter
 
 

@@ -8,6 +8,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,31 @@ def test_every_row_of_a_dynamic_filter_is_asked() -> None:
     both = HudiBloom(DYNAMIC, first.hashes, first.bits, 100, 1, first.rows + second.rows)
     read = HudiBloom.from_base64(both.to_base64(), DYNAMIC)
     assert read.might_contain(pa.array(["a", "b", "c"])).tolist() == [True, True, False]
+
+
+@settings(deadline=None)
+@given(KEYS, KEYS)
+def test_filter_that_grows_is_one_made_of_all_keys(keys: list[str], more: list[str]) -> None:
+    held, new = pa.array(keys, pa.string()), pa.array(more, pa.string())
+    built = HudiBloom.build(held, 0.01, capacity=100)
+    grown = built.with_keys(new, 0.01, 1.0)
+    if not len(held) + len(new):
+        assert grown is None
+        return
+    assert grown == HudiBloom.build(pa.concat_arrays([held, new]), 0.01, capacity=100)
+    assert built == HudiBloom.build(held, 0.01, capacity=100)
+
+
+def test_filter_grows_only_as_what_it_was_made_for() -> None:
+    keys, new = pa.array([f"k{row}" for row in range(20)]), pa.array(["a", "b"])
+    built = HudiBloom.build(keys, 0.01)
+    assert built.with_keys(new, 0.01, 1.1) is not None
+    assert built.with_keys(new, 0.001, 1.1) is None
+    assert built.with_keys(new, 0.01, 1.05) is None
+    assert HudiBloom.build(keys, 0.01, type_code=SIMPLE).with_keys(new, 0.01, 9) is None
+    assert replace(built, rows=built.rows * 2).with_keys(new, 0.01, 9) is None
+    for count in (0, -5):  # from disk
+        assert replace(built, keys_a_row=count).with_keys(new, 0.01, 9) is None
 
 
 def test_keys_of_other_string_layouts_hash_the_same() -> None:
