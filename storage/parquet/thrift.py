@@ -1,44 +1,94 @@
-"""Thrift's compact protocol, as far as Parquet's small headers need it: one struct to a dict.
+"""Thrift's compact protocol, as far as Parquet needs it: one struct to a dict, and back.
 
     struct   fields, then a zero byte
     field    one byte: id as a step from the last one (upper half), type (lower half); where the
              step is 0 the id follows as a zigzag varint; then the value
     values   bools are their type; i8 one byte; i16, i32, i64 zigzag varints; double 8 bytes;
-             binary a varint and so many bytes; list and set a head and elements; struct
+             binary a varint and so many bytes; list and set a head and elements, of which a
+             bool has a byte of its own; struct
 
-Bytes are not believed: every length is held against what is there, depth and fields are
-bounded, and whatever breaks a rule is CorruptError. Maps are refused: no header has one.
+Fields that nobody here knows are kept, with their types and in their order, so that what any
+known writer wrote comes back byte for byte. Bytes are not believed: every length and count is
+held against what is there, depth is bounded, and whatever breaks a rule is CorruptError. Maps
+are refused: nothing of Parquet's has one.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from metatable.storage.errors import CorruptError
 
-__all__ = ["Struct", "decode_struct"]
+__all__ = [
+    "BINARY",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "Elements",
+    "Struct",
+    "decode_struct",
+    "encode_struct",
+]
 
-Struct = dict[int, Any]
-
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_VARINTS = (_I16, _I32, _I64)
+_TRUE, _FALSE, _BYTE, I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
+_BOOLS = (_TRUE, _FALSE)
+_VARINTS = (I16, I32, I64)
 _FIXED = {_BYTE: struct.Struct("<b"), _DOUBLE: struct.Struct("<d")}
 
 _MOST_DEPTH = 16
-_MOST_FIELDS = 1 << 12
-"""Of one struct, or elements of one list: Parquet's headers have a dozen."""
-_VARINT_BYTES = 10
-"""Of 64 bits."""
+_LONG = 15
+"""From so many elements on, or such a step on, the number does not fit into the head."""
+_BITS = 64
+
+
+class Struct(dict[int, Any]):
+    """{field id: value} in the order of the bytes; `kinds`: with which type each is written.
+
+    Values: bool, int, float, bytes, Elements, Struct. Equal are those of equal values.
+    """
+
+    __slots__ = ("kinds",)
+
+    def __init__(self, *fields: tuple[int, int, Any]) -> None:
+        """Of fields as (id, type, value)."""
+        super().__init__()
+        self.kinds: dict[int, int] = {}
+        for field, kind, value in fields:
+            self[field] = value
+            self.kinds[field] = kind
+
+    def changed(self, *fields: tuple[int, int, Any]) -> Struct:
+        """A copy with these values, by field id; a field whose value is None is left out."""
+        every = {field: (field, self.kinds[field], value) for field, value in self.items()}
+        every |= {one[0]: one for one in fields}
+        return Struct(*(every[field] for field in sorted(every) if every[field][2] is not None))
+
+
+class Elements(list[Any]):
+    """A list or a set; `kind`: the type that all elements are written with."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: int, values: Iterable[Any] = ()) -> None:
+        super().__init__(values)
+        self.kind = kind
 
 
 def decode_struct(raw: bytes, path: str, start: int = 0) -> tuple[Struct, int]:
-    """The struct that begins at `start` as {field id: value}, and where it ends.
-
-    Values: bool, int, float, bytes, list, Struct. Raises CorruptError, naming `path`.
-    """
+    """The struct that begins at `start`, and where it ends. Raises CorruptError, naming `path`."""
     reader = _Reader(raw, path, start)
     return reader.struct(0), reader.place
+
+
+def encode_struct(value: Struct) -> bytes:
+    """The bytes of a struct."""
+    out = bytearray()
+    _write_struct(out, value)
+    return bytes(out)
 
 
 class _Reader:
@@ -48,58 +98,64 @@ class _Reader:
         self.place = place
 
     def struct(self, depth: int) -> Struct:
-        fields: Struct = {}
+        fields = Struct()
         last = 0
         while head := self.byte():
             last = last + (head >> 4) if head >> 4 else self.zigzag()
-            fields[last] = self.value(head & 15, depth)
-            if len(fields) > _MOST_FIELDS:
-                raise self.wrong("too many fields")
+            kind = head & 15
+            fields[last] = kind == _TRUE if kind in _BOOLS else self.value(kind, depth)
+            fields.kinds[last] = kind
         return fields
 
     def value(self, kind: int, depth: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
         if kind in _VARINTS:
             return self.zigzag()
-        if kind in (_LIST, _SET, _STRUCT):
-            return self.nested(kind, depth + 1)
-        if kind == _BINARY:
+        if kind == BINARY:
             return self.take(self.varint())
+        if kind in (LIST, _SET, STRUCT):
+            return self.nested(kind, depth + 1)
         if kind not in _FIXED:
             raise self.wrong(f"type {kind}")
         layout = _FIXED[kind]
         return layout.unpack(self.take(layout.size))[0]
 
-    def nested(self, kind: int, depth: int) -> Any:
+    def nested(self, kind: int, depth: int) -> Struct | Elements:
         if depth > _MOST_DEPTH:
             raise self.wrong("too deep")
-        return self.struct(depth) if kind == _STRUCT else self.elements(depth)
+        return self.struct(depth) if kind == STRUCT else self.elements(depth)
 
-    def elements(self, depth: int) -> list[Any]:
+    def elements(self, depth: int) -> Elements:
         head = self.byte()
-        count = head >> 4 if head >> 4 < 15 else self.varint()
-        if count > _MOST_FIELDS:
+        kind = head & 15
+        count = head >> 4 if head >> 4 < _LONG else self.varint()
+        if count > len(self.raw) - self.place:  # none takes less than a byte
             raise self.wrong(f"{count} elements")
-        if head & 15 in (_TRUE, _FALSE):  # here a bool has a byte of its own
-            return [self.byte() == _TRUE for _ in range(count)]
-        return [self.value(head & 15, depth) for _ in range(count)]
+        if kind in _BOOLS:
+            return Elements(kind, [self.byte() == _TRUE for _ in range(count)])
+        return Elements(kind, [self.value(kind, depth) for _ in range(count)])
 
     def varint(self) -> int:
-        value = 0
-        for place in range(_VARINT_BYTES):
-            byte = self.byte()
-            value |= (byte & 127) << 7 * place
-            if byte < 128:
-                return value
-        raise self.wrong("number without an end")
+        value = shift = 0
+        while (byte := self.byte()) > 127:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift >= _BITS:
+                raise self.wrong("number without an end")
+        value |= byte << shift
+        if value >> _BITS:
+            raise self.wrong("number of more than 64 bits")
+        return value
 
     def zigzag(self) -> int:
         value = self.varint()
         return value >> 1 ^ -(value & 1)
 
     def byte(self) -> int:
-        return self.take(1)[0]
+        place = self.place
+        if place >= len(self.raw):
+            raise self.wrong("1 bytes wanted, 0 there")
+        self.place = place + 1
+        return self.raw[place]
 
     def take(self, size: int) -> bytes:
         part = self.raw[self.place : self.place + size]
@@ -110,3 +166,56 @@ class _Reader:
 
     def wrong(self, found: str) -> CorruptError:
         return CorruptError("thrift is damaged", path=self.path, place=self.place, found=found)
+
+
+def _write_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for field, value in fields.items():
+        kind = fields.kinds[field]
+        if kind in _BOOLS:
+            kind = _TRUE if value else _FALSE
+        if 0 < field - last <= _LONG:
+            out.append(field - last << 4 | kind)
+        else:
+            out.append(kind)
+            _write_zigzag(out, field)
+        if kind not in _BOOLS:
+            _write(out, kind, value)
+        last = field
+    out.append(0)
+
+
+def _write(out: bytearray, kind: int, value: Any) -> None:
+    if kind in _VARINTS:
+        _write_zigzag(out, value)
+    elif kind == BINARY:
+        _write_varint(out, len(value))
+        out += value
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind in _FIXED:
+        out += _FIXED[kind].pack(value)
+    else:
+        _write_elements(out, value)
+
+
+def _write_elements(out: bytearray, values: Elements) -> None:
+    out.append(min(len(values), _LONG) << 4 | values.kind)
+    if len(values) >= _LONG:
+        _write_varint(out, len(values))
+    if values.kind in _BOOLS:
+        out += bytes(_TRUE if value else _FALSE for value in values)
+        return
+    for value in values:
+        _write(out, values.kind, value)
+
+
+def _write_zigzag(out: bytearray, value: int) -> None:
+    _write_varint(out, value << 1 if value >= 0 else ~value << 1 | 1)
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
