@@ -1,4 +1,5 @@
-"""Parquet's bytes where pyarrow does not reach: footers read alone, filters of columns.
+"""Parquet's bytes where pyarrow does not reach: footers read alone, filters of columns, files put
+together from column chunks of others.
 
 Knows nothing of Hudi and of tables.
 """

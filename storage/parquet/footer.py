@@ -12,6 +12,8 @@ before it. A footer has no checksum of its own. Encrypted ones (b"PARE") are ref
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,20 +21,38 @@ import pyarrow.parquet as pq
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
-__all__ = ["TAIL_BYTES", "damaged", "read_footer"]
+__all__ = [
+    "MAGIC",
+    "TAIL_BYTES",
+    "Read",
+    "damaged",
+    "footer_bytes",
+    "read_footer",
+    "understood",
+    "whole_footer",
+]
+
+MAGIC = b"PAR1"
+"""A file's first four bytes, and its last ones."""
+
+Read = Callable[[Sequence[tuple[int, int]]], list[bytes]]
+"""The bytes of each (offset, size) of one file."""
 
 TAIL_BYTES = 64 << 10
 """Read at first: most footers are shorter, and a request costs more than these bytes."""
 
-_MAGIC = b"PAR1"
 _END = struct.Struct("<I4s")
 
 
 def read_footer(store: Store, path: str, size_bytes: int) -> pq.FileMetaData:
     """The footer of a file of this size. Raises CorruptError: missing, cut short, not Parquet."""
-    raw = _footer_bytes(store, path, size_bytes)
+    return understood(footer_bytes(partial(store.read, path), path, size_bytes), path)
+
+
+def understood(raw: bytes, path: str) -> pq.FileMetaData:
+    """What pyarrow makes of a footer, which ends with the file. Raises CorruptError."""
     try:
-        return pq.read_metadata(pa.BufferReader(_MAGIC + raw))  # as if it were a file of its own
+        return pq.read_metadata(pa.BufferReader(MAGIC + raw))  # as if it were a file of its own
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged(path, error) from error
 
@@ -42,22 +62,27 @@ def damaged(path: str, error: Exception) -> CorruptError:
     return CorruptError("footer is not readable", path=path, found=str(error))
 
 
-def _footer_bytes(store: Store, path: str, size_bytes: int) -> bytes:
-    """From the Thrift bytes to the end of the file."""
-    least = len(_MAGIC) + _END.size
+def whole_footer(thrift: bytes) -> bytes:
+    """These bytes of Thrift, and what a file ends with behind them."""
+    return thrift + _END.pack(len(thrift), MAGIC)
+
+
+def footer_bytes(read: Read, path: str, size_bytes: int) -> bytes:
+    """From the Thrift bytes to the end of the file. Raises CorruptError."""
+    least = len(MAGIC) + _END.size
     if size_bytes < least:
         what = "not a Parquet file: too short"
         raise CorruptError(what, path=path, expected=f"{least} bytes", found=f"{size_bytes} bytes")
     first = max(size_bytes - TAIL_BYTES, 0)
-    [tail] = store.read(path, [(first, size_bytes - first)])
+    [tail] = read([(first, size_bytes - first)])
     length, magic = _END.unpack_from(tail, len(tail) - _END.size)
-    if magic != _MAGIC:
-        raise CorruptError("not a Parquet file", path=path, expected=_MAGIC, found=magic)
+    if magic != MAGIC:
+        raise CorruptError("not a Parquet file", path=path, expected=MAGIC, found=magic)
     start = size_bytes - _END.size - length
-    if start < len(_MAGIC):
+    if start < len(MAGIC):
         what = "footer is longer than its file"
         raise CorruptError(what, path=path, expected=f"at most {size_bytes} bytes", found=length)
     if start >= first:
         return tail[start - first :]
-    [head] = store.read(path, [(start, first - start)])
+    [head] = read([(start, first - start)])
     return head + tail

@@ -23,7 +23,6 @@ from metatable.storage.errors import CorruptError
 
 __all__ = [
     "BINARY",
-    "I16",
     "I32",
     "I64",
     "LIST",
@@ -34,9 +33,9 @@ __all__ = [
     "encode_struct",
 ]
 
-_TRUE, _FALSE, _BYTE, I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
+_TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _BOOLS = (_TRUE, _FALSE)
-_VARINTS = (I16, I32, I64)
+_VARINTS = (_I16, I32, I64)
 _FIXED = {_BYTE: struct.Struct("<b"), _DOUBLE: struct.Struct("<d")}
 
 _MOST_DEPTH = 16

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import random
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metatable.storage.parquet.parts import Chunk, ParquetParts
+from metatable.storage.parquet.splice import replaced, splice
 from metatable.storage.parquet.thrift import Struct, decode_struct, encode_struct
 from tests.face.every_kind import made_rows
 
@@ -30,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SUM = {"write_page_checksum": True, "store_schema": False}
 
 
+@cache
 def every_type(rows: int = 600, seed: int = 1) -> pa.Table:
     """A column of every flat type, and nested ones; the first one holds the row numbers."""
     table = made_rows(0, rows, random.Random(seed))
@@ -62,3 +68,69 @@ def with_footer(raw: bytes, footer: Struct) -> bytes:
     length = int.from_bytes(raw[-8:-4], "little")
     body = encode_struct(footer)
     return raw[: -8 - length] + body + len(body).to_bytes(4, "little") + raw[-4:]
+
+
+ROWS = every_type()
+OTHERS = every_type(seed=2).set_column(
+    ROWS.num_columns - 1, ROWS.field("file"), pa.repeat("second", 600)
+)
+
+
+def spliced(
+    like: ParquetParts,
+    groups: Iterable[Sequence[Chunk]] | None = None,
+    metadata: dict[bytes, bytes] | None = None,
+) -> bytes:
+    sink = io.BytesIO()
+    every = map(like.chunks, range(len(like.groups))) if groups is None else groups
+    footer = splice(sink, like, every, metadata or {})
+    assert footer.equals(pq.read_metadata(io.BytesIO(sink.getvalue())))
+    return sink.getvalue()
+
+
+def with_columns(raw: bytes, new: pa.Table, group_rows: int = 250, **options: Any) -> bytes:
+    """The file with these columns in place of its own."""
+    like = ParquetParts.of_bytes(raw)
+    kept = {name: word for name, word in options.items() if name != "column_encoding"}
+    fresh = ParquetParts.of_bytes(written(new, group_rows, **kept))
+    groups = range(len(like.groups))
+    return spliced(like, [replaced(like.chunks(group), fresh.chunks(group)) for group in groups])
+
+
+def with_all(table: pa.Table, new: pa.Table) -> pa.Table:
+    for name in new.column_names:
+        table = table.set_column(table.column_names.index(name), new.field(name), new[name])
+    return table
+
+
+@cache
+def after_ten_upserts(written_as: str) -> tuple[bytes, pa.Table]:
+    """A file and its rows: each upsert replaces some columns of some row groups, `file` in all, and
+    inserts rows, with the last row group while that is short, or as one of their own."""
+    draw = random.Random(7)
+    options = OPTIONS[written_as]
+    plain = {name: word for name, word in options.items() if name != "column_encoding"}
+    names = [name for name in ROWS.column_names if name not in ("id", "file")]
+    pieces = [ROWS.slice(0, 250), ROWS.slice(250, 250), ROWS.slice(500, 20)]
+    raw = written(pa.concat_tables(pieces), 250, **options)
+    for turn in range(10):
+        like = ParquetParts.of_bytes(raw)
+        groups: list[Sequence[Chunk]] = []
+        for group, piece in enumerate(pieces):
+            new = every_type(piece.num_rows, seed=draw.randrange(3)).select(
+                draw.sample(names, draw.choice([0, 0, 1, 9]))
+            )
+            new = new.append_column("file", pa.repeat(f"turn {turn}", piece.num_rows))
+            pieces[group] = with_all(piece, new)
+            fresh = ParquetParts.of_bytes(written(new, 1000, **plain))
+            groups.append(replaced(like.chunks(group), fresh.chunks(0)))
+        new = pa.table({"file": pa.repeat(f"turn {turn}", 80)})
+        inserts = with_all(every_type(80, seed=turn % 3), new)
+        if pieces[-1].num_rows < 250:
+            pieces[-1] = pa.concat_tables([pieces[-1], inserts]).combine_chunks()
+            del groups[-1]
+        else:
+            pieces.append(inserts)
+        groups.append(ParquetParts.of_bytes(written(pieces[-1], 1000, **plain)).chunks(0))
+        raw = spliced(like, groups, {b"turn": str(turn).encode()})
+    return raw, pa.concat_tables(pieces)

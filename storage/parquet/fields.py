@@ -1,0 +1,66 @@
+"""Field ids of Parquet's Thrift structs, those that have a meaning here.
+
+Others are kept as they are (`thrift.py`). All stand in parquet.thrift of the Parquet project.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Column", "Element", "Footer", "Group", "Location", "Meta", "Page", "Word"]
+
+
+class Footer:
+    """FileMetaData."""
+
+    SCHEMA, ROWS, GROUPS, WORDS, CREATED_BY, ORDERS, ENCRYPTION, SIGNATURE = range(2, 10)
+
+
+class Element:
+    """SchemaElement."""
+
+    REPETITION, NAME, CHILDREN = 3, 4, 5
+
+
+class Word:
+    """KeyValue."""
+
+    KEY, VALUE = 1, 2
+
+
+class Group:
+    """RowGroup."""
+
+    COLUMNS, UNCOMPRESSED, ROWS = 1, 2, 3
+    OFFSET, STORED = 5, 6
+
+
+class Column:
+    """ColumnChunk."""
+
+    FILE, OFFSET, META = 1, 2, 3
+    OFFSET_INDEX, OFFSET_INDEX_SIZE, COLUMN_INDEX, COLUMN_INDEX_SIZE = 4, 5, 6, 7
+    CRYPTO, ENCRYPTED_META = 8, 9
+
+
+class Meta:
+    """ColumnMetaData."""
+
+    ENCODINGS, PATH, VALUES, UNCOMPRESSED, STORED = 2, 3, 5, 6, 7
+    DATA_PAGE, INDEX_PAGE, DICTIONARY = 9, 10, 11
+    BLOOM, BLOOM_SIZE = 14, 15
+    LAST = 17
+
+
+class Page:
+    """PageHeader, and the headers that each kind of data page has in it."""
+
+    KIND, UNCOMPRESSED, STORED, CRC = 1, 2, 3, 4
+    VALUES, ENCODING, V2_ENCODING = 1, 2, 4
+    DATA, DICTIONARY, DATA_V2 = 0, 2, 3
+    DATA_HEADER, DATA_V2_HEADER = 5, 8
+
+
+class Location:
+    """PageLocation, and OffsetIndex, which is a list of them."""
+
+    OFFSET, SIZE = 1, 2
+    ALL = 1
