@@ -1,0 +1,115 @@
+"""Splicing: what does a new Parquet file cost most of which is as it was?"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import table_rows
+from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module
+from metatable.data.base_file import add_meta_columns, encoded_base_file, with_file_name
+from metatable.data.options import Options
+from metatable.data.schema import META_FIELDS
+from metatable.data.slices import DataFile
+from metatable.storage.parquet.parts import Chunk, ParquetParts
+from metatable.storage.parquet.splice import replaced, splice
+from metatable.storage.store import Store
+
+QUESTION = (
+    "A Parquet file is written anew, and of its columns only the constant one that names the file "
+    "is another: what does it cost in time of processors?"
+)
+
+READING = "a chunk that stays is read, checked and written, not decoded"
+
+_WRITER = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    store: Store
+    path: str
+    size_bytes: int
+
+    def copy(self) -> None:
+        """The bytes, unread."""
+        with self.store.sink("copy") as sink:
+            sink.write(self.store.fetch(self.path))
+
+    def splice(self, chunks_of: Callable[[ParquetParts, int], Sequence[Chunk]]) -> None:
+        parts = ParquetParts.open(self.store, self.path, self.size_bytes)
+        assert parts is not None
+        groups = (chunks_of(parts, group) for group in range(len(parts.groups)))
+        with self.store.sink("spliced") as sink:
+            splice(sink, parts, groups, parts.metadata)
+
+    def rewrite(self) -> None:
+        """A row group at a time, as a stream of rows is written."""
+        file = pq.ParquetFile(self.store.open(self.path, self.size_bytes))
+        groups = range(file.num_row_groups)
+        with (
+            self.store.sink("written") as sink,
+            pq.ParquetWriter(sink, file.schema_arrow, **_WRITER) as writer,
+        ):
+            for rows in map(file.read_row_group, groups):
+                writer.write_table(with_file_name(rows, "another"), rows.num_rows)
+
+
+def cases(setup: Setup) -> Iterator[Case]:
+    rows = setup.tenth(1_000_000)
+    for group_rows in (rows // 10, rows // 100):
+        file = _made(setup, rows, group_rows)
+        setting = (
+            f"{rows:,} rows, {file.size_bytes:,} bytes, 13 columns, row groups of {group_rows:,}; "
+            "page checksums are verified"
+        )
+        peers = [Peer("pyarrow reads and writes", _processors(file.rewrite))]
+        floor = Peer(f"{FLOOR}the file copied", _processors(file.copy))
+        for what, chunks_of in (("all chunks copied", _as_they_are), ("one column new", _renamed)):
+            run = _processors(partial(file.splice, chunks_of))
+            name = f"{what}, row groups of {group_rows:,}"
+            yield Case(name, setting, run, [*peers, floor], READING)
+
+
+def _made(setup: Setup, rows: int, group_rows: int) -> _File:
+    """Rows as one base file of ours."""
+    made = table_rows("uuid", rows)
+    data_file = DataFile("day=2026-01-01", "some-0", "0-0-0", "20260101000000000", 0)
+    made = add_meta_columns(made, made["id"], data_file).combine_chunks()
+    body = encoded_base_file(made, Options("t", ("id",), row_group_rows=group_rows), None)
+    store = Store(setup.cupboard.scratch(), {"durable": "false"})
+    store.put("stored", body)
+    return _File(store, "stored", len(body))
+
+
+def _as_they_are(parts: ParquetParts, group: int) -> Sequence[Chunk]:
+    return parts.chunks(group)
+
+
+def _renamed(parts: ParquetParts, group: int) -> Sequence[Chunk]:
+    chunks = parts.chunks(group)
+    sink = io.BytesIO()
+    names = pa.table([pa.repeat("another", chunks[0].rows)], schema=pa.schema([META_FIELDS[-1]]))
+    pq.write_table(names, sink, row_group_size=chunks[0].rows, **_WRITER)
+    return replaced(chunks, ParquetParts.of_bytes(sink.getvalue()).chunks(0))
+
+
+def _processors(run: Callable[[], None]) -> Measure:
+    """Seconds of all threads."""
+
+    def measure() -> float:
+        before = time.process_time()
+        run()
+        return time.process_time() - before
+
+    return measure
+
+
+if __name__ == "__main__":
+    run_module(globals())
