@@ -43,8 +43,11 @@ __all__ = [
     "add_meta_columns",
     "columns_with_nan",
     "encoded_base_file",
+    "encoded_columns",
+    "footer_words",
     "read_base_file",
     "read_filter",
+    "read_groups",
     "read_record_keys",
     "read_with_filter",
     "store_base_file",
@@ -181,7 +184,7 @@ def read_with_filter(
     with open_parquet(store, data_file) as parquet:
         groups = range(parquet.num_row_groups)
         asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
-        table = _read(store, data_file, parquet, groups, asked)
+        table = read_groups(store, data_file, parquet, groups, asked)
         _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
         return table, sound_filter(parquet.metadata.metadata)
 
@@ -200,21 +203,21 @@ def stream_base_file(
         given = 0
         asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
         for groups in _steps(parquet.metadata, asked.names):
-            table = _read(store, data_file, parquet, groups, asked)
+            table = read_groups(store, data_file, parquet, groups, asked)
             given += table.num_rows
             yield table
             del table  # not held while the next ones are read
         _check_rows(data_file, parquet.metadata.num_rows, given)
 
 
-def _read(
+def read_groups(
     store: Store,
     data_file: DataFile,
     parquet: pq.ParquetFile,
     groups: Sequence[int],
     asked: AskedColumns,
 ) -> pa.Table:
-    """What is asked, of some row groups."""
+    """What is asked, of some row groups of an open file. Raises CorruptError."""
     table = parquet.read_row_groups(list(groups), asked.names)
     store.counters.add("data.row_groups", len(groups))
     expected = sum(parquet.metadata.row_group(group).num_rows for group in groups)
@@ -279,26 +282,58 @@ def _encode_pieces(
 ) -> None:
     """The first piece tells which columns are worth a dictionary."""
     first = next(pieces)
-    writer = pq.ParquetWriter(
-        sink,
-        first.schema if columns is None else schema_with_ids(columns),
-        compression=options.parquet_codec,
-        use_dictionary=_worth_a_dictionary(first),
-        write_statistics=_worth_statistics(first.schema, with_nan),
-        store_schema=False,
-        write_page_checksum=True,
-        version="2.6",
-    )
-    with writer:
+    with _writer(sink, first, options, columns, with_nan) as writer:
         keys: list[pa.Array] = []
         for piece in chain([first], pieces):
             if piece.num_rows or not keys:
                 writer.write_table(piece, row_group_size=options.row_group_rows)
             keys += piece.column(KEY_COLUMN).chunks
         every = pa.chunked_array(keys, first.schema.field(KEY_COLUMN).type)
-        footer = footer_of(every, options.footer_bloom_fpp, grown)
-        footer |= {IDS_ARE_OURS: "1"} if columns else {}
-        writer.add_key_value_metadata(footer)
+        writer.add_key_value_metadata(footer_words(every, options, columns, grown))
+
+
+def footer_words(
+    keys: pa.ChunkedArray,
+    options: Options,
+    columns: TableSchema | None,
+    grown: GrownFilter | None,
+) -> dict[str, str]:
+    """All that the footer of a file with these keys tells under names."""
+    words = footer_of(keys, options.footer_bloom_fpp, grown)
+    return words | ({IDS_ARE_OURS: "1"} if columns else {})
+
+
+def encoded_columns(
+    table: pa.Table, options: Options, columns: TableSchema | None, with_nan: Collection[str]
+) -> bytes:
+    """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file of
+    one row group."""
+    sink = pa.BufferOutputStream()
+    with _writer(sink, table, options, columns, with_nan) as writer:
+        if table.num_rows:
+            writer.write_table(table, row_group_size=table.num_rows)
+    return bytes(sink.getvalue())
+
+
+def _writer(
+    sink: Any,
+    rows: pa.Table,
+    options: Options,
+    columns: TableSchema | None,
+    with_nan: Collection[str],
+) -> pq.ParquetWriter:
+    """Of files with the columns of these rows, which tell what is worth a dictionary."""
+    schema = rows.schema if columns is None else schema_with_ids(columns)
+    return pq.ParquetWriter(
+        sink,
+        pa.schema([schema.field(name) for name in rows.column_names]),
+        compression=options.parquet_codec,
+        use_dictionary=_worth_a_dictionary(rows),
+        write_statistics=_worth_statistics(rows.schema, with_nan),
+        store_schema=False,
+        write_page_checksum=True,
+        version="2.6",
+    )
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:

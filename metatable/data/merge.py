@@ -26,10 +26,12 @@ __all__ = [
     "Merge",
     "Take",
     "ascending",
+    "changed_columns",
     "check_ordering",
     "codes_of",
     "deduplicate",
     "newer",
+    "put_columns",
     "put_into",
 ]
 
@@ -192,26 +194,40 @@ def _winners(
 def put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
     """The rows at these places of a piece and, behind it, of the upserts put into it.
 
-    Texts that come out as they were are not taken: keys, for one.
+    Columns that come out as they were are not taken: keys, for one.
     """
     every = len(places) == piece.num_rows
     if not len(put) and every:
         return piece
     rows = take(put)
-    kept = _kept_texts(piece, rows, places) if every else []
-    changed = [name for name in piece.column_names if name not in kept]
-    both = pa.concat_tables([piece.select(changed), rows.select(changed)])
-    made = dict(zip(changed, taken(both, pa.array(places)).columns, strict=True))
-    columns = [made.get(name, piece[name]) for name in piece.column_names]
+    changed = changed_columns(piece, rows, places) if every else piece.column_names
+    made = put_columns(piece, rows, places, changed)
+    columns = [made[name] if name in changed else piece[name] for name in piece.column_names]
     return pa.table(columns, schema=piece.schema)
 
 
-def _kept_texts(piece: pa.Table, rows: pa.Table, places: Positions) -> list[str]:
-    """Text columns that have, in the rows that others take the places of, the values of those."""
+def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[str]:
+    """Columns that are other ones once these rows have taken the places of as many.
+
+    Of numbers with a point nobody looks: -0 equals 0, and is another value. Nor of nested ones.
+    """
     replaced = pa.array(np.flatnonzero(places >= piece.num_rows))
-    texts = [one.name for one in piece.schema if pa.types.is_string(one.type)]
-    before = taken(piece.select(texts), replaced)
-    return [name for name in texts if before[name].equals(rows[name])]
+    compared = [
+        one.name
+        for one in piece.schema
+        if not pa.types.is_floating(one.type) and not pa.types.is_nested(one.type)
+    ]
+    before = taken(piece.select(compared), replaced)
+    kept = {name for name in compared if before[name].equals(rows[name])}
+    return [name for name in piece.column_names if name not in kept]
+
+
+def put_columns(
+    piece: pa.Table, rows: pa.Table, places: Positions, names: Sequence[str]
+) -> pa.Table:
+    """Some columns of the rows at these places of a piece and, behind it, of others."""
+    both = pa.concat_tables([piece.select(names), rows.select(names)])
+    return taken(both, pa.array(places))
 
 
 def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.base_file import store_base_file, with_file_name
+from metatable.data.base_file import store_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
@@ -35,7 +35,6 @@ from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
-    PassingRows,
     WrittenSlice,
     entries_of,
     facts_of_stored,
@@ -44,7 +43,7 @@ from metatable.metadata.written import (
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from metatable.write.new_log import fits_log, new_log, stored_log
-from metatable.write.new_slice import Entering, NewSlice, merged_slice, opened_slice
+from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import (
     DELETE,
     SOURCE_COLUMN,
@@ -54,6 +53,7 @@ from metatable.write.plan import (
     GroupPlan,
     WritePlan,
 )
+from metatable.write.spliced_slice import spliced_file
 
 __all__ = [
     "ARRIVALS",
@@ -306,29 +306,20 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
         view.store.put(marker_path(group.target, plan.instant, group.kind), b"")
     assert isinstance(group.target, DataFile)
     target, base = group.target, group.base
-    new = _new_slice(view, plan, place, group, rows)
-    passing = PassingRows(stats_columns(view.table_schema, view.options))
-    pieces = passing.passing(with_file_name(one, target.name) for one in new.rows)
-    body, ours = None, True
-    if new.is_small:
-        body = new.encoded(view, pieces)
-        size_bytes = len(body)
-    else:
-        size_bytes, ours = new.stored(view, target, pieces)
-    keys, stats = passing.facts()
+    new = _filed(view, plan, place, group, rows)
     arriving = rows.arriving(place)
     written = WrittenSlice(
-        made=FileSlice(replace(target, size_bytes=size_bytes, row_count=len(keys))),
+        made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=len(new.keys))),
         replaced=base,
-        keys=keys,
+        keys=new.keys,
         arrived=rows.keys(arriving),
         departed=new.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
-        stats=stats,
+        stats=new.stats,
         past_stats=view.table_schema.past_stats,
     )
     moved = len(arriving) - len(rows.new(place))
     told = _counts(plan, new.counts, len(arriving), moved)
-    return _Made(body, ours, written, new.counts, told)
+    return _Made(new.body, new.ours, written, new.counts, told)
 
 
 def _made_log(
@@ -418,13 +409,14 @@ def _entering(
     return Entering(columns, rows.all_keys, here, target, place, rows.texts)
 
 
-def _new_slice(
-    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
-) -> NewSlice:
-    entering = _entering(view, plan, place, group, rows)
+def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> Filed:
+    """The group's new file."""
+    assert isinstance(group.target, DataFile)
+    entering, target = _entering(view, plan, place, group, rows), group.target
     if group.base is None or plan.replaces:
-        return opened_slice(view, entering)
-    return merged_slice(view, group.base, entering, rows.keys(rows.gone(place)))
+        return opened_slice(view, entering).filed(view, target)
+    told = view, group.base, entering, rows.keys(rows.gone(place))
+    return spliced_file(*told, target) or merged_slice(*told).filed(view, target)
 
 
 class _Runs:

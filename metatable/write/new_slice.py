@@ -22,6 +22,7 @@ from metatable.data.base_file import (
     read_filter,
     read_with_filter,
     stream_to_base_file,
+    with_file_name,
 )
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
@@ -30,12 +31,14 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
+from metatable.data.statistics import ColumnStats
 from metatable.data.taking import rows_of, taken, taker
 from metatable.metadata.view import TableView
+from metatable.metadata.written import PassingRows, stats_columns
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.ordering import sort_order
 
-__all__ = ["Entering", "NewSlice", "merged_slice", "opened_slice"]
+__all__ = ["Entering", "Filed", "NewSlice", "merged_slice", "opened_slice"]
 
 LARGE_FILE_BYTES = 24 << 20
 """A stored file above this size is merged piece by piece: in memory it is several times as much."""
@@ -103,6 +106,23 @@ class Entering:
 
 
 @dataclass(frozen=True, slots=True)
+class Filed:
+    """A new file and its facts: the record keys and statistics of its rows, and what happened to
+    get there (as `Merge` tells it).
+
+    `body` is None where it is stored already, being too large to wait; `ours`: whether by us.
+    """
+
+    body: bytes | None
+    size_bytes: int
+    ours: bool
+    keys: pa.Array
+    stats: tuple[ColumnStats, ...]
+    counts: RowCounts
+    deleted_keys: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
 class NewSlice:
     """The rows of a slice that is to be written, with meta columns, piece by piece, and what
     happened to get there (as `Merge` tells it).
@@ -118,20 +138,25 @@ class NewSlice:
     grown: GrownFilter | None = None
     """The filter of the file that it follows."""
 
-    @property
-    def is_small(self) -> bool:
-        """Whether its file is made in memory (`encoded`), or written as it is made (`stored`)."""
-        return self.with_nan is None
+    def filed(self, view: TableView, target: DataFile) -> Filed:
+        """Its file: in memory where it is small, else stored as it is made."""
+        passing = PassingRows(stats_columns(view.table_schema, view.options))
+        pieces = passing.passing(with_file_name(one, target.name) for one in self.rows)
+        body, ours = None, True
+        if self.with_nan is None:
+            body = self._encoded(view, pieces)
+            size_bytes = len(body)
+        else:
+            size_bytes, ours = self._stored(view, target, pieces)
+        return Filed(body, size_bytes, ours, *passing.facts(), self.counts, self.deleted_keys)
 
-    def encoded(self, view: TableView, pieces: Iterator[pa.Table]) -> bytes:
-        """Of a small one, its file, when the pieces, its rows, have passed."""
+    def _encoded(self, view: TableView, pieces: Iterator[pa.Table]) -> bytes:
         rows = pa.concat_tables(pieces)
         return encoded_base_file(rows, view.options, view.table_schema, self.grown)
 
-    def stored(
+    def _stored(
         self, view: TableView, target: DataFile, pieces: Iterator[pa.Table]
     ) -> tuple[int, bool]:
-        """(bytes of the file, whether it is ours), when the pieces, its rows, have passed."""
         assert self.with_nan is not None
         return stream_to_base_file(
             view.store,

@@ -144,7 +144,7 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
     from metatable.write import groups  # noqa: PLC0415  (patched where it is used)
 
     table.upsert(arrow(rows(0, 6, 2)))
-    merge = groups._new_slice
+    merge = groups._filed
     waiting = [table.rollback]
     lock = threading.Lock()
 
@@ -154,7 +154,7 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
                 waiting.pop()()
         return merge(*given)
 
-    monkeypatch.setattr(groups, "_new_slice", roll_back_first)
+    monkeypatch.setattr(groups, "_filed", roll_back_first)
     result = table.upsert(arrow(rows(2, 8, 3)))
     assert result.attempts == 2
     model = Model(is_global=True, ordering=False)

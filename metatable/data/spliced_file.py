@@ -1,0 +1,140 @@
+"""A base file as parts of the one that follows it: what has not changed is copied as it is stored.
+
+The new file has the columns of the old one, to the last word of their schema, and was written by
+the same writer; else it is made the ordinary way, decoded and encoded anew. Chunks that change are
+encoded as any others are, in memory, and put beside those that are copied (`storage/parquet/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metatable.data.base_file import encoded_columns, footer_words, read_groups
+from metatable.data.key_footer import GrownFilter, sound_filter
+from metatable.data.options import Options
+from metatable.data.parquet import open_parquet
+from metatable.data.schema_text import TableSchema
+from metatable.data.slices import DataFile
+from metatable.data.stored_columns import AskedColumns, StoredColumns, schema_with_ids
+from metatable.storage.errors import CorruptError
+from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.parts import Chunk, ParquetParts
+from metatable.storage.parquet.splice import obstacle, replaced, splice
+from metatable.storage.store import Store
+
+__all__ = ["StoredParts", "stored_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParts:
+    """A stored base file that is open: to be read by row groups, and to be copied from."""
+
+    store: Store
+    file: DataFile
+    parquet: Any
+    parts: ParquetParts
+    options: Options
+    columns: TableSchema
+    unbounded: frozenset[str]
+    """Columns of numbers that tell no bounds, because one is not a number. A file tells them for
+    all of its row groups or for none: a reader might take those that are told for the file's."""
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of each row group."""
+        footer = self.parquet.metadata
+        return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+
+    def group_bytes(self, group: int) -> int:
+        """Of a row group, before compression."""
+        size: int = self.parquet.metadata.row_group(group).total_byte_size
+        return size
+
+    @property
+    def filter(self) -> HudiBloom | None:
+        """That over its keys, if it is ours and sound."""
+        return sound_filter(self.parquet.metadata.metadata)
+
+    def read(self, schema: pa.Schema, group: int | None = None) -> pa.Table:
+        """These columns of a row group, or of all. Raises CorruptError."""
+        groups = range(self.parquet.num_row_groups) if group is None else [group]
+        stored = StoredColumns.of(self.parquet, self.file.path)
+        asked = AskedColumns.of(stored, schema, self.columns)
+        return read_groups(self.store, self.file, self.parquet, groups, asked)
+
+    def copied(self, group: int, changed: pa.Table) -> list[Chunk]:
+        """The row group, but for these columns."""
+        return replaced(self.parts.chunks(group), self.encoded(changed))
+
+    def encoded(self, rows: pa.Table) -> tuple[Chunk, ...]:
+        """A row group of these rows, one at least, or those of its columns that are given."""
+        return _encoded(rows, self.options, self.columns, self.unbounded).chunks(0)
+
+    def write(
+        self,
+        sink: IO[bytes],
+        groups: Iterable[Sequence[Chunk]],
+        keys: pa.ChunkedArray,
+        grown: GrownFilter | None,
+    ) -> pq.FileMetaData:
+        """The file of these row groups, which hold these keys. Returns its footer. Raises
+        CorruptError where what is copied is damaged."""
+        words = footer_words(keys, self.options, self.columns, grown)
+        stored = {name.encode(): text.encode() for name, text in words.items()}
+        return splice(sink, self.parts, groups, stored)
+
+
+@contextmanager
+def stored_parts(
+    store: Store, file: DataFile, options: Options, columns: TableSchema
+) -> Iterator[StoredParts | None]:
+    """A base file to copy from; None where it cannot be. Raises CorruptError."""
+    parts = ParquetParts.open(store, file.path, file.size_bytes) if file.size_bytes else None
+    if parts is None or not _is_alike(parts, options, columns):
+        yield None
+        return
+    with open_parquet(store, file) as parquet:
+        unbounded = _unbounded(parquet.metadata, columns)
+        yield StoredParts(store, file, parquet, parts, options, columns, unbounded)
+
+
+def _unbounded(footer: pq.FileMetaData, columns: TableSchema) -> frozenset[str]:
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    floats = {one.name for one in columns.arrow if pa.types.is_floating(one.type)}
+    leaves = [(leaf, footer.schema.column(leaf).path) for leaf in range(footer.num_columns)]
+    return frozenset(
+        name
+        for leaf, name in leaves
+        if name in floats and not all(_is_bounded(group.column(leaf)) for group in groups)
+    )
+
+
+def _is_bounded(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether it tells bounds, or has no values that could have some."""
+    told = chunk.statistics
+    if told is None:
+        return False
+    return bool(told.has_min_max or (told.has_null_count and told.null_count == chunk.num_values))
+
+
+def _is_alike(parts: ParquetParts, options: Options, columns: TableSchema) -> bool:
+    """Whether a file of these columns would have the schema, and the writer, of this one."""
+    ours = _encoded(schema_with_ids(columns).empty_table(), options, columns, ())
+    alike = [one.path for one in parts.leaves] == [one.path for one in ours.leaves]
+    same_writer = parts.created_by == ours.created_by
+    return alike and same_writer and not parts.bound and not obstacle(parts, ours)
+
+
+def _encoded(
+    rows: pa.Table, options: Options, columns: TableSchema, with_nan: Collection[str]
+) -> ParquetParts:
+    parts = ParquetParts.of_bytes(encoded_columns(rows, options, columns, with_nan))
+    if parts is None:
+        raise CorruptError("a footer in memory is longer than any that is read")
+    return parts

@@ -1,0 +1,253 @@
+"""Rows to slice by splicing: most of the new file is copied from the one before.
+
+A row group that nobody hits is copied, but for the column that names the file. Where rows take the
+places of others, the columns that change are encoded anew, and the others are copied: keys, the
+partition, whatever stays as it was. Where rows go, the row group is encoded whole. New rows come
+behind: in row groups of their own, or with the last one while that is short, so that there never
+are many short ones.
+
+All else is what `new_slice.py` does, which is asked where this one finds nothing to copy.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metatable.data import statistics
+from metatable.data.base_file import columns_with_nan, with_file_name
+from metatable.data.footer_statistics import of_footer
+from metatable.data.key_footer import GrownFilter
+from metatable.data.key_texts import KEY
+from metatable.data.merge import Merge, Take, changed_columns, put_columns, put_into
+from metatable.data.schema import META_FIELDS, with_meta_columns
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.spliced_file import StoredParts, stored_parts
+from metatable.data.statistics import ColumnStats
+from metatable.data.taking import whole
+from metatable.metadata.view import TableView
+from metatable.metadata.written import stats_columns
+from metatable.storage.local_files import in_temporary_folder
+from metatable.storage.parquet.parts import Chunk
+from metatable.write.new_slice import LARGE_FILE_BYTES, LARGE_ROWS_BYTES, Entering, Filed
+
+__all__ = ["spliced_file"]
+
+_PATH, _NAME = META_FIELDS[3:]
+
+
+def spliced_file(
+    view: TableView, base: FileSlice, entering: Entering, deletes: pa.Array, target: DataFile
+) -> Filed | None:
+    """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
+    is worth copying. Raises CorruptError."""
+    if base.logs:
+        return None
+    columns, ordering = view.table_schema, view.options.ordering
+    with stored_parts(view.store, base.base, view.options, columns) as held:
+        if held is None:
+            return None
+        schema = with_meta_columns(view.schema)
+        deciding = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
+        stored = held.read(deciding)
+        merge = Merge.of(stored, entering.deciding(ordering), deletes, ordering)
+        plan = _Plan.of(held, merge, view.options.row_group_rows)
+        if not plan.is_worth_it or plan.widest > LARGE_ROWS_BYTES:
+            return None
+        if _with_nan(held, merge, entering, schema) != held.unbounded:
+            return None
+        made = _Made(view, held, merge, plan, entering.taker(schema), entering.step, target)
+        return _filed(made, stored[KEY], entering)
+
+
+def _with_nan(held: StoredParts, merge: Merge, entering: Entering, schema: pa.Schema) -> set[str]:
+    """Columns of the new file of which a number is not one: those that tell no bounds."""
+    names = set(entering.with_nan())
+    if held.unbounded:
+        stays = pa.array(merge.kept & (merge.source < len(merge.source)))
+        asked = pa.schema(map(schema.field, sorted(held.unbounded)))
+        names.update(columns_with_nan(held.read(asked).filter(stays)))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A stored row group: its number, its rows in the file, whether rows take the places of some of
+    them, and whether it is encoded whole."""
+
+    number: int
+    here: slice
+    is_hit: bool
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    groups: tuple[_Group, ...]
+    fills_last: bool
+    """Whether new rows come into the last row group."""
+    widest: int
+    """Bytes of the largest row group that is decoded."""
+    group_rows: int
+
+    @classmethod
+    def of(cls, held: StoredParts, merge: Merge, group_rows: int) -> _Plan:
+        counts = held.group_rows
+        ends = np.cumsum([0, *counts]).tolist()
+        short = bool(counts) and counts[-1] * 2 < group_rows
+        fills_last = short and len(merge.new) > 0
+        groups = []
+        for number, count in enumerate(counts):
+            here = slice(ends[number], ends[number] + count)
+            is_hit = bool((merge.source[here] >= len(merge.source)).any())
+            is_whole = not merge.kept[here].all() or (fills_last and number == len(counts) - 1)
+            groups.append(_Group(number, here, is_hit, is_whole))
+        decoded = [held.group_bytes(one.number) for one in groups if one.is_hit or one.is_whole]
+        return cls(tuple(groups), fills_last, max(decoded, default=0), group_rows)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Something is copied, and what comes of it has no more short row groups than whole ones
+        (deletes leave short ones)."""
+        rows = sum(one.here.stop - one.here.start for one in self.groups)
+        many = len(self.groups) > 2 * (rows // self.group_rows + 1)
+        return not many and not all(one.is_whole for one in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The new file, row group by row group."""
+
+    view: TableView
+    held: StoredParts
+    merge: Merge
+    plan: _Plan
+    take: Take
+    step: int
+    target: DataFile
+
+    def groups(self) -> Iterator[list[Chunk] | tuple[Chunk, ...]]:
+        for group in self.plan.groups:
+            if group.is_whole:
+                is_last = group.number + 1 == len(self.plan.groups)
+                yield from self._encoded(self._whole(group), is_last and self.plan.fills_last)
+            elif group.is_hit:
+                yield self.held.copied(group.number, self._changed(group))
+            else:
+                count = group.here.stop - group.here.start
+                field, names = self._named(count)
+                yield self.held.copied(group.number, pa.table([names], schema=pa.schema([field])))
+        if not self.plan.fills_last:
+            yield from self._encoded(self.take(self.merge.new[:0]), with_new=True)
+
+    def _named(self, count: int) -> tuple[pa.Field, pa.Array]:
+        """The column that names the file."""
+        return _NAME, pa.repeat(pa.scalar(self.target.name, _NAME.type), count)
+
+    def _put(self, group: _Group) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(rows put in, by number; places of all rows in the row group and, behind it, these)."""
+        stored = len(self.merge.source)
+        source = self.merge.source[group.here][self.merge.kept[group.here]]
+        put = source >= stored
+        places = source - group.here.start
+        places[put] = group.here.stop - group.here.start + np.arange(int(put.sum()))
+        return source[put] - stored, places
+
+    def _whole(self, group: _Group) -> pa.Table:
+        piece = self.held.read(with_meta_columns(self.view.schema), group.number)
+        put, places = self._put(group)
+        return with_file_name(put_into(piece, self.take, put, places), self.target.name)
+
+    def _changed(self, group: _Group) -> pa.Table:
+        """The columns of a row group that change where rows take the places of others."""
+        schema = with_meta_columns(self.view.schema)
+        looked = pa.schema([one for one in schema if one.name not in self._same])
+        piece = self.held.read(looked, group.number)
+        put, places = self._put(group)
+        rows = self.take(put).select(looked.names)
+        changed = changed_columns(piece, rows, places)
+        made = put_columns(piece, rows, places, changed)
+        made = made.append_column(*self._named(made.num_rows))
+        return made.select([one for one in schema.names if one in made.column_names])
+
+    @property
+    def _same(self) -> set[str]:
+        """Columns that need not be looked at: rows of one key and one group have one value. A key
+        of one text column is that text."""
+        key = self.view.options.key
+        is_text = len(key) == 1 and pa.types.is_string(self.view.schema.field(key[0]).type)
+        return {KEY, _PATH.name, _NAME.name, *(key if is_text else ())}
+
+    def _encoded(self, rows: pa.Table, with_new: bool) -> Iterator[tuple[Chunk, ...]]:
+        """Row groups of these rows and, behind them, of all new ones."""
+        new, step = self.merge.new if with_new else self.merge.new[:0], self.step
+        pieces = [rows]
+        for start in range(0, max(len(new), 1), step):
+            pieces.append(self.take(new[start : start + step]))
+            held = pa.concat_tables(pieces)
+            is_last = start + step >= len(new)
+            full = held.num_rows if is_last else held.num_rows // self._rows * self._rows
+            for at in range(0, full, self._rows):
+                part = held.slice(at, min(self._rows, full - at))
+                yield self.held.encoded(part)
+            pieces = [held.slice(full)]
+
+    @property
+    def _rows(self) -> int:
+        return self.plan.group_rows
+
+
+def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Filed:
+    merge, held, target = made.merge, made.held, made.target
+    new = entering.keys.take(pa.array(entering.here[merge.new]))
+    kept = whole(stored_keys).filter(pa.array(merge.kept))
+    keys = pa.concat_arrays([kept, new])
+    bloom = held.filter
+    grown = GrownFilter(bloom, new) if bloom else None
+    is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
+    with _sink(is_small) as sink:
+        footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
+        size_bytes = sink.tell()
+        stats = _stats(made, footer, keys, sink)
+        counted = merge.counts, whole(merge.deleted_keys)
+        if isinstance(sink, io.BytesIO):
+            return Filed(sink.getvalue(), size_bytes, True, keys, stats, *counted)
+        sink.seek(0)
+        ours = made.view.store.create(target.path, sink)
+        return Filed(None, size_bytes, ours, keys, stats, *counted)
+
+
+@contextmanager
+def _sink(is_small: bool) -> Iterator[IO[bytes]]:
+    if is_small:
+        yield io.BytesIO()
+        return
+    with in_temporary_folder(), tempfile.TemporaryFile() as file:
+        yield file
+
+
+def _stats(
+    made: _Made, footer: pq.FileMetaData, keys: pa.Array, file: IO[bytes]
+) -> tuple[ColumnStats, ...]:
+    """Of the new file, from its footer; what that does not tell is read."""
+    view = made.view
+    columns: Mapping[str, str] = stats_columns(view.table_schema, view.options)
+    schema = with_meta_columns(view.schema)
+    wanted = pa.schema([schema.field(name) for name in columns if name != KEY])
+    told = {one.column: one for one in of_footer(footer, made.held.parquet.schema_arrow, wanted)}
+    told[KEY] = statistics.of_table(pa.table({KEY: keys}), [KEY])[0]
+    left = [name for name in columns if name not in told]
+    if left:
+        file.seek(0)
+        rows = pq.ParquetFile(file).read(left).cast(pa.schema(map(schema.field, left)))
+        told |= {one.column: one for one in statistics.of_table(rows, left)}
+    return tuple(replace(told[name], column=first) for name, first in columns.items())

@@ -1,0 +1,346 @@
+"""Files of which most is copied, beside the same ones that are decoded and encoded anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import metatable
+from metatable.data.key_footer import sound_filter
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage import cache
+from metatable.storage.errors import CorruptError
+from metatable.storage.store import Store
+from metatable.write import groups, spliced_slice
+from tests.face.every_kind import SCHEMA as EVERY_KIND
+from tests.face.every_kind import made_rows
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
+)
+SMALL = {"row_group_rows": 20, "file_rows": 1000}
+
+
+def rows(numbers: Any, value: float = 0) -> pa.Table:
+    ids, n = [f"k{one:05}" for one in numbers], [one // 3 + int(value) for one in numbers]
+    return pa.table(
+        [ids, n, [one + value for one in n], [f"t{one // 3 % 7}" for one in numbers]], SCHEMA
+    )
+
+
+def make(uri: str, schema: pa.Schema = SCHEMA, **options: Any) -> metatable.Table:
+    return metatable.create(
+        uri,
+        schema,
+        key="id",
+        index="record",
+        options={**SMALL, **options},
+        storage_options={"durable": "false"},
+    )
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether each file that was written anew was spliced."""
+    seen: list[bool] = []
+
+    def spy(*given: Any) -> Any:
+        filed = spliced_slice.spliced_file(*given)
+        seen.append(filed is not None)
+        return filed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(groups, "spliced_file", spy)
+        yield seen
+
+
+def plainly(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(groups, "spliced_file", lambda *_: None)
+
+
+def everything(table: metatable.Table) -> pa.Table:
+    return pa.Table.from_batches(table.scan().to_batches())
+
+
+def files(table: metatable.Table) -> list[Path]:
+    return [Path(table.uri, one.path) for one in table.files()]
+
+
+def stored(table: metatable.Table) -> pa.Table:
+    """All rows with meta columns, in the order of their files, but for what two tables never share:
+    times, and names of files."""
+    found = pa.concat_tables([_checked(one) for one in files(table)])
+    return found.drop_columns(["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"])
+
+
+def _checked(file: Path) -> pa.Table:
+    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        found = parquet.read()
+    assert found["_hoodie_file_name"].unique().to_pylist() == [file.name]
+    return found
+
+
+def statistics(table: metatable.Table) -> list[Any]:
+    store = Store(table.uri)
+    newest = load_newest(store)
+    assert newest is not None
+    view = Snapshot(store, newest)
+    found = []
+    for field in view.schema:
+        if not pa.types.is_nested(field.type):
+            held = view.stats(field.name, field.type)
+            found.append((field.name, *(str(one.to_pylist()) for one in held.columns)))
+    return found
+
+
+def row_groups(table: metatable.Table) -> list[list[int]]:
+    metas = [pq.read_metadata(one) for one in files(table)]
+    return [[meta.row_group(at).num_rows for at in range(meta.num_row_groups)] for meta in metas]
+
+
+def test_what_is_spliced_is_what_is_encoded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of column, ten commits over each other."""
+    chance = random.Random(5)
+    tables = [make(str(tmp_path / name), EVERY_KIND, row_group_rows=50) for name in ("one", "two")]
+    for table in tables:
+        table.insert(made_rows(0, 240, random.Random(1)))
+    for number in range(10):
+        some = chance.sample(range(260), 9) if number % 3 else [*range(60, 64)]
+        batch = made_rows(0, 260, random.Random(number)).take(some)
+        with watched(monkeypatch) as seen:
+            told = [tables[0].upsert(batch)]
+        assert seen == [True]
+        with monkeypatch.context() as patched:
+            plainly(patched)
+            told.append(tables[1].upsert(batch))
+        assert (told[0].inserted, told[0].updated) == (told[1].inserted, told[1].updated)
+        found, expected = map(stored, tables)
+        assert found.equals(expected) or _same_with_nan(found, expected)
+        assert statistics(tables[0]) == statistics(tables[1])
+    gone = pa.table({"id": pa.array([3, 70, 71], pa.int64())})
+    for table in tables:
+        assert table.delete(gone).deleted == 3
+        assert table.verify().findings == ()
+    assert _same_with_nan(*map(stored, tables))
+
+
+def _same_with_nan(one: pa.Table, other: pa.Table) -> bool:
+    """NaN is not equal to itself; its text is."""
+    return [str(row) for row in one.to_pylist()] == [str(row) for row in other.to_pylist()]
+
+
+def test_other_readers_find_the_same(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    for number in range(5):
+        table.upsert(rows(range(number * 17, 100 + number, 13), value=number))
+    table.delete(rows([50, 51]).select(["id"]))
+    [file] = files(table)
+    expected = everything(table).sort_by("id")
+    by_duckdb = duckdb.sql(f"select id, n, x, t from '{file}' order by id").to_arrow_table()
+    assert by_duckdb.to_pylist() == expected.to_pylist()
+    late = duckdb.sql(f"select id from '{file}' where id >= 'k00090' order by id").fetchall()
+    assert late == [(one,) for one in expected["id"].to_pylist() if one >= "k00090"]
+    found = pa.Table.from_batches(_by_hudi(table_uri)).select(SCHEMA.names).sort_by("id")
+    assert found.cast(SCHEMA).to_pylist() == expected.to_pylist()
+
+
+def _by_hudi(uri: str) -> Any:
+    hudi = pytest.importorskip("hudi")
+    return hudi.HudiTableBuilder.from_base_uri(uri).build().read()
+
+
+def test_row_groups_that_nobody_hits_are_not_decoded(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    before = dict(table.counters)
+    table.upsert(rows([45], value=1))
+    assert table.counters.since(before)["data.row_groups"] == 5 + 1  # keys, and the one that is hit
+    [held] = row_groups(table)
+    assert held == [20] * 5
+
+
+def test_chunks_of_what_stays_are_the_same_bytes(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    [before] = files(table)
+    table.upsert(rows([45], value=1))
+    [after] = files(table)
+    same = {name: _chunk(before, name) == _chunk(after, name) for name in _columns(after)}
+    changed = {"_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name", "n", "x"}
+    assert {name for name, is_same in same.items() if not is_same} == changed
+
+
+def _columns(file: Path) -> list[str]:
+    return [str(name) for name in pq.read_schema(file).names]
+
+
+def _chunk(file: Path, name: str, group: int = 2) -> bytes:
+    held = pq.read_metadata(file).row_group(group).column(_columns(file).index(name))
+    start = min(filter(None, (held.dictionary_page_offset, held.data_page_offset)))
+    return file.read_bytes()[start : start + held.total_compressed_size]
+
+
+def test_small_commits_leave_no_file_of_short_row_groups(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(50)))
+    for number in range(50, 170):
+        table.upsert(rows([number]))
+    [held] = row_groups(table)
+    assert sum(held) == 170
+    assert all(count >= 10 for count in held[:-1])
+    assert len(held) <= 17
+
+
+def test_deletes_end_in_a_file_made_anew(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(200)))
+    seen, left = list[bool](), 200
+    for number in range(9):
+        with watched(monkeypatch) as spied:
+            table.delete(rows(range(number * 20, number * 20 + 19)).select(["id"]))
+        seen += spied
+        [held] = row_groups(table)
+        assert len(held) <= 2 * (left // 20 + 1)
+        left -= 19
+    assert table.scan().count() == left
+    assert False in seen[5:]
+    assert seen[0]
+
+
+def test_filters_of_keys_grow(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    table.upsert(rows([5, 101, 102], value=1))
+    [file] = files(table)
+    held = sound_filter(pq.read_metadata(file).metadata)
+    assert held is not None
+    assert (held.keys_a_row, held.keys_in_last_row) == (100, 102)
+    assert held.might_contain(everything(table)["id"].combine_chunks()).all()
+
+
+@pytest.mark.parametrize("column", ["id", "t", "_hoodie_record_key"])
+def test_damage_is_found_and_not_copied(table_uri: str, column: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    [file] = files(table)
+    at = file.read_bytes().index(_chunk(file, column, 3)) + len(_chunk(file, column, 3)) - 2
+    raw = bytearray(file.read_bytes())
+    raw[at] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(raw)
+    cache.clear()
+    with pytest.raises(CorruptError) as caught:
+        metatable.open(table_uri).upsert(rows([5], value=1))
+    assert file.name in str(caught.value)
+    assert files(metatable.open(table_uri)) == [file]
+
+
+def change_columns(table: metatable.Table) -> None:
+    table.alter(metatable.AddColumn("more", pa.int64()))
+
+
+def other_writer(table: metatable.Table) -> None:
+    """The same file, as another version of pyarrow would have written it."""
+    for file in files(table):
+        raw = file.read_bytes()
+        assert raw.count(b"parquet-cpp-arrow version 2") == 1
+        file.chmod(0o644)
+        file.write_bytes(
+            raw.replace(b"parquet-cpp-arrow version 2", b"parquet-cpp-arrow version 1")
+        )
+    cache.clear()
+
+
+@pytest.mark.parametrize("happens", [change_columns, other_writer])
+def test_files_that_are_not_alike_go_the_ordinary_way(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, happens: Callable[[metatable.Table], None]
+) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    happens(table)
+    with watched(monkeypatch) as seen:
+        table = metatable.open(table_uri)
+        table.upsert(rows([5], value=1))
+        table.upsert(rows([6], value=1))
+    assert seen == [False, True]
+    assert pc.sum(everything(table)["x"]).as_py() == sum(one // 3 for one in range(100)) + 4
+
+
+def test_wide_row_groups_go_the_ordinary_way(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spliced_slice, "LARGE_ROWS_BYTES", 500)
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    with watched(monkeypatch) as seen:
+        table.upsert(rows([5], value=1))
+    assert seen == [False]
+
+
+def test_a_large_file_is_spliced_on_disk(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spliced_slice, "LARGE_FILE_BYTES", 100)
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    with watched(monkeypatch) as seen:
+        table.upsert(rows([5, 99, 100, 130], value=1))
+    assert seen == [True]
+    assert table.scan().count() == 102
+    assert table.verify().findings == ()
+
+
+def test_a_value_that_only_looks_the_same_is_written(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(40)))
+    zero = rows([3]).set_column(2, "x", pa.array([0.0]))
+    for value in (0.0, -0.0, 0.0):
+        table.upsert(zero.set_column(2, "x", pa.array([value])))
+        [found] = table.read_keys(zero.select(["id"]))["x"].to_pylist()
+        assert str(found) == str(value)
+
+
+def test_hudis_reader_finds_meta_columns_of_every_row(table_uri: str) -> None:
+    pytest.importorskip("hudi")
+    table = make(table_uri)
+    table.insert(rows(range(60)))
+    result = table.upsert(rows([7, 8], value=1))
+    found = pa.Table.from_batches(_by_hudi(table_uri))
+    hit = found.filter(pc.equal(found["_hoodie_commit_time"], result.instant))
+    assert sorted(hit["id"].to_pylist()) == ["k00007", "k00008"]
+    assert found["_hoodie_file_name"].unique().to_pylist() == [files(table)[0].name]
+
+
+def test_a_column_has_bounds_in_all_row_groups_or_in_none(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who joins the bounds of row groups must not take those that are told for all there are."""
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    nan = rows([30]).set_column(2, "x", pa.array([float("nan")]))
+    for batch, spliced, bounded in (
+        (rows([31], value=1), True, True),
+        (nan, False, False),
+        (rows([32], value=1), True, False),
+        (rows([30], value=1), False, True),
+        (rows([33], value=1), True, True),
+    ):
+        with watched(monkeypatch) as seen:
+            table.upsert(batch)
+        assert seen == [spliced]
+        [file] = files(table)
+        footer, leaf = pq.read_metadata(file), _columns(file).index("x")
+        told = [footer.row_group(one).column(leaf).statistics for one in range(5)]
+        assert {bool(one and one.has_min_max) for one in told} == {bounded}
+        assert table.verify().findings == ()
