@@ -66,6 +66,8 @@ def test_records_go_both_ways(datums: list[bytes]) -> None:
         ("00000003 00000001 00000001", "size of record 0 is out of bounds.*found=1"),
         ("00000003 00000001 ffffffff 00", "size of record 0 is out of bounds.*found=-1"),
         ("00000003 00000002 00000004 00000000", "records end too early.*record 1 of 2"),
+        ("00000003 00000002 00000001 ff ff0000", "records end too early.*record 1 of 2"),
+        ("00000003 00000002 fffffff0 00000000", "size of record 0 is out of bounds.*found=-16"),
         ("00000003 00000001 00000000 00", "bytes behind the last record"),
         ("00000003 00000000 00", "bytes behind the last record"),
     ],
