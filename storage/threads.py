@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["WORKERS", "here_alone", "in_order"]
+__all__ = ["WORKERS", "beside", "here_alone", "in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,6 +64,14 @@ def in_order(
     finally:
         for one in waiting:
             one.cancel()
+
+
+def beside(function: Callable[[], R]) -> Callable[[], R]:
+    """`function` is begun while the caller does something else; what is returned waits for its
+    result, or raises its exception. Where nothing is to go beside, it is called when asked for."""
+    if WORKERS <= 1 or getattr(_here, "is_worker", False):
+        return function
+    return _executor().submit(function).result
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS
 from metatable.storage.errors import UsageError
 
-__all__ = ["KEY", "PATH", "identities", "identity_columns", "parts_of", "texts_of"]
+__all__ = ["KEY", "PATH", "identities", "identity_columns", "key_column", "parts_of", "texts_of"]
 
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
@@ -40,6 +40,15 @@ def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
             part = "key" if name in options.key else "partition"
             raise UsageError(f"the {part} column is missing", column=name, found=list(columns))
     return wanted
+
+
+def key_column(options: Options, schema: pa.Schema) -> str:
+    """The column of `schema` that has the keys' texts as they are, or else Hudi's own: the key of
+    a table, where it is one column of text, is stored twice in each row."""
+    name = options.key[0]
+    if len(options.key) == 1 and name in schema.names and schema.field(name).type == pa.string():
+        return name
+    return KEY
 
 
 def texts_of(

@@ -34,6 +34,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.taking import rows_of, taker, whole
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.threads import WORKERS, in_order
 
 __all__ = ["SliceLogs", "live_blocks"]
 
@@ -45,6 +46,9 @@ _NONE = -1
 
 STEP_BYTES = 32 << 20
 """Of rows that the base does not have, given at once."""
+
+PART_ROWS = 16 << 10
+"""Rows of a base that are worth a thread of their own."""
 
 
 def live_blocks(blocks: Iterable[LogBlock], is_published: Callable[[str], bool]) -> list[LogBlock]:
@@ -110,7 +114,7 @@ class SliceLogs:
     `keys` (string) differ; `events[i]` is the place of what key i came to among `rows`, and from
     `rows.num_rows` on among deletes; `_NONE`: a delete without an ordering value. `is_row` says
     which are rows. `values` are those of the column `ordering` by these places. No ordering: the
-    last one wins.
+    last one wins. `key`: the column that has the keys (`key_texts.key_column`).
     """
 
     keys: pa.Array
@@ -119,6 +123,7 @@ class SliceLogs:
     rows: pa.Table
     ordering: str | None
     values: pa.Array
+    key: str
 
     @classmethod
     def of(
@@ -127,10 +132,11 @@ class SliceLogs:
         schema: pa.Schema,
         columns: TableSchema | None,
         ordering: str | None,
+        key: str = KEY,
     ) -> SliceLogs:
-        """From `live_blocks`. `schema`: the columns of the rows, record key and ordering among
-        them. `columns` are the table's, as in `block_rows`. Raises CorruptError, UpgradeError."""
-        events = _Events(schema, ordering)
+        """From `live_blocks`. `schema`: the columns of the rows, key and ordering among them.
+        `columns` are the table's, as in `block_rows`. Raises CorruptError, UpgradeError."""
+        events = _Events(schema, ordering, key)
         for block in blocks:
             if block.kind is BlockKind.DELETE:
                 events.add_deletes(block)
@@ -138,9 +144,14 @@ class SliceLogs:
                 events.add_rows(block, block_rows(block, schema, columns))
         return events.settled()
 
-    def merged(self, base: Iterable[pa.Table], in_place: bool = True) -> Iterator[pa.Table]:
-        """The rows of the slice. `base`: those of the base file piece by piece, of the same
-        columns; none for a slice of logs alone.
+    def merged(
+        self,
+        base: Iterable[pa.Table],
+        in_place: bool = True,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows of the slice, of these columns (None: all). `base`: those of the base file piece
+        by piece, with what decides among their columns; none for a slice of logs alone.
 
         Rows of the base keep their places, or are replaced there; new ones follow, in the order
         in which their keys came. Not `in_place`: rows of the base that stay, and then those of
@@ -149,30 +160,42 @@ class SliceLogs:
         """
         seen = np.zeros(len(self.keys), np.bool_)
         stays = np.zeros(len(self.keys), np.bool_)
-        ready = taker(self.rows)
+        given = self.rows.column_names if columns is None else list(columns)
+        ready = taker(self.rows.select(given))
 
         def take(rows: Positions) -> pa.Table:
             return ready(pa.array(rows))
 
+        def without(piece: pa.Table) -> tuple[pa.Table, Positions, Mask]:
+            rows, hits, wins = self._found(piece)
+            return _without(piece.select(given), rows[wins]), hits, wins
+
         for piece in base:
-            rows, hits = self._found(piece, seen)
-            wins = self._wins(piece, rows, hits)
             if in_place:
-                yield self._put(piece, rows[wins], hits[wins], take)
-            else:
+                rows, hits, wins = self._found(piece)
+                self._see(hits, seen)
+                yield self._put(piece.select(given), rows[wins], hits[wins], take)
+                continue
+            for left, hits, wins in in_order(without, _parts(piece)):
+                self._see(hits, seen)
                 stays[hits[~wins]] = True
-                yield _without(piece, rows[wins])
+                yield left
         new = self.events[~(seen if in_place else stays) & self.is_row]
         step = rows_of(self.rows, STEP_BYTES)
         for start in range(0, len(new), step):
             yield take(new[start : start + step])
 
-    def _found(self, piece: pa.Table, seen: Mask) -> tuple[Positions, Positions]:
-        """Rows of a piece whose keys the logs have, and which keys these are."""
-        found = pc.index_in(whole(piece.column(KEY)), value_set=self.keys)
+    def _found(self, piece: pa.Table) -> tuple[Positions, Positions, Mask]:
+        """Rows of a piece whose keys the logs have, which keys these are, and whether what the logs
+        say of them takes their places."""
+        found = pc.index_in(whole(piece.column(self.key)), value_set=self.keys)
         found = found.fill_null(-1).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(found >= 0)
         hits = found[rows].astype(np.int64)
+        return rows, hits, self._wins(piece, rows, hits)
+
+    def _see(self, hits: Positions, seen: Mask) -> None:
+        """Of keys that a piece has: no other one may have them."""
         again, before = seen[hits], np.count_nonzero(seen)
         seen[hits] = True
         if np.count_nonzero(seen) - before < len(hits):
@@ -180,7 +203,6 @@ class SliceLogs:
             twice = np.concatenate([hits[again], order[1:][order[1:] == order[:-1]]])
             key = self.keys[int(twice[0])].as_py()
             raise CorruptError("a key is stored twice in one file", key=key)
-        return rows, hits
 
     def _put(self, piece: pa.Table, rows: Positions, hits: Positions, take: Take) -> pa.Table:
         put = self.is_row[hits]
@@ -190,7 +212,6 @@ class SliceLogs:
         return put_into(piece, take, self.events[hits[put]], places[kept])
 
     def _wins(self, piece: pa.Table, rows: Positions, hits: Positions) -> Mask:
-        """Whether what the logs say of these keys takes the places of these rows."""
         if self.ordering is None:
             return np.ones(len(rows), np.bool_)
         events = self.events[hits]
@@ -198,6 +219,12 @@ class SliceLogs:
         wins: Mask = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
         wins |= events == _NONE
         return wins
+
+
+def _parts(piece: pa.Table) -> Iterator[pa.Table]:
+    """A piece for each thread."""
+    step = max(-(-piece.num_rows // WORKERS), PART_ROWS)
+    return (piece.slice(start, step) for start in range(0, max(piece.num_rows, 1), step))
 
 
 def _without(piece: pa.Table, rows: Positions) -> pa.Table:
@@ -211,8 +238,8 @@ def _without(piece: pa.Table, rows: Positions) -> pa.Table:
 class _Events:
     """Rows and deletes of logs, in the order in which they came."""
 
-    def __init__(self, schema: pa.Schema, ordering: str | None) -> None:
-        self.schema, self.ordering = schema, ordering
+    def __init__(self, schema: pa.Schema, ordering: str | None, key: str) -> None:
+        self.schema, self.ordering, self.key = schema, ordering, key
         self.kind = None if ordering is None else schema.field(ordering).type
         self.rows: list[pa.Table] = []
         self.keys: list[pa.Array] = []
@@ -221,7 +248,7 @@ class _Events:
         self.is_row: list[Mask] = []
 
     def add_rows(self, block: LogBlock, rows: pa.Table) -> None:
-        keys = whole(rows.column(KEY))
+        keys = whole(rows.column(self.key))
         if keys.null_count:
             raise CorruptError(
                 "a row in a log file has no key", path=block.path, offset=block.offset
@@ -257,9 +284,8 @@ class _Events:
             last = _greatest(codes, count, is_row, unordered, values.take(pa.array(place)))
         events = np.where(last < 0, _NONE, place[last] if len(place) else last)
         lives = (events >= 0) & (events < rows.num_rows)
-        return SliceLogs(
-            whole(keys).take(pa.array(first)), events, lives, rows, self.ordering, values
-        )
+        distinct = whole(keys).take(pa.array(first))
+        return SliceLogs(distinct, events, lives, rows, self.ordering, values, self.key)
 
     def _values(self, rows: pa.Table) -> pa.Array:
         """Ordering values of all rows, then of all deletes."""

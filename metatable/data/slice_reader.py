@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.store import Store
+from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
@@ -69,12 +70,15 @@ def stream_slice(
     columns: TableSchema | None,
     ordering: str | None,
     in_place: bool = True,
+    key: str = KEY_COLUMN,
 ) -> Iterator[pa.Table]:
     """The same rows, in the same order, a few row groups at a time; not `in_place`: in another
-    order, which is less work where there are logs."""
+    order, which is less work where there are logs. `key`: Hudi's column of keys, or one of those
+    asked that has the same texts, so that Hudi's need not be read."""
     if not file_slice.logs:
         return stream_base_file(store, file_slice.base, schema, columns)
-    return _merged(store, [file_slice.base], file_slice.logs, schema, columns, ordering, in_place)
+    bases, logs = [file_slice.base], file_slice.logs
+    return _merged(store, bases, logs, schema, columns, ordering, in_place, key)
 
 
 def read_slice_keys(
@@ -184,20 +188,29 @@ def _merged(
     columns: TableSchema | None,
     ordering: str | None,
     in_place: bool = True,
+    key: str = KEY_COLUMN,
 ) -> Iterator[pa.Table]:
-    asked = _deciding(schema, columns, ordering)
-    found = store.together([partial(_blocks, store, one) for one in on_top])
-    blocks = live_blocks((block for some in found for block in some), _is_published)
-    logs = SliceLogs.of(blocks, asked, columns, ordering)
+    asked = _deciding(schema, columns, ordering, key)
+
+    def read_logs() -> SliceLogs:
+        found = store.together([partial(_blocks, store, one) for one in on_top])
+        blocks = live_blocks((block for some in found for block in some), _is_published)
+        return SliceLogs.of(blocks, asked, columns, ordering, key)
+
+    logs = beside(read_logs)
     base = chain.from_iterable(stream_base_file(store, one, asked, columns) for one in bases)
-    return (piece.select(schema.names) for piece in logs.merged(base, in_place))
+    first = [*islice(base, 1)]
+    return logs().merged(chain(first, base), in_place, schema.names)
 
 
-def _deciding(schema: pa.Schema, columns: TableSchema | None, ordering: str | None) -> pa.Schema:
+def _deciding(
+    schema: pa.Schema, columns: TableSchema | None, ordering: str | None, key: str
+) -> pa.Schema:
     """The columns asked, and those that decide which row of a key lives."""
-    needed = [] if ordering is None or columns is None else [columns.arrow.field(ordering)]
-    more = [one for one in (_KEY, *needed) if one.name not in schema.names]
-    return pa.schema([*schema, *more])
+    needed = [_KEY] if key == KEY_COLUMN else []
+    if ordering is not None and columns is not None:
+        needed.append(columns.arrow.field(ordering))
+    return pa.schema([*schema, *(one for one in needed if one.name not in schema.names)])
 
 
 def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
+from metatable.data.key_texts import key_column
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
@@ -213,9 +214,10 @@ class Scan(Rows):
 
     def _read(self, file: FileSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         view, store = self._view, self._view.store
+        ordering, key = view.options.ordering, key_column(view.options, schema)
         try:
             for table in stream_slice(
-                store, file, schema, view.table_schema, view.options.ordering, in_place=False
+                store, file, schema, view.table_schema, ordering, in_place=False, key=key
             ):
                 yield from table.to_batches()
         except CorruptError as error:

@@ -22,7 +22,7 @@ from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from tests.data.mor_tables import read_table, unpacked
 
 KEY = "_hoodie_record_key"
-TABLE = pa.schema([("ts", pa.int64()), ("v", pa.string())])
+TABLE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 SCHEMA = with_meta_columns(TABLE)
 WRITER = LogWriter(TABLE, "t")
 
@@ -31,7 +31,7 @@ Event = tuple[str, str, int | None, str]
 
 
 def table(rows: list[tuple[str, int | None, str]]) -> pa.Table:
-    listed = [{KEY: key, "ts": ts, "v": value} for key, ts, value in rows]
+    listed = [{KEY: key, "id": key, "ts": ts, "v": value} for key, ts, value in rows]
     return pa.Table.from_pylist(listed, SCHEMA)
 
 
@@ -64,15 +64,31 @@ def blocks_of(instant: str, events: list[Event], parquet: bool = False) -> Itera
 def merged(
     base: list[pa.Table], blocks: list[LogBlock], ordering: str | None = "ts"
 ) -> list[tuple[str, int | None, str]]:
+    """In place; in any order it is the same, and by a column of the same texts, of some columns."""
     logs = SliceLogs.of(blocks, SCHEMA, None, ordering)
     in_place, in_any_order = (list(logs.merged(base, one)) for one in (True, False))
     assert all(part.schema == SCHEMA for part in (*in_place, *in_any_order))
+    own = SliceLogs.of(blocks, TABLE, None, ordering, key="id")
+    assert not base or KEY in base[0].column_names
+    by_own = list(own.merged([piece.select(TABLE.names) for piece in base], False, ["v", "id"]))
+    assert all(part.column_names == ["v", "id"] for part in by_own)
     rows, others = (
-        [(row[KEY], row["ts"], row["v"]) for part in parts for row in part.to_pylist()]
+        [(row["id"], row["ts"], row["v"]) for part in parts for row in part.to_pylist()]
         for parts in (in_place, in_any_order)
     )
     assert sorted(rows, key=str) == sorted(others, key=str)
+    few = [(row["id"], row["v"]) for part in by_own for row in part.to_pylist()]
+    assert few == [(key, value) for key, _, value in others]
     return rows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Bases are looked through in parts, by several threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_merge, "PART_ROWS", 2)
+        patch.setattr(log_merge, "WORKERS", 3)
+        yield
 
 
 # The model
@@ -201,11 +217,12 @@ def test_the_base_comes_and_goes_piece_by_piece() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_a_key_that_the_base_holds_twice_is_damage(cut: int) -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_key_that_the_base_holds_twice_is_damage(cut: int, in_place: bool) -> None:
     stored = table([("a", 1, "x"), ("b", 1, "x"), ("a", 1, "y")])
     logs = SliceLogs.of([*blocks_of("1", [("put", "a", 2, "n")])], SCHEMA, None, "ts")
     with pytest.raises(CorruptError, match="a key is stored twice in one file: key='a'"):
-        list(logs.merged([stored.slice(0, cut), stored.slice(cut)]))
+        list(logs.merged([stored.slice(0, cut), stored.slice(cut)], in_place))
 
 
 def test_a_row_without_a_key_is_damage() -> None:

@@ -14,7 +14,7 @@ import pytest
 from metatable.storage import cache, counters
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
-from metatable.storage.threads import here_alone, in_order
+from metatable.storage.threads import WORKERS, beside, here_alone, in_order
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
@@ -51,6 +51,24 @@ def test_alone_it_runs_where_it_is_asked_for() -> None:
             pass
         assert names() == {threading.current_thread().name}
     assert threading.current_thread().name not in names()
+
+
+def test_what_goes_beside_is_on_another_thread_unless_its_caller_is_one_of_many() -> None:
+    asked = threading.Event()
+
+    def name() -> str:
+        assert asked.wait(10)
+        return threading.current_thread().name
+
+    told = beside(name)
+    asked.set()
+    assert told() == told()
+    if WORKERS > 1:
+        assert told() != threading.current_thread().name
+    with here_alone():
+        assert beside(name)() == threading.current_thread().name
+    with pytest.raises(ZeroDivisionError):
+        beside(lambda: 1 // 0)()
 
 
 def test_an_exception_arrives_in_its_place_and_ends_it() -> None:
