@@ -155,7 +155,8 @@ class WritePlan:
             if not index.indexes_logs:
                 chosen.anew.update(bins[path][1])
         deletes = operation == DELETE or view.options.may_move
-        tasks, spread = _spread(chosen.weights, slots)
+        logs = view.options.has_logs and fills_logs
+        tasks, spread = _spread(chosen.loads(logs), slots)
         for one in emptied if index.placement(view) is not None else ():
             if (one.partition_path, one.file_id) not in chosen.places:
                 chosen.add(one.partition_path, one.file_id, one, 0)
@@ -163,9 +164,7 @@ class WritePlan:
         return cls(
             instant=instant,
             operation=operation,
-            groups=chosen.planned(
-                instant, spread, nonce if view.options.has_logs and fills_logs else None, deletes
-            ),
+            groups=chosen.planned(instant, spread, nonce if logs else None, deletes),
             bins=bins,
             placement=index.placement(view),
             proven=index.proves_presence,
@@ -251,6 +250,13 @@ class _Groups:
         else:
             self.weights[self.places[name]] += weight - (base.size_bytes if base else 0)
         return self.places[name]
+
+    def loads(self, logs: bool) -> list[int]:
+        """What is read and written of each: a file on which a log can be put is not read."""
+        return [
+            weight - base.size_bytes if logs and base and place not in self.anew else weight
+            for place, (base, weight) in enumerate(zip(self.bases, self.weights, strict=True))
+        ]
 
     def planned(
         self,

@@ -5,6 +5,7 @@ that come late. (Histories beside a dict, of every index: tests/index/test_logs.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.engine.local import LocalEngine
 from metatable.metadata.manifest import load_newest
 from metatable.storage.store import Store
+from metatable.write import groups, plan, written_files
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
 
 FAST = {"durable": "false"}
@@ -79,6 +82,24 @@ def test_a_log_is_as_large_as_what_comes(table_uri: str) -> None:
     assert (told.updated, told.files) == (1, 1)
     assert told.bytes < 4_000 < table.describe().data_bytes / 20
     assert "data.files_opened" not in told.counters
+
+
+def test_files_that_logs_are_put_on_weigh_nothing(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(table_uri, file_rows=20)
+    table.insert(arrow([row(f"k{number:05}", number) for number in range(400)]))
+    called: list[None] = []
+
+    def spied(*given: Any) -> Iterator[pa.RecordBatch]:
+        called.append(None)
+        return groups.write_groups(*given)
+
+    monkeypatch.setattr(written_files, "write_groups", spied)
+    monkeypatch.setattr(plan, "TASK_BYTES", 10_000)
+    told = table.upsert(arrow([row(f"k{number:05}", 1) for number in range(0, 400, 20)]))
+    assert (told.updated, told.files) == (20, 20)
+    assert len(called) <= LocalEngine().slots
 
 
 def test_who_reads_base_files_is_told_of_logs(table: Table) -> None:
