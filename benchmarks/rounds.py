@@ -51,7 +51,7 @@ _names = count()
 class Distant:
     """A backend behind a way: `wait` is what a request costs, of `number` that go together."""
 
-    distant = True
+    distant, settles = True, False
 
     def __init__(self, inner: Backend) -> None:
         self._inner = inner

@@ -66,7 +66,7 @@ class LocalFiles:
     def __init__(self, root: str, temporary: str, durable: bool = True) -> None:
         self._root = Path(root)
         self._temporary = self._root / temporary
-        self._durable = durable
+        self.settles = durable
 
     def size(self, path: str) -> int | None:
         with self._asking(path):
@@ -188,12 +188,12 @@ class LocalFiles:
 
     def _settle(self, file: IO[bytes]) -> None:
         file.flush()
-        if self._durable:
+        if self.settles:
             os.fsync(file.fileno())
 
     def _settle_folder(self, folder: Path) -> None:
         """Make the names in a folder durable; one that went has none."""
-        if not self._durable or os.name == "nt":
+        if not self.settles or os.name == "nt":
             return
         try:
             handle = os.open(folder, os.O_RDONLY)

@@ -63,7 +63,7 @@ _MISPLACED = ("169.254.", "incorrectly configured region")
 class Objects:
     """One prefix of a bucket. `options` are told in `object_options.py`."""
 
-    distant = True
+    distant, settles = True, False
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri

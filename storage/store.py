@@ -38,6 +38,7 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
+from metatable.storage.together import at_once
 
 __all__ = ["Backend", "Store", "StoreFile"]
 
@@ -67,6 +68,11 @@ class Backend(Protocol):
     @property
     def distant(self) -> bool:
         """Whether an answer takes as long as a megabyte does: then more is asked for at once."""
+        ...
+
+    @property
+    def settles(self) -> bool:
+        """Whether who writes waits for a disk: it settles many files in the time of one."""
         ...
 
     def size(self, path: str) -> int | None: ...
@@ -132,6 +138,12 @@ class Store:
     def is_distant(self) -> bool:
         """Whether requests that follow each other are what takes time."""
         return self.backend.distant
+
+    @property
+    def waits(self) -> bool:
+        """Whether who writes waits for an answer, from far away or of a disk: then some files are
+        written together."""
+        return self.backend.distant or self.backend.settles
 
     def counting(self, counters: Counters) -> Store:
         """The same place, counting into `counters`."""
@@ -270,10 +282,11 @@ class Store:
         while some := list(islice(left, TOGETHER)):
             self.together([partial(self.delete, [path]) for path in some])
 
-    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+    def together(self, calls: Sequence[Callable[[], R]], writes: bool = False) -> Sequence[R]:
         """What each call gives, in this order. None needs another one's effect or answer, and of a
-        process that dies any part of them may be carried out (`together.py`)."""
-        return self.backend.together(calls)
+        process that dies any part of them may be carried out (`together.py`). `writes`: each of
+        them writes a file, and does little else."""
+        return at_once(calls) if writes and self.backend.settles else self.backend.together(calls)
 
     def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
         """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""

@@ -55,6 +55,10 @@ class Watched:
         """Backwards it counts as far away: there calls go together that near by do not."""
         return self._backwards or self._inner.distant
 
+    @property
+    def settles(self) -> bool:
+        return self._inner.settles
+
     def paths(self, *verbs: str) -> set[str]:
         """The paths that were asked for by these verbs."""
         return {path for verb, path in self.calls if verb in verbs}

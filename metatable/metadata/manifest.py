@@ -419,7 +419,8 @@ def made_pages(
 
 def put_files(store: Store, files: Mapping[str, bytes]) -> None:
     """Put files that no version names yet, by path, together."""
-    store.together([partial(store.put, path, body) for path, body in files.items()])
+    puts = [partial(store.put, path, body) for path, body in files.items()]
+    store.together(puts, writes=True)
 
 
 def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:

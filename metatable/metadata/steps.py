@@ -122,7 +122,7 @@ def announce(
     """After a put that counts: do its steps, and tell readers where to begin."""
     steps: Callable[[], object] = partial(settle, store, manifest, ready=ready)
     hint: Callable[[], object] = partial(put_hint, store, manifest)
-    store.together([steps, hint])
+    store.together([steps, hint], writes=True)
 
 
 def _known(manifest: Manifest, step: Step) -> Settle:

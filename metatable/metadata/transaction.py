@@ -164,7 +164,7 @@ class Transaction:
         wait for it, such as their markers."""
         timeline = Timeline(self.store)
         inflight: Callable[[], object] = partial(timeline.inflight, self.instant, self._action)
-        self.store.together([inflight, *beside])
+        self.store.together([inflight, *beside], writes=True)
 
     def serve(self, operation: str) -> Owner:
         """A name for the index files of a service, which takes no instant; and its lease."""
@@ -216,7 +216,7 @@ class Transaction:
             partial(announce, self.store, manifest, ready),
             partial(self.store.delete_all, markers),
         ]
-        self.store.together(after)
+        self.store.together(after, writes=True)
         if self._lease is not None:
             self._lease.release()
         return manifest

@@ -236,9 +236,10 @@ def _written(
     """These groups of the plan, by number, with the rows that are theirs."""
     for some in _some(view, ((place, plan.groups[place]) for place in places)):
         if not plan.prepared:
-            view.store.together(preparations(view, plan, [group for _, group in some]))
+            before = preparations(view, plan, [group for _, group in some])
+            view.store.together(before, writes=True)
         made = [_made(view, plan, place, group, rows) for place, group in some]
-        stored = view.store.together([partial(_stored, view, one) for one in made])
+        stored = view.store.together([partial(_stored, view, one) for one in made], writes=True)
         for (place, _), (receipt, written) in zip(some, stored, strict=True):
             yield place, receipt, written
 
@@ -246,12 +247,13 @@ def _written(
 def _some(
     view: TableView, groups: Iterable[tuple[int, GroupPlan]]
 ) -> Iterator[list[tuple[int, GroupPlan]]]:
-    """One group after the other; far away some at a time, while what is stored of them is small."""
+    """One group after the other; some at a time where who writes waits, while what is read of them
+    is small."""
     some: list[tuple[int, GroupPlan]] = []
     held = 0
     for place, group in groups:
-        size = group.base.size_bytes if group.base else 0
-        if some and (not view.store.is_distant or held + size > TOGETHER_BYTES):
+        size = group.base.size_bytes if group.kind == "MERGE" and group.base else 0
+        if some and (not view.store.waits or held + size > TOGETHER_BYTES):
             yield some
             some, held = [], 0
         some.append((place, group))
@@ -298,6 +300,7 @@ class _Made:
 
 
 def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
+    waits = isinstance(group.target, DataFile)  # who plans logs plans many together
     if isinstance(group.target, LogFile):
         entering = _entering(view, plan, place, group, rows)
         if group.base is not None and fits_log(view, group.base, entering):
@@ -307,6 +310,9 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     assert isinstance(group.target, DataFile)
     target, base = group.target, group.base
     new = _filed(view, plan, place, group, rows)
+    if new.body is not None and not waits:
+        size_bytes, ours = store_base_file(view.store, target, new.body)
+        new = replace(new, body=None, size_bytes=size_bytes, ours=ours)
     arriving = rows.arriving(place)
     written = WrittenSlice(
         made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=len(new.keys))),

@@ -5,6 +5,7 @@ that come late. (Histories beside a dict, of every index: tests/index/test_logs.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import metatable
 from metatable import Table, UsageError
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifest import load_newest
+from metatable.metadata.view import TableView
+from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
 from metatable.write import groups, plan, written_files
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
@@ -102,6 +105,26 @@ def test_files_that_logs_are_put_on_weigh_nothing(
     assert len(called) <= LocalEngine().slots
 
 
+@pytest.mark.parametrize("durable", ["true", "false"])
+def test_logs_wait_for_the_disk_at_the_same_time(
+    table_uri: str, durable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(table_uri, file_rows=20).insert(arrow([row(f"k{one:05}", one) for one in range(80)]))
+    putting: list[str] = []
+    create = LocalFiles.create
+
+    def spied(self: LocalFiles, path: str, body: Any) -> bool:
+        if ".log." in path:
+            putting.append(threading.current_thread().name)
+        return create(self, path, body)
+
+    monkeypatch.setattr(LocalFiles, "create", spied)
+    table = metatable.open(table_uri, {"durable": durable})
+    assert table.upsert(arrow([row(f"k{one:05}", 1) for one in range(0, 80, 20)])).files == 4
+    assert len(putting) == 4
+    assert ("metatable-request" in putting) == (durable == "true")
+
+
 def test_who_reads_base_files_is_told_of_logs(table: Table) -> None:
     with pytest.raises(UsageError, match="read_optimized"):
         table.files().uris  # noqa: B018
@@ -160,15 +183,27 @@ def test_a_row_that_follows_a_delete_is_there_for_every_reader(
 
 
 @pytest.mark.parametrize("index", ["record", "bucket"])
-def test_only_rows_of_deleted_keys_make_a_file_anew(table_uri: str, index: str) -> None:
+def test_only_rows_of_deleted_keys_make_a_file_anew(
+    table_uri: str, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one_group = {"bucket_count": 1} if index == "bucket" else {"small_file_bytes": 1 << 20}
     table = created(table_uri, index, ordering="ts", **one_group)
     table.insert(arrow([row(key, 1, 10) for key in "abc"]))
     table.delete(pa.table({"id": ["b"], "city": ["ny"]}))
     table.upsert(arrow([row("c", 2, 20)]))
     assert (len(files(table, "*.parquet")), len(logs(table))) == (1, 2)
+    held: list[bytes | None] = []
+    stored = groups._stored
+
+    def spied(view: TableView, made: Any) -> Any:
+        held.append(made.body)
+        return stored(view, made)
+
+    monkeypatch.setattr(groups, "_stored", spied)
     table.upsert(arrow([row("b", 2, 5)]))
     assert (len(files(table, "*.parquet")), len(logs(table))) == (2, 2)
+    if index == "bucket":  # without one it opens a group
+        assert held == [None], "a whole file does not wait for logs"
     assert scanned(table) == read_by_hudi(table.uri)
     assert len(scanned(table)) == 3
 

@@ -331,7 +331,7 @@ class World:
 class Simulated:
     """The world's files as a backend (`metatable.storage.store.Backend`)."""
 
-    distant = True
+    distant, settles = True, False
 
     def __init__(self, world: World) -> None:
         self._world = world

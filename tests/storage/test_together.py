@@ -106,6 +106,22 @@ def test_near_by_what_stands_behind_an_exception_is_not_called(tmp_path: Path) -
     assert called == []
 
 
+def test_writes_wait_for_a_disk_at_the_same_time(tmp_path: Path) -> None:
+    meeting = threading.Barrier(2)
+    store = Store(tmp_path)
+    met = store.together([partial(meeting.wait, 10), partial(meeting.wait, 10)], writes=True)
+    assert sorted(met) == [0, 1]
+
+
+@pytest.mark.parametrize(("durable", "writes"), [("true", False), ("false", True)])
+def test_what_waits_for_no_disk_is_in_turn(
+    tmp_path: Path, durable: str, writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, {"durable": durable})
+    monkeypatch.delattr("metatable.storage.store.at_once")
+    assert {*store.together([threading.get_ident] * 3, writes)} == {threading.get_ident()}
+
+
 def test_a_small_file_that_is_held_is_asked_for_once() -> None:
     with serving() as server:
         store = Store(f"{server.uri}/table", server.options)
