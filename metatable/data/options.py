@@ -34,6 +34,9 @@ PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 16}
 """Few: a lookup reads what covers its buckets, and a compaction works bucket by bucket."""
 
+DEFAULT_CODECS = {"record_index": "zstd"}
+"""Most of the bytes of an index, and of no form that others read; beside it little is gained."""
+
 MOST_BUCKETS = 1 << 16
 
 MOST_NODES = 1 << 17
@@ -96,6 +99,8 @@ class Options:
     filter_kind: str = "fingerprints"
     filter_fpp: float = 1e-9
     hfile_codec: str = "gz"
+    hfile_codecs: Mapping[str, str] = field(default_factory=dict)
+    """Of single metadata partitions, by name; of the others it is `hfile_codec`."""
     hfile_block_bytes: int = 64 << 10
     hfile_target_bytes: int = 8 << 20
     """A commit cuts its entries into files of about this size, at bucket borders."""
@@ -141,6 +146,8 @@ class Options:
         if index == BUCKET:
             _check_bucketed(given, bool(_names(partition_by)))
         given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
+        if "hfile_codec" not in given:
+            given["hfile_codecs"] = DEFAULT_CODECS | dict(given.get("hfile_codecs", {}))
         made = cls(
             name=name,
             key=_names(key),
@@ -167,6 +174,10 @@ class Options:
             )
         return made
 
+    def codec_of(self, partition: str) -> str:
+        """How the HFiles of a metadata partition are compressed."""
+        return self.hfile_codecs.get(partition, self.hfile_codec)
+
     @property
     def resizes(self) -> bool:
         """Whether its buckets may be split and merged: each table partition has a ring of them."""
@@ -191,10 +202,10 @@ class Options:
         """With the numbers of buckets of these metadata partitions, by name, where none are
         given. So the options name all that the table keeps: what sweeps look through.
 
-        Raises UsageError where buckets are given of a partition that is not kept.
+        Raises UsageError where buckets or a codec are given of a partition that is not kept.
         """
         known = DEFAULT_BUCKETS | dict(partitions)
-        for partition in self.buckets:
+        for partition in (*self.buckets, *self.hfile_codecs):
             if partition not in known:
                 raise UsageError(
                     "unknown metadata partition", found=partition, expected=sorted(known)
@@ -209,6 +220,8 @@ class Options:
         _one_of("record_key_form", self.record_key_form, KEY_FORMS)
         _one_of("record_bucket_function", self.record_bucket_function, bucket_functions())
         _one_of("hfile_codec", self.hfile_codec, HFILE_CODECS)
+        for partition, codec in self.hfile_codecs.items():
+            _one_of(f"hfile_codecs.{partition}", codec, HFILE_CODECS)
         _one_of("table_type", self.table_type, TABLE_TYPES)
         _one_of("log_format", self.log_format, LOG_FORMATS)
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
@@ -333,8 +346,9 @@ def _check_types(given: Mapping[str, Any]) -> None:
         if one.name not in given:
             continue
         found = given[one.name]
-        if one.name == "buckets":
-            right = isinstance(found, Mapping) and all(type(n) is int for n in found.values())
+        if one.name in ("buckets", "hfile_codecs"):
+            kind = int if one.name == "buckets" else str
+            right = isinstance(found, Mapping) and all(type(n) is kind for n in found.values())
         elif one.name == "key_salts":
             right = isinstance(found, Sequence) and len(found) == 2 and all(map(_is_int64, found))
         else:

@@ -221,7 +221,7 @@ class MetadataPartition:
     def writer(self, store: Sinks, owner: Owner) -> Iterator[HFileWriter]:
         """A writer of a new file of this partition, with its file info filled in."""
         path = owner.new_path(self.name)
-        codec = Codec.named(self.options.hfile_codec)
+        codec = Codec.named(self.options.codec_of(self.name))
         block_size_bytes = self.options.hfile_block_bytes
         with HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes) as writer:
             for name, value in self.file_info().items():
