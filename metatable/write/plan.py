@@ -330,7 +330,8 @@ def route(
         leaves = np.flatnonzero(to.source >= 0)
         rows = np.concatenate([leaves, to.rows])
         tasks = task_of[np.concatenate([to.source[leaves], to.groups])]
-        pairs = np.unique(rows * plan.tasks + tasks)
+        pairs = np.sort(rows * plan.tasks + tasks, kind="stable")  # two runs in order are merged
+        pairs = pairs[np.diff(pairs, prepend=-1) != 0]
         offsets = np.searchsorted(pairs, np.arange(batch.num_rows + 1) * plan.tasks)
         lists = pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), pa.array(pairs % plan.tasks, pa.int32())
