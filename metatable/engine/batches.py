@@ -156,14 +156,15 @@ def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.Recor
     Column `by` (int32, or a list of int32: one copy of the row for each) leaves as int32.
     Raises UsageError where it is null or outside of 0 … count - 1.
     """
-    column = batch.column(by)
+    column, parents = batch.column(by), None
     if _is_list(column.type):
-        batch, column = batch.take(pc.list_parent_indices(column)), column.flatten()
+        parents, column = pc.list_parent_indices(column).to_numpy(), column.flatten()
     places = _places(column, by, count)
     order = np.argsort(places.astype(np.uint16) if count <= 1 << 16 else places, kind="stable")
     places = places[order]
     at = batch.schema.get_field_index(by)
-    dealt = batch.remove_column(at).take(pa.array(order))
+    rows = order if parents is None else parents[order]
+    dealt = batch.remove_column(at).take(pa.array(rows))
     dealt = dealt.add_column(at, pa.field(by, pa.int32()), pa.array(places))
     met, starts = np.unique(places, return_index=True)
     sizes = np.diff(starts, append=len(places))
