@@ -57,7 +57,10 @@ _log = logging.getLogger("metatable.compaction")
 DELETED_TOGETHER = 256
 ARCHIVING_TRIES = 3
 
-ORDER = ("data files", "HFiles", "pages", "staged commits", "markers", "scratch", "savepoints")
+ORDER = (
+    *("data files", "HFiles", "pages", "staged commits", "markers", "rings", "scratch"),
+    "savepoints",
+)
 """What is deleted first; versions come last, one by one."""
 
 

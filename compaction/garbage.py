@@ -29,8 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.compaction.hudi_rings import KeptRings
 from metatable.compaction.kept_versions import undone_by
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded, slice_instant
@@ -82,6 +84,7 @@ class Kept:
         versions = range(oldest, newest.version)
         self.roots = [*in_order(self._root, versions), newest]
         self._paths: npt.NDArray[np.uint64] | None = None
+        self._rings: KeptRings | None = None
         pinned = {one.version for one in newest.pins.values() if one.version < oldest}
         self.pinned = [*in_order(self._root, sorted(pinned))]
         """Roots of savepoints that are older."""
@@ -118,6 +121,14 @@ class Kept:
         roots += [self.newest] if self.newest.options.has_logs else []  # no need to open their logs
         held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
         return np.unique(xxh64(pa.concat_arrays(held), 0))
+
+    @property
+    def rings(self) -> KeptRings:
+        if self._rings is None:
+            undone = undone_by(self.roots)
+            whole = [one for one in (*self.pinned, *self.roots) if one.version not in undone]
+            self._rings = KeptRings.of(self.store, whole)
+        return self._rings
 
     def names(self, paths: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Whether the oldest kept version, or a savepoint, names these data files."""
@@ -316,7 +327,7 @@ DATA, MARKERS, STAGED = "data files", "markers", "staged commits"
 NAMED_BY_INSTANT = (MARKERS, STAGED)
 """And by nothing that is a writer's own, as a nonce: data files, too."""
 
-SAVED = "savepoints"
+SAVED, RINGS = "savepoints", "rings"
 _HFILES, _PAGES, _VERSIONS, _SCRATCH = "HFiles", "pages", "versions", "scratch"
 _OURS = {
     MARKERS: re.compile(r"\.hoodie/\.temp/(\d{17}|\d{14})/.+"),
@@ -324,6 +335,7 @@ _OURS = {
     _HFILES: re.compile(rf"{HOME}/\w+/([^/]+)\.hfile"),
     _PAGES: re.compile(rf"{HOME}/pages/([^/]+)\.json"),
     _VERSIONS: re.compile(rf"{HOME}/manifest/(\d{{20}})\.json"),
+    RINGS: re.compile(rf"{HASHING_FOLDER}/(?:.+/)?(\d{{17}}|\d{{14}})\.(?:hashing_meta|commit)"),
     SAVED: re.compile(rf"{HOME}/savepoints/(\d{{20}})\.json"),
     _SCRATCH: re.compile(rf"{TEMPORARY}/(.+)"),
 }
@@ -339,7 +351,7 @@ def _private(listed: Listed, kept: Kept, now: float) -> Suspect | None:
     if kind in (_HFILES, _PAGES):
         owner = _owner(listed.name)
     else:
-        owner = found[1] if kind in NAMED_BY_INSTANT else ""
+        owner = found[1] if kind in (*NAMED_BY_INSTANT, RINGS) else ""
     return Suspect(listed.path, listed.size_bytes, kind, owner)
 
 
@@ -348,6 +360,8 @@ def _is_kept(kind: str, listed: Listed, named: str, kept: Kept, now: float) -> b
         return int(named) >= kept.oldest
     if kind == SAVED:
         return int(named) in kept.saved
+    if kind == RINGS:
+        return kept.rings.need(listed.path)
     if kind == _SCRATCH:
         seconds = kept.newest.options.lease_seconds * SCRATCH_LEASES
         return not is_dead(listed.modified, now, seconds)
@@ -380,6 +394,8 @@ def _is_named(one: Suspect, kept: Kept) -> bool:
     """Whether the kept versions name it by now."""
     if one.kind == SAVED:
         return int(one.path[-25:-5]) in kept.saved
+    if one.kind == RINGS:
+        return kept.rings.need(one.path)
     if one.kind == DATA:
         return one.owner in kept.instants
     return one.path in kept.hfiles or one.path in kept.pages

@@ -394,6 +394,11 @@ def _finish(store: Store, found: Examined) -> None:
         )
     for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
+    for ring in found.rings:
+        if ring.body is None:
+            store.delete([ring.path])
+        else:
+            store.put(ring.path, ring.body)
     instants = {one.partition_path: one.instant for one in found.live.there}
     for folder in found.live.unmarked:
         store.create(partition_metadata_path(folder), partition_metadata(instants[folder], folder))

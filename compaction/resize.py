@@ -59,6 +59,7 @@ from metatable.metadata.change import (
     SlicesCurrent,
 )
 from metatable.metadata.entry_files import Run, read_run
+from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
@@ -127,7 +128,7 @@ class Resize:
                 SchemaIsBase(),
             ),
             updates=(AddFiles(_stored(store, entries, owner)),),
-            steps=(step,),
+            steps=with_rings(snapshot.options, step),
             summary=_summary(plan, made.stats),
             files=files,
         )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from metatable.data.commit_metadata import CommitMetadata, action_of
 from metatable.data.timeline import Timeline, next_instant
 from metatable.data.undo_metadata import Undone, undo_metadata
+from metatable.metadata.hudi_rings import dropping_rings
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import stage, staged_body, staged_path
@@ -26,10 +27,11 @@ def undoing(snapshot: Snapshot, action: str, completions: Sequence[Step]) -> tup
 
     What lay staged for a commit and is damaged is mended from its twin first.
     """
-    store, steps, undone = snapshot.store, [], []
+    store, undone = snapshot.store, []
+    steps: list[Step] = []
     for done in completions:
         body = staged_body(store, done)
-        steps.append(_withdrawing(store, done, body))
+        steps += [*dropping_rings(snapshot.options, done), _withdrawing(store, done, body)]
         undone.append(_undone(store, done, body))
     instant = _free_instant(snapshot)
     return (*steps, stage(store, instant, undo_metadata(action, instant, undone), action))

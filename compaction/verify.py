@@ -42,6 +42,7 @@ from metatable.compaction.entry_check import (
     texts_left,
 )
 from metatable.compaction.findings import Findings
+from metatable.compaction.hudi_rings import RingFile, hudi_ring_faults
 from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
 from metatable.compaction.live_slices import (
     Broken,
@@ -134,6 +135,8 @@ class Examined:
     lost: list[Lost] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     """Entries that set right what is wrong in the version without its damaged index files."""
+    rings: list[RingFile] = field(default_factory=list)
+    """Of Hudi's own place, those that are wrong."""
     plans: list[str] = field(default_factory=list)
     """Paths of stored plans that nobody can carry out."""
     floor: int = 0
@@ -403,6 +406,11 @@ def _look_at_slices(
     _look_at_groups(view, found, {one.path for one in there}, scratch)
     for where, what in ring_faults(view, live.there) if view.options.resizes else ():
         add(Fault.HASHING_METADATA, where, what)
+    if view.options.hudi_hashing_metadata:
+        found.rings = [*hudi_ring_faults(view, live.there)]
+    for ring in found.rings:
+        remedy = "deleted" if ring.body is None else "written anew"
+        add(Fault.HASHING_METADATA, ring.path, ring.what, remedy)
     for partition in partitions_of(view.options, index):
         _look_for_surplus(view, partition, found, files, hashes, scratch)
     for folder in live.unmarked:

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.hashing_metadata import HashingMetadata
+from metatable.data.hashing_metadata import FIRST_INSTANT, HashingMetadata
 from metatable.data.options import EXTENDIBLE, Options
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.metadata.view import TableView
 from metatable.storage.cache import cached, shared
 
-__all__ = ["RingBuckets", "ring_kind", "rings_of"]
+__all__ = ["RingBuckets", "put_first_ring", "ring_kind", "rings_of"]
 
 NODE_BYTES = 400
 """What a node costs in memory, about."""
@@ -44,6 +44,14 @@ def rings_of(view: TableView, partition_paths: Sequence[str]) -> list[Ring]:
     for path, stored in zip(missing, view.rings(missing) if missing else (), strict=True):
         kept[path] = _ring(view, path, stored)
     return [kept[path] for path in partition_paths]
+
+
+def put_first_ring(view: TableView, partition_path: str) -> None:
+    """To where Hudi looks for it, before a partition's first files: unless it was resized, or put,
+    before."""
+    [ring] = rings_of(view, [partition_path])
+    if ring.metadata.instant == FIRST_INSTANT:
+        view.store.create(ring.metadata.path, ring.metadata.encode())
 
 
 def _ring(view: TableView, path: str, stored: HashingMetadata | None) -> Ring:

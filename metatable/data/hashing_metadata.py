@@ -1,8 +1,9 @@
 """Hashing metadata: the ring of a table partition, as Hudi stores it.
 
     .hoodie/.bucket_index/consistent_hashing_metadata/<partition path>/<instant>.hashing_meta
+                                                                      /<instant>.commit
 
-is JSON, pretty-printed as Jackson does (two blanks, ` : `, no newline at its end):
+The first is JSON, pretty-printed as Jackson does (two blanks, ` : `, no newline at its end):
 
     version        0
     partitionPath  of the table partition
@@ -16,7 +17,9 @@ RFC-42 has the same as `version` 1, `partition_path`, `instant`, `num_buckets` a
 
 A node ends at `value`, its own: it holds the hashes from behind the node before it up to that. The
 one before the first is the last. Its file group is `fileIdPrefix` and `-0`; a `tag` other than
-NORMAL stands in plans of Hudi alone.
+NORMAL stands in plans of Hudi alone. The second is empty: the resize counts. Of two
+rings Hudi takes the later that has one, or whose instant is complete on its timeline, else that of
+00000000000000.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ from typing import Any
 from metatable.data.slices import is_file_id
 from metatable.storage.errors import CorruptError
 
-__all__ = ["FIRST_INSTANT", "LAST_HASH", "HashingMetadata", "HashingNode"]
+__all__ = ["FIRST_INSTANT", "HASHING_FOLDER", "LAST_HASH", "HashingMetadata", "HashingNode"]
+
+HASHING_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+"""Where Hudi's writers look for rings."""
 
 LAST_HASH = 0x7FFFFFFF
 """Hashes are from 0 up to this."""
@@ -64,6 +70,20 @@ class HashingMetadata:
     num_buckets: int
     seq_no: int
     nodes: tuple[HashingNode, ...]
+
+    @property
+    def path(self) -> str:
+        """Where Hudi looks for it."""
+        return f"{self._stem}.hashing_meta"
+
+    @property
+    def mark_path(self) -> str:
+        """Of the file which tells Hudi that its resize counts."""
+        return f"{self._stem}.commit"
+
+    @property
+    def _stem(self) -> str:
+        return "/".join(filter(None, (HASHING_FOLDER, self.partition_path, self.instant)))
 
     def encode(self) -> bytes:
         """As Hudi ships it."""

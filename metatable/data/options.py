@@ -117,6 +117,9 @@ class Options:
     hudi_readable: bool = True
     """Every file has the table's columns under their names: those of which files have other names
     are written anew. Hudi's readers go by names."""
+    # rings
+    hudi_hashing_metadata: bool = False
+    """Rings lie in Hudi's own place, too, where its writers find them."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Words of a newer version, kept as they are."""
 
@@ -248,6 +251,14 @@ class Options:
                 raise UsageError("a column is named twice", option=word, found=list(names))
 
     def _check_rings(self) -> None:
+        if self.hudi_hashing_metadata and not self._is_as_hudi_hashes:
+            raise UsageError(
+                "options contradict each other: Hudi has no such hashing metadata",
+                hudi_hashing_metadata=True,
+                expected=f"index={BUCKET!r}, bucket_engine={CONSISTENT!r},"
+                f" table_type={MERGE_ON_READ!r}",
+                found=[self.index, self.bucket_engine, self.table_type],
+            )
         count, least = self.bucket_count, f"1 to {MOST_NODES}"
         if not self.resizes or (count <= MOST_NODES and self.bucket_engine == CONSISTENT):
             return
@@ -256,6 +267,10 @@ class Options:
             raise UsageError(
                 "option out of range", option="bucket_count", expected=by_bits, found=count
             )
+
+    @property
+    def _is_as_hudi_hashes(self) -> bool:
+        return self.resizes and self.bucket_engine == CONSISTENT and self.has_logs
 
     def _check_outside(self) -> None:
         for word in ("hbase_table", "hbase_address") if self.index == HBASE else ():

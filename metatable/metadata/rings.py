@@ -10,7 +10,7 @@ commit touches it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.errors import CorruptError
 
-__all__ = ["RingsPartition", "partition_path", "ring_entries", "stored_rings"]
+__all__ = ["RingsPartition", "every_ring", "partition_path", "ring_entries", "stored_rings"]
 
 
 class RingsPartition(MetadataPartition):
@@ -46,6 +46,14 @@ def stored_rings(entries: Entries, partition_paths: Sequence[str]) -> list[Hashi
         None if raw is None else _decoded(raw, path)
         for raw, path in zip(found, partition_paths, strict=True)
     ]
+
+
+def every_ring(entries: Entries) -> Iterator[HashingMetadata]:
+    """All that are stored; of a view of what came after a version, those that came. Raises
+    CorruptError."""
+    for batch in entries.scan(RingsPartition(entries.options)):
+        for key, raw in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            yield _decoded(raw, partition_path(key))
 
 
 def ring_entries(options: Options, rings: Sequence[HashingMetadata]) -> pa.Table:

@@ -11,6 +11,7 @@ ever: what a step needs is read and proven before the put, and has a twin.
     drop_savepoint  the savepoint of this instant leaves it
     request     a plan goes onto Hudi's timeline, of a compaction of logs
     unrequest   such a plan leaves it, with what was made of it
+    put_rings, mark_rings, drop_rings  rings in Hudi's own place (`hudi_rings.py`)
 
 `KINDS` says how each is done; done again, each must be harmless. A writer that does not know a
 kind, or an action, refuses the table: so a new kind is one more line there, and needs no new number
@@ -37,6 +38,7 @@ from metatable.data.timeline import (
     requested_path,
 )
 from metatable.data.undo_metadata import UNDOING, undo_plan
+from metatable.metadata.hudi_rings import drop_rings, mark_rings, put_rings
 from metatable.metadata.log_plans import made_plan, read_plan, scheduled_slices, to_come
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
@@ -317,4 +319,7 @@ KINDS: dict[str, Settle] = {
     "drop_savepoint": _drop_savepoint,
     "request": _request,
     "unrequest": _unrequest,
+    "put_rings": put_rings,
+    "mark_rings": mark_rings,
+    "drop_rings": drop_rings,
 }

@@ -31,6 +31,7 @@ from metatable.data.slices import (
     partition_metadata_path,
 )
 from metatable.data.taking import joined, whole
+from metatable.index.bucket.rings import put_first_ring
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
@@ -278,6 +279,8 @@ def preparations(
     for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
         body = partition_metadata(plan.instant, path)
         calls.append(partial(store.create, partition_metadata_path(path), body))
+        if view.options.hudi_hashing_metadata:
+            calls.append(partial(put_first_ring, view, path))
     read = [group.base for group in groups if group.kind == "MERGE" and not plan.replaces]
     files = [(file.path, file.size_bytes) for one in read if one for file in one.files]
     calls.append(partial(store.hold, files))

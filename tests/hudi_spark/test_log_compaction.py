@@ -103,9 +103,9 @@ def test_a_copy_compacted_by_hudi_equals_ours(hudi: HudiOnSpark, table_uri: str,
         assert read_by_hudi(copy) == model.listed() == read_by_hudi(table_uri)
 
 
-def copied(table: Table) -> str:
+def copied(table: Table, name: str = "copy") -> str:
     """A copy with the times of its files: Hudi goes by them."""
-    copy = f"{table.uri}-copy"
+    copy = f"{table.uri}-{name}"
     shutil.copytree(table.uri, copy)
     return copy
 
