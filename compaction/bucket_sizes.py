@@ -96,14 +96,17 @@ class BucketSizes:
             at = self._where(snapshot, ring, number, slices[number])
             if at is not None:
                 halves = ring.cut(number, at, (new_prefix(), new_prefix()))
-                yield _task(ring, halves, int(sizes[number]))
+                why = f"{sizes[number]:,} bytes, above {self.split_above:,}"
+                yield _task(ring, halves, int(sizes[number]), why)
         small = (sizes < self.merge_below) & ~waits
         for number in np.flatnonzero(small).tolist():
             other = ring.next_of(number)
             if other is not None and small[number] and small[other]:
                 small[[number, other]] = False
                 both = ring.united(number, new_prefix())
-                yield _task(ring, both, int(sizes[number] + sizes[other]))
+                pair = f"{sizes[number]:,} and {sizes[other]:,} bytes"
+                why = f"{pair}, both below {self.merge_below:,}"
+                yield _task(ring, both, int(sizes[number] + sizes[other]), why)
 
     def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
         if self.cut == "middle":
@@ -120,9 +123,9 @@ class BucketSizes:
         return (before + 1 + half) % SPACE
 
 
-def _task(ring: Ring, resizing: Resizing, size_bytes: int) -> ResizeTask:
+def _task(ring: Ring, resizing: Resizing, size_bytes: int, why: str) -> ResizeTask:
     held = ring.metadata
-    return ResizeTask(held.partition_path, held.seq_no, *resizing, size_bytes)
+    return ResizeTask(held.partition_path, held.seq_no, *resizing, size_bytes, why)
 
 
 def _sizes(ring: Ring, files: FileSystemView) -> tuple[npt.NDArray[np.int64], dict[int, FileSlice]]:

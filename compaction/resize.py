@@ -130,6 +130,7 @@ class Resize:
             updates=(AddFiles(_stored(store, entries, owner)),),
             steps=with_rings(snapshot.options, step),
             summary=_summary(plan, made.stats),
+            note={"why": plan.why} if plan.why else {},
             files=files,
         )
         counts = {"files_before": len(parents), "files_after": len(made.stats)}

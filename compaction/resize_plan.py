@@ -17,6 +17,7 @@ from metatable.data.slices import is_file_id
 from metatable.data.stored_fields import decode_fields, encode_fields, many, stored
 from metatable.index.bucket.ring import Ring
 from metatable.index.bucket.rings import rings_of
+from metatable.metadata.keys import partition_text
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, StaleError
 
@@ -34,6 +35,8 @@ class ResizeTask:
     after: tuple[HashingNode, ...] = stored(many(HashingNode, "node"))
     size_bytes: int = 0
     """Of the files that it rewrites: for people."""
+    why: str = ""
+    """The sizes that made it due, and the bound: for people, too."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -66,8 +69,15 @@ class ResizePlan:
         size_bytes = sum(one.size_bytes for one in self.tasks)
         return (
             f"{self.splits} splits and {self.merges} merges in {len(self.paths)} partitions,"
-            f" {size_bytes:,} bytes to rewrite"
+            f" {size_bytes:,} bytes to rewrite" + (f"; {self.why}" if self.why else "")
         )
+
+    @property
+    def why(self) -> str:
+        """Of the first split and of the first merge."""
+        splits = [one for one in self.tasks if one.is_split]
+        merges = [one for one in self.tasks if not one.is_split]
+        return "; ".join(_why(tasks) for tasks in (splits, merges) if tasks and tasks[0].why)
 
     def of(self, partition_path: str) -> list[ResizeTask]:
         return [one for one in self.tasks if one.partition_path == partition_path]
@@ -78,6 +88,14 @@ class ResizePlan:
     @classmethod
     def decode(cls, body: Any, path: str) -> ResizePlan:
         return decode_fields(cls, body, path, "plan")
+
+
+def _why(tasks: Sequence[ResizeTask]) -> str:
+    """Of tasks of one kind."""
+    first, *others = tasks
+    told = f"{'split' if first.is_split else 'merged'} in {partition_text(first.partition_path)}"
+    told += f": {first.why}"
+    return f"{told}, and {len(others):,} more" if others else told
 
 
 def check_resize(plan: ResizePlan, snapshot: Snapshot, path: str) -> None:

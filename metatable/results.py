@@ -169,7 +169,8 @@ class Explain:
 
     `files`: how many are left after each level, by the level's name, in order; the first is all
     there are. `file_bytes`: the size of those left at the end. `keys` and `found`: keys asked,
-    keys that have a location. None: not of this operation.
+    keys that have a location. None: not of this operation. `buckets`: with the index `bucket`, how
+    the keys spread over them.
     """
 
     keys: int | None
@@ -179,6 +180,7 @@ class Explain:
     operation: str = "tag_locations"
     files: Mapping[str, int] = field(default_factory=dict)
     file_bytes: int | None = None
+    buckets: BucketSpread | None = None
 
     @property
     def requests(self) -> int:
@@ -204,12 +206,15 @@ class Explain:
         rows += [(f"files, {level}", count, "") for level, count in self.files.items()]
         if self.files and self.file_bytes is not None:
             rows[-1] = (*rows[-1][:2], _size(self.file_bytes))
+        rows += self.buckets.rows if self.buckets is not None else []
         rows += [("HFile blocks", self.blocks, ""), ("requests", self.requests, _size(self.bytes))]
         rows += self._outside()
         cells = [(name, f"{count:,}", note) for name, count, note in rows if count is not None]
         cells.append(("seconds", f"{self.seconds:.3f}", ""))
         width, digits = (max(len(row[place]) for row in cells) for place in (0, 1))
         lines = [f"  {name:<{width}}  {count:>{digits}}  {note}" for name, count, note in cells]
+        if self.buckets is not None:
+            lines.append(f"  the fullest bucket: {self.buckets.of_fullest}")
         return "\n".join([self.operation, *(line.rstrip() for line in lines)])
 
     def _outside(self) -> list[tuple[str, int | None, str]]:
@@ -223,6 +228,42 @@ class Explain:
             ("key-value requests", told["requests"], _size(read)),
             ("key-value retries", retries, ""),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSpread:
+    """How keys spread over the buckets of their table partitions.
+
+    `touched`: buckets that get some, `without_files` of them have none yet, `bytes` is what the
+    others hold. The `fullest` gets `fullest_keys`, `skew` times the mean of those touched.
+    """
+
+    partitions: int
+    buckets: int
+    touched: int
+    without_files: int
+    bytes: int
+    fullest_keys: int
+    skew: float
+    fullest: str
+    fullest_bytes: int | None
+
+    @property
+    def rows(self) -> list[tuple[str, int | None, str]]:
+        """For people: name, number, and what else there is to say."""
+        files = f"{_size(self.bytes)} of files"
+        if self.without_files:
+            files += f", {self.without_files:,} without one"
+        return [
+            ("buckets", self.buckets, f"in {self.partitions:,} partitions"),
+            ("buckets touched", self.touched, files),
+            ("keys in the fullest", self.fullest_keys, f"{self.skew} x the mean"),
+        ]
+
+    @property
+    def of_fullest(self) -> str:
+        held = "no file" if self.fullest_bytes is None else _size(self.fullest_bytes)
+        return f"{self.fullest}, {held}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

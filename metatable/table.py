@@ -49,10 +49,12 @@ from metatable.data.timeline import instant_of
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.bucket.index import BucketIndex
 from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
+from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes, check_not_undone
 from metatable.query.description import describe, savepoints, version_as_of, versions
@@ -250,11 +252,16 @@ class Table:
         snapshot = self._snapshot(version)
         with self._counted(_engine(rows, counting=True)) as engine, snapshot.reading():
             tagged = self._tagged(engine, rows, snapshot, keys_only=True)
-            found = engine.select(tagged, [LOCATION_COLUMN])
-            counts = engine.run(found, count_found, FOUND)
+            index = create_index(snapshot.options)
+            if isinstance(index, BucketIndex):
+                counts = engine.run(tagged, partial(count_placed, index, snapshot), PLACED)
+                spread = bucket_spread(snapshot, counts)
+            else:
+                found = engine.select(tagged, [LOCATION_COLUMN])
+                counts, spread = engine.run(found, count_found, FOUND), None
         keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
         told, seconds = dict(engine.counters), time.perf_counter() - began
-        return Explain(keys, hits, seconds, told, files=_levels(told))
+        return Explain(keys, hits, seconds, told, files=_levels(told), buckets=spread)
 
     def filter_exists(self, rows: Any) -> Any:
         """The rows whose key is in the table: an Arrow table, or, of a DataFrame, a lazy one."""

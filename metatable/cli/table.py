@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+_ONLY = "only this one (may be repeated)"
+
 
 def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     """Add the verbs that take a table, and no rows."""
@@ -53,6 +55,16 @@ def _register_facts(verbs: Verbs[argparse.ArgumentParser]) -> None:
     told.add_argument(
         "--listing", action="store_true", help="list all files: what are the bytes for?"
     )
+    buckets = add_verb(
+        verbs,
+        "buckets",
+        _buckets,
+        "the buckets of a table that has rings of them: ranges of hashes, bytes, rows",
+        "metatable buckets rides --largest 10\nmetatable buckets rides --partition city=Ulm --json",
+    )
+    buckets.add_argument("--partition", action="append", metavar="PATH", help=_ONLY)
+    buckets.add_argument("--largest", type=at_least_one, metavar="N", help="only the N largest")
+    buckets.add_argument("--version", type=int, metavar="N", help="an older version")
     history = add_verb(
         verbs,
         "history",
@@ -97,12 +109,8 @@ def _register_compact(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "metatable compact rides --plan compact-0f3a",
     )
     compact.add_argument("--major", action="store_true", help="merge all of them, drop tombstones")
-    compact.add_argument(
-        "--partition", action="append", metavar="NAME", help="only this one (may be repeated)"
-    )
-    compact.add_argument(
-        "--bucket", action="append", type=int, metavar="N", help="only this one (may be repeated)"
-    )
+    compact.add_argument("--partition", action="append", metavar="NAME", help=_ONLY)
+    compact.add_argument("--bucket", action="append", type=int, metavar="N", help=_ONLY)
     _add_planning(compact, "where to merge: in this process, or a task a bucket range on Spark")
 
 
@@ -123,9 +131,7 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     }.items():
         resize.add_argument(name, type=int, metavar="BYTES", help=told)
     resize.add_argument("--cut", choices=("middle", "median"), help="where a bucket is cut")
-    resize.add_argument(
-        "--partition", action="append", metavar="PATH", help="only this one (may be repeated)"
-    )
+    resize.add_argument("--partition", action="append", metavar="PATH", help=_ONLY)
     most = "no more of them at once"
     resize.add_argument("--most-partitions", type=at_least_one, metavar="N", help=most)
     _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
@@ -147,9 +153,7 @@ def _register_compact_logs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     compact.add_argument("--count", type=at_least_one, metavar="N", help="or so many logs (10)")
     compact.add_argument("--hours", type=float, metavar="H", help="or a first log so old")
-    compact.add_argument(
-        "--partition", action="append", metavar="PATH", help="only this one (may be repeated)"
-    )
+    compact.add_argument("--partition", action="append", metavar="PATH", help=_ONLY)
     compact.add_argument("--most-bytes", type=int, metavar="BYTES", help="read no more at once")
     compact.add_argument(
         "--take-back", action="store_true", help="forget the plan, while no log lies on top"
@@ -252,7 +256,7 @@ def _description(facts: Description) -> str:
             ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
             ("data bytes", size(facts.data_bytes)),
             *(() if facts.table_type == "cow" else [("logs", _logs(facts))]),
-            *(() if facts.buckets is None else [("buckets", _buckets(facts.buckets))]),
+            *(() if facts.buckets is None else [("buckets", _bucket_facts(facts.buckets))]),
             *usage,
         ]
     )
@@ -269,9 +273,33 @@ def _logs(facts: Description) -> str:
 _SCOPES = {"global": "the table", "partition": "each partition"}
 
 
-def _buckets(facts: Mapping[str, float]) -> str:
+def _bucket_facts(facts: Mapping[str, float]) -> str:
     counts = f"{count(int(facts['buckets']))}, {count(int(facts['with_files']))} with files"
     return f"{counts}; the largest {size(int(facts['largest_bytes']))}, {facts['skew']} x the mean"
+
+
+def _buckets(args: argparse.Namespace) -> int:
+    with at_work("buckets", args):
+        held = open_table(args).buckets(args.partition, args.version)
+    sizes = held["bytes"].drop_null().to_pylist()
+    if args.largest is not None:
+        held = held.sort_by([("bytes", "descending")]).slice(0, args.largest)
+    found = held.to_pylist()
+    if args.json:
+        print("".join(f"{to_json(one)}\n" for one in found), end="")
+        return FINE
+    mean = sum(sizes) / (len(sizes) or 1)
+    heads = ("bytes", "x mean", "rows", "hashes after", "up to", "resized", "partition")
+    print(columns(heads, [_bucket(one, mean) for one in found], left=("partition",)))
+    print(terminal.dim(f"{count(len(found))} buckets, {size(sum(sizes))}"))
+    return FINE
+
+
+def _bucket(one: Mapping[str, Any], mean: float) -> tuple[str, ...]:
+    share = "-" if one["bytes"] is None else f"{one['bytes'] / mean:.2f}"
+    rows = "-" if one["rows"] is None or one["rows"] < 0 else count(one["rows"])
+    ends = str(one["after"]), str(one["upto"]), count(one["resized"])
+    return (size(one["bytes"]), share, rows, *ends, printable(one["partition_path"]) or ".")
 
 
 def _version(facts: Description) -> str:

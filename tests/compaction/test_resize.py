@@ -22,6 +22,7 @@ import metatable
 from metatable import ConflictError, StaleError, Table, UsageError
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.resize import Resize
+from metatable.compaction.resize_plan import ResizePlan
 from metatable.compaction.service import execute
 from metatable.data import base_file
 from metatable.data.hashing_metadata import HashingMetadata
@@ -643,3 +644,23 @@ def test_hudi_reads_equal_rows_after_each_step(table_uri: str) -> None:
         resize(table, sizes)
         assert read_by_hudi(table_uri) == model.listed()
     assert SCHEMA.names == table.schema.names
+
+
+def test_a_plan_and_history_say_why(table_uri: str) -> None:
+    table, _ = filled(table_uri, "consistent_hashing", 1)
+    sizes = sorted(one.size_bytes for one in table.files())
+    told = table.resize_buckets(split_above=1000, merge_below=0, schedule=True)
+    why = f": {sizes[1]:,} bytes, above 1,000, and 1 more"
+    assert told.reason.endswith(why)
+    assert "split in city=" in told.reason
+    assert any(one.reason.endswith(why) for one in table.due())
+    table.resize_buckets(plan=told.plan)
+    assert table.history(1)[0].note["why"] in told.reason
+    pair = [one["bytes"] for one in table.buckets(PATH).to_pylist()]
+    both = BucketSizes(1 << 30, 10_000, partitions=(PATH,))
+    told = resize(table, both)
+    why = f"merged in {PATH}: {pair[0]:,} and {pair[1]:,} bytes, both below 10,000"
+    assert table.history(1)[0].note == {"why": why}
+    assert told.reason.endswith(f"; {why}")
+    stored = ResizePlan.decode({"tasks": []}, "of before")
+    assert stored.told.endswith("0 bytes to rewrite")

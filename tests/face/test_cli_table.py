@@ -177,9 +177,42 @@ def test_resize_buckets_splits_by_a_plan_or_at_once(
     assert re.search(
         r"buckets +[4-6], [4-6] with files; the largest", run(capsys, "describe", rings.uri)[0]
     )
-    assert "splits" in run(capsys, "history", rings.uri)[0]
+    told = run(capsys, "history", rings.uri)[0]
+    assert re.search(r"splits 1, why=split in city=cairo: [\d,]+ bytes, above 1\n", told)
     _, err = run(capsys, *asked, "--most-bytes", "0", code=2)
     assert "a bound is 1 or more" in err
+
+
+def test_buckets_prints_a_line_for_each_or_the_largest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: metatable.Table
+) -> None:
+    rings = make(str(tmp_path / "rings"), "consistent_hashing", "partition", bucket_count=2)
+    rings.insert(rows(0, 1))
+    head, filled, *others, last = run(capsys, "buckets", rings.uri)[0].splitlines()
+    assert head.split() == [
+        "bytes",
+        "x",
+        "mean",
+        "rows",
+        "hashes",
+        "after",
+        "up",
+        "to",
+        "resized",
+        "partition",
+    ]
+    lines = [filled.split(), *(one.split() for one in others)]
+    assert sorted(one[-6:] for one in lines) == [
+        ["-", "-", "1073741824", "2147483647", "0", "city=amsterdam"],
+        ["1.00", "1", "2147483647", "1073741824", "0", "city=amsterdam"],
+    ]
+    assert last.startswith("2 buckets, ")
+    told = run(capsys, "buckets", rings.uri, "--largest", "1", "--json")[0]
+    assert json.loads(told) == max(rings.buckets().to_pylist(), key=lambda one: one["bytes"] or 0)
+    chosen = "--partition", "city=amsterdam", "--version", "1"
+    assert run(capsys, "buckets", rings.uri, *chosen)[0].endswith("0 buckets, 0 B\n")
+    _, err = run(capsys, "buckets", table.uri, code=2)
+    assert "no rings" in err
 
 
 def test_compact_logs_schedules_and_carries_out(

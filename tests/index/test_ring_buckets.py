@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.index import create_index
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.metadata.manifest import WRITER_FORMAT, load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.results import BucketSpread
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.index.rows import RINGS
@@ -159,3 +166,45 @@ def test_keys_are_placed_alike_however_their_partitions_are_mixed(table_uri: str
     by_key = dict(zip(told["id"].to_pylist(), told["_location"].to_pylist(), strict=True))
     again = table.tag_locations(given)
     assert again["_location"].to_pylist() == [by_key[key] for key in given["id"].to_pylist()]
+
+
+@pytest.mark.parametrize("engine", ["simple", *RINGS])
+def test_explain_tells_how_keys_spread(table_uri: str, engine: str) -> None:
+    table = made(table_uri, engine)
+    table.insert(arrow(rows(0, 6)))
+    if engine != "simple":
+        table.resize_buckets(split_above=1, merge_below=0, most_partitions=1)
+    asked = arrow([*rows(0, 40), *rows(4, 5) * 20])
+    newest = load_newest(Store(table_uri, FAST))
+    assert newest is not None
+    placement = create_index(table.options).placement(Snapshot(Store(table_uri, FAST), newest))
+    assert placement is not None
+    paths = pc.binary_join_element_wise("city", asked["city"], "=").combine_chunks()
+    _, places = placement.place(asked["id"].combine_chunks(), paths)
+    counted = Counter(zip(paths.to_pylist(), places.to_pylist(), strict=True))
+    files = {(one.partition_path, one.file_id): one.size_bytes for one in table.files()}
+    told = table.explain(asked)
+    assert told.keys == 60
+    spread = told.buckets
+    assert spread is not None
+    (path, file_id), most = counted.most_common(1)[0]
+    assert spread == BucketSpread(
+        partitions=2,
+        buckets=8 if engine == "simple" else table.buckets().num_rows,
+        touched=len(counted),
+        without_files=len(counted.keys() - files.keys()),
+        bytes=sum(size for group, size in files.items() if group in counted),
+        fullest_keys=most,
+        skew=round(most * len(counted) / 60, 2),
+        fullest=spread.fullest,
+        fullest_bytes=files[path, file_id],
+    )
+    if engine == "simple":
+        assert spread.fullest == f"{path} bucket {int(file_id[:8])}"
+    else:
+        [held] = [one for one in table.buckets(path).to_pylist() if one["file_id"] == file_id]
+        assert spread.fullest == f"{path} hashes ({held['after']}, {held['upto']}]"
+    assert re.search(rf"buckets touched +{len(counted)}  ", repr(told))
+    assert repr(told).splitlines()[-1].startswith(f"  the fullest bucket: {spread.fullest}, ")
+    assert table.explain(arrow([])).buckets is None
+    assert json.loads(json.dumps(told.to_dict()))["buckets"]["touched"] == len(counted)

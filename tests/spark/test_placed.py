@@ -58,6 +58,7 @@ def test_a_table_is_written_and_asked_on_spark(
     assert (told.inserted, told.updated, told.stale) == (10, 10, 5)
     model.upsert([*rows(30, 50, 2), *rows(0, 5, 0)])
     keys = frame(rows(45, 60, 0)).select("id", "city")
+    assert table.explain(keys).buckets == table.explain(arrow(rows(45, 60, 0))).buckets
     assert table.filter_exists(keys).count() == 5
     found = table.tag_locations(keys).where("_location is not null").count()
     assert found == (5 if index == "record" else 15)

@@ -1,0 +1,95 @@
+"""How the keys of a batch spread over the buckets of their partitions: for `explain`.
+
+Which buckets they hit, how large those are, and which one gets most: told by hashes, `files` and
+rings. No data file is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.key_texts import texts_of
+from metatable.engine.batches import gathered
+from metatable.index.bucket.index import BucketIndex
+from metatable.index.bucket.rings import rings_of
+from metatable.index.presence import BATCH_KEYS
+from metatable.index.protocol import LOCATION_COLUMN
+from metatable.metadata.keys import partition_text
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import TableView
+from metatable.results import BucketSpread
+from metatable.storage.counters import Counters
+
+__all__ = ["PLACED", "bucket_spread", "count_placed"]
+
+PLACED = pa.schema(
+    [
+        pa.field("partition_path", pa.string()),
+        pa.field("file_id", pa.string()),
+        pa.field("keys", pa.int64()),
+        pa.field("found", pa.int64()),
+    ]
+)
+"""A bucket, the keys that it is the place of, and those of them that have a location."""
+
+
+def count_placed(
+    index: BucketIndex,
+    view: TableView,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: tagged rows by their buckets; a bucket may come several times."""
+    placement = index.placement(view.counting(counters))
+    for batch in gathered(batches, BATCH_KEYS):
+        keys, paths = texts_of(view.options, view.schema, batch)
+        _, file_ids = placement.place(keys, paths)  # of a bucket index: one a row, in order
+        found = batch[LOCATION_COLUMN].is_valid().cast(pa.int64())
+        rows = pa.table([paths, file_ids, found], names=["partition_path", "file_id", "found"])
+        by = rows.group_by(["partition_path", "file_id"])
+        counted = by.aggregate([("found", "count"), ("found", "sum")])
+        names = "partition_path", "file_id", "found_count", "found_sum"
+        columns = [counted[name] for name in names]
+        yield from pa.table(columns, schema=PLACED).to_batches()
+
+
+def bucket_spread(snapshot: Snapshot, counts: pa.Table) -> BucketSpread | None:
+    """`counts`: in `PLACED`. None where there are no keys."""
+    by = counts.group_by(["partition_path", "file_id"], use_threads=False)
+    held = by.aggregate([("keys", "sum")]).sort_by([("keys_sum", "descending")])
+    if not held.num_rows:
+        return None
+    paths, file_ids = held["partition_path"].to_pylist(), held["file_id"].to_pylist()
+    slices = snapshot.current(paths, file_ids)
+    fullest, mean = held["keys_sum"][0].as_py(), pc.mean(held["keys_sum"]).as_py()
+    folders = [*dict.fromkeys(paths)]
+    return BucketSpread(
+        partitions=len(folders),
+        buckets=_bucket_count(snapshot, folders),
+        touched=held.num_rows,
+        without_files=slices.count(None),
+        bytes=sum(one.size_bytes for one in slices if one is not None),
+        fullest_keys=fullest,
+        skew=round(fullest / mean, 2),
+        fullest=_named(snapshot, paths[0], file_ids[0]),
+        fullest_bytes=slices[0].size_bytes if slices[0] is not None else None,
+    )
+
+
+def _bucket_count(snapshot: Snapshot, partition_paths: list[str]) -> int:
+    if not snapshot.options.resizes:
+        return snapshot.options.bucket_count * len(partition_paths)
+    return sum(len(ring.nodes) for ring in rings_of(snapshot, partition_paths))
+
+
+def _named(snapshot: Snapshot, partition_path: str, file_id: str) -> str:
+    """A bucket, for people: its partition, and its range of hashes or its number."""
+    if not snapshot.options.resizes:
+        return f"{partition_text(partition_path)} bucket {int(file_id[:8])}"
+    [ring] = rings_of(snapshot, [partition_path])
+    number = ring.file_ids.to_pylist().index(file_id)
+    after, upto = int(ring.values[number - 1]), int(ring.values[number])
+    return f"{partition_text(partition_path)} hashes ({after}, {upto}]"
