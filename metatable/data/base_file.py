@@ -10,10 +10,11 @@ and adopts it, because two files of one slice would make every read of the table
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,10 +130,12 @@ def encoded_base_file(
     return bytes(sink.getvalue())
 
 
-def store_base_file(store: Store, data_file: DataFile, body: bytes) -> tuple[int, bool]:
-    """Write these bytes under the file's name, unless it is there; as `write_base_file`."""
+def store_base_file(store: Store, data_file: DataFile, body: bytes | IO[bytes]) -> tuple[int, bool]:
+    """Write these bytes, or those of an open file, under the file's name, unless it is there; as
+    `write_base_file`."""
+    size_bytes = len(body) if isinstance(body, bytes) else body.seek(0, os.SEEK_END)
     if store.create(data_file.path, body):
-        return len(body), True
+        return size_bytes, True
     return _stored_size(store, data_file), False
 
 
@@ -153,10 +156,7 @@ def stream_to_base_file(
     """
     with in_temporary_folder(), tempfile.TemporaryFile() as body:
         _encode_pieces(body, iter(pieces), options, columns, with_nan, grown)
-        size_bytes = body.tell()
-        if store.create(data_file.path, body):
-            return size_bytes, True
-    return _stored_size(store, data_file), False
+        return store_base_file(store, data_file, body)
 
 
 def _stored_size(store: Store, data_file: DataFile) -> int:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.data import statistics
-from metatable.data.base_file import columns_with_nan, with_file_name
+from metatable.data.base_file import columns_with_nan, store_base_file, with_file_name
 from metatable.data.footer_statistics import of_footer
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
@@ -33,12 +33,18 @@ from metatable.data.schema import META_FIELDS, with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.spliced_file import StoredParts, stored_parts
 from metatable.data.statistics import ColumnStats
-from metatable.data.taking import whole
+from metatable.data.taking import rows_of, whole
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.parts import Chunk
-from metatable.write.new_slice import LARGE_FILE_BYTES, LARGE_ROWS_BYTES, Entering, Filed
+from metatable.write.new_slice import (
+    LARGE_FILE_BYTES,
+    LARGE_ROWS_BYTES,
+    PIECE_BYTES,
+    Entering,
+    Filed,
+)
 
 __all__ = ["spliced_file"]
 
@@ -98,13 +104,18 @@ class _Plan:
     widest: int
     """Bytes of the largest row group that is decoded."""
     group_rows: int
+    is_worth_it: bool
+    """Something is copied, and of the row groups not most are short."""
 
     @classmethod
     def of(cls, held: StoredParts, merge: Merge, group_rows: int) -> _Plan:
         counts = held.group_rows
         ends = np.cumsum([0, *counts]).tolist()
-        short = bool(counts) and counts[-1] * 2 < group_rows
-        fills_last = short and len(merge.new) > 0
+        is_short = [
+            count * 2 < group_rows and held.group_bytes(number) * 2 < PIECE_BYTES
+            for number, count in enumerate(counts)
+        ]
+        fills_last = is_short[-1:] == [True] and len(merge.new) > 0
         groups = []
         for number, count in enumerate(counts):
             here = slice(ends[number], ends[number] + count)
@@ -112,15 +123,9 @@ class _Plan:
             is_whole = not merge.kept[here].all() or (fills_last and number == len(counts) - 1)
             groups.append(_Group(number, here, is_hit, is_whole))
         decoded = [held.group_bytes(one.number) for one in groups if one.is_hit or one.is_whole]
-        return cls(tuple(groups), fills_last, max(decoded, default=0), group_rows)
-
-    @property
-    def is_worth_it(self) -> bool:
-        """Something is copied, and what comes of it has no more short row groups than whole ones
-        (deletes leave short ones)."""
-        rows = sum(one.here.stop - one.here.start for one in self.groups)
-        many = len(self.groups) > 2 * (rows // self.group_rows + 1)
-        return not many and not all(one.is_whole for one in self.groups)
+        many = sum(is_short) * 2 > len(is_short) + 1  # as deletes leave them
+        is_worth_it = not many and not all(one.is_whole for one in groups)
+        return cls(tuple(groups), fills_last, max(decoded, default=0), group_rows, is_worth_it)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +199,12 @@ class _Made:
         for start in range(0, max(len(new), 1), step):
             pieces.append(self.take(new[start : start + step]))
             held = pa.concat_tables(pieces)
+            count = min(self.plan.group_rows, rows_of(held, LARGE_ROWS_BYTES))
             is_last = start + step >= len(new)
-            full = held.num_rows if is_last else held.num_rows // self._rows * self._rows
-            for at in range(0, full, self._rows):
-                part = held.slice(at, min(self._rows, full - at))
-                yield self.held.encoded(part)
+            full = held.num_rows if is_last else held.num_rows // count * count
+            for at in range(0, full, count):
+                yield self.held.encoded(held.slice(at, min(count, full - at)))
             pieces = [held.slice(full)]
-
-    @property
-    def _rows(self) -> int:
-        return self.plan.group_rows
 
 
 def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Filed:
@@ -216,13 +217,12 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Fil
     is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     with _sink(is_small) as sink:
         footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
-        size_bytes = sink.tell()
         stats = _stats(made, footer, keys, sink)
         counted = merge.counts, whole(merge.deleted_keys)
         if isinstance(sink, io.BytesIO):
-            return Filed(sink.getvalue(), size_bytes, True, keys, stats, *counted)
-        sink.seek(0)
-        ours = made.view.store.create(target.path, sink)
+            body = sink.getvalue()
+            return Filed(body, len(body), True, keys, stats, *counted)
+        size_bytes, ours = store_base_file(made.view.store, target, sink)
         return Filed(None, size_bytes, ours, keys, stats, *counted)
 
 
