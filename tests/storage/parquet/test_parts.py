@@ -110,6 +110,7 @@ WORD = Struct((Word.KEY, I32, 10**9))
         (of_meta((Meta.ENCODINGS, LIST, None)), "column chunk without encodings"),
         (of_meta((Meta.VALUES, I64, 251)), "number of values.*expected=250 found=251"),
         (of_meta((Meta.DATA_PAGE, I64, 0)), "lies outside of its file"),
+        (of_meta((Meta.DATA_PAGE, I64, len(RAW) - 100)), "lies outside of its file"),
         (of_meta((Meta.DATA_PAGE, BINARY, b"")), "field=9 expected='a number' found=b''"),
         (of_meta((Meta.STORED, I64, len(RAW))), "lies outside of its file"),
     ],
@@ -117,3 +118,8 @@ WORD = Struct((Word.KEY, I32, 10**9))
 def test_a_footer_that_contradicts_itself_is_damage(raw: bytes, told: str) -> None:
     with pytest.raises(CorruptError, match=told):
         read(raw)
+
+
+def test_a_footer_with_a_field_that_nobody_knows_is_bound_to_its_file() -> None:
+    assert ParquetParts.of_bytes(RAW).bound is None
+    assert "places in the file: [77]" in str(ParquetParts.of_bytes(of_footer((77, I64, 4))).bound)
