@@ -58,7 +58,10 @@ from tests.model import SCHEMA, Model, Row, arrow, listed, read_by_hudi, scanned
 LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 ALL = LogSizes(ratio=0)
-VERBS = ("upsert", "upsert", "delete", "schedule", "schedule", "carry out", "back", "take")
+VERBS = (
+    *("upsert", "upsert", "delete", "schedule", "schedule", "carry out", "back", "take"),
+    *("overwrite", "drop"),
+)
 KINDS = ("record", "metadata_bloom", "bloom", "bucket", *RINGS)
 HISTORIES = (
     [(kind, form) for kind in KINDS for form in ("avro", "parquet")]
@@ -178,6 +181,14 @@ def test_any_history_reads_as_a_dict(table_uri: str, kind: str, log_format: str)
                 upsert(table, model, rows(first, first + 9, step))
                 done += table.compact_logs(ratio=0).files_after > 0
                 assert not root(table).compactions
+            case "overwrite":
+                with suppress(UsageError):  # its groups wait, and would be written anew
+                    table.insert_overwrite(arrow(rows(first, first + 5, step)))
+                    model.overwrite(rows(first, first + 5, step))
+            case "drop":
+                with suppress(UsageError):
+                    table.delete_partition({"city": "sf"})
+                    model.overwrite([], ["sf"])
             case "take":
                 for instant in root(table).compactions:
                     with suppress(UsageError):  # logs lie on it
@@ -519,7 +530,7 @@ def test_columns_that_come_meanwhile_are_in_the_new_file(table_uri: str) -> None
 # Other services
 
 
-def test_groups_that_wait_are_not_overwritten_nor_resized(table_uri: str) -> None:
+def test_groups_that_wait_are_not_resized_nor_overwritten_in_place(table_uri: str) -> None:
     table, model = filled(table_uri, "consistent_hashing")
     waits = "wait for a compaction of logs"
     stored = table.resize_buckets(split_above=1, merge_below=0, schedule=True).plan
@@ -536,30 +547,77 @@ def test_groups_that_wait_are_not_overwritten_nor_resized(table_uri: str) -> Non
     serve(table, CompactLogs(plan))
     table.resize_buckets(plan=stored)
     check(table, model)
-    table.delete_partition({"city": "ny"})
-    model.overwrite([], ["ny"])
-    check(table, model)
 
 
-@pytest.mark.parametrize("verb", ["insert_overwrite", "resize_buckets"])
-def test_who_planned_before_a_schedule_is_refused_behind_it(table_uri: str, verb: str) -> None:
+def test_a_resize_planned_before_a_schedule_finds_nothing_behind_it(table_uri: str) -> None:
     """Nobody has written a log: the schedule alone tells."""
     table, model = filled(table_uri, "consistent_hashing")
     before = root(table)
-
-    def act() -> Any:
-        return scheduled(table)
-
-    sleep, slept = once("/manifest/0", act)
+    sleep, slept = once("/manifest/0", lambda: scheduled(table))
     store, _ = watched(table_uri, before=sleep)
-    if verb == "insert_overwrite":
-        with pytest.raises(UsageError, match="wait for a compaction of logs"):
-            write(store, LocalEngine(1), arrow(rows(0, 2, 9)), verb)
-    else:
-        sizes = BucketSizes(split_above=1, merge_below=0)
-        assert serve(table, Resize(sizes), store).reason == "no bucket to resize"
+    sizes = BucketSizes(split_above=1, merge_below=0)
+    assert serve(table, Resize(sizes), store).reason == "no bucket to resize"
     assert slept
     assert root(table).version == before.version + 1
+    check(table, model)
+
+
+@pytest.mark.parametrize("kind", TWO)
+def test_groups_that_were_overwritten_are_left_out(table_uri: str, kind: str) -> None:
+    """And a rollback of that finds them waiting again."""
+    table, model = filled(table_uri, kind)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 3))
+    was = model.rows
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    check(table, model)
+    table.rollback()
+    model.rows = was
+    check(table, model)
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    upsert(table, model, rows(0, 12, 4))
+    check(table, model)
+    done = serve(table, CompactLogs(plan))
+    assert {Path(one.path).parent.name for one in slices(table) if one.instant == plan} == {
+        "city=sf"
+    }
+    assert done.files_after == len([one for one in slices(table) if one.instant == plan])
+    check(table, model)
+    plan = scheduled(table)
+    table.insert_overwrite(arrow(rows(20, 30, 9)), by="table")
+    model.overwrite(rows(20, 30, 9), ["ny", "sf"])
+    check(table, model)
+    assert serve(table, CompactLogs(plan)).files_after == 0
+    check(table, model)
+    table.clean(versions=1, hours=0)
+    check(table, model)
+
+
+@pytest.mark.parametrize("kind", TWO if LONG else TWO[:1])
+@pytest.mark.parametrize("first", ["overwrite", "compaction", "schedule"])
+def test_an_overwrite_and_a_compaction_that_race_both_hold(
+    table_uri: str, kind: str, first: str
+) -> None:
+    table, model = filled(table_uri, kind)
+    plan = "" if first == "schedule" else scheduled(table)
+    given = rows(0, 9, 9)
+
+    def overwrite(store: Store) -> None:
+        write(store, LocalEngine(1), arrow(given), "insert_overwrite")
+
+    def compact(store: Store) -> None:
+        execute(store, LocalEngine(1), CompactLogs(plan) if plan else ScheduleLogs(ALL))
+
+    act, late = (overwrite, compact) if first == "overwrite" else (compact, overwrite)
+    sleep, slept = once("/manifest/0", lambda: act(Store(table_uri, FAST)))
+    late(watched(table_uri, before=sleep)[0])
+    assert slept
+    model.overwrite(given)
+    check(table, model)
+    table.compact_logs(ratio=0)
+    assert not root(table).compactions
     check(table, model)
 
 
@@ -768,6 +826,9 @@ KILLED: dict[str, Callable[[Store, str], Any]] = {
     "take back": lambda store, plan: execute(store, LocalEngine(1), TakeBackLogs(plan)),
     "roll back": lambda store, _: execute(store, LocalEngine(1), Rollback()),
     "write": lambda store, _: write(store, LocalEngine(1), arrow(rows(6, 40, 5)), "upsert"),
+    "overwrite": lambda store, _: write(
+        store, LocalEngine(1), arrow(rows(6, 40, 5)), "insert_overwrite"
+    ),
 }
 
 
@@ -794,7 +855,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) 
     ]
     assert len(changing) > 5
     if not LONG:
-        changing = changing[len(kind) % 4 :: 4]
+        changing = changing[len(kind) % 4 :: 12 if name == "overwrite" else 4]
     for limit in changing:
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=kind == "record")

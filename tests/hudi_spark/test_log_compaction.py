@@ -58,6 +58,35 @@ def test_hudi_reads_while_a_compaction_waits_and_after_it(
     assert as_rows(hudi.read(table_uri)) == before == scanned(table)
 
 
+@pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
+def test_hudi_reads_partitions_that_were_overwritten_while_a_compaction_waits(
+    hudi: HudiOnSpark, table_uri: str, kind: str
+) -> None:
+    table, model = filled(table_uri, kind)
+
+    def equal() -> None:
+        assert as_rows(hudi.read(table_uri)) == model.listed() == scanned(table)
+
+    plan = table.compact_logs(ratio=0, schedule=True).plan
+    upsert(table, model, rows(10, 20, 3))
+    was = model.rows
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    equal()
+    table.rollback()
+    model.rows = was
+    equal()
+    given = [one for one in rows(0, 12, 4) if one["city"] == "ny"]
+    table.insert_overwrite(arrow(given))
+    model.overwrite(given)
+    equal()
+    upsert(table, model, rows(4, 24, 5))
+    equal()
+    table.compact_logs(plan=plan)
+    equal()
+    assert read_by_hudi(table_uri) == model.listed()
+
+
 def test_a_slice_whose_rows_are_all_deleted_is_an_empty_file(
     hudi: HudiOnSpark, table_uri: str
 ) -> None:
