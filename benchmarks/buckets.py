@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, timed
+from metatable.data.children import WAYS
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.storage import cache
 from metatable.storage.xxh32 import xxh32
@@ -34,6 +35,8 @@ DEALT = 16
 """Buckets that the keys would fill if they were even."""
 CUTS = {"middle": "in the middle", "median": "at the median"}
 MOST_ROUNDS = 40
+LOGGED = 16
+"""Buckets of the table that is written while they are resized."""
 BATCH = 1 << 22
 """Random keys that are hashed at once, to find those in the crowd."""
 
@@ -72,6 +75,18 @@ def cases(setup: Setup) -> Iterator[Case]:
         [Peer(f"{FLOOR}Parquet read and written", timed(partial(_rewritten, crowd)))],
         "each child reads its parent, and rows are copied as they are",
     )
+    count, upserted = setup.tenth(1_000_000), setup.tenth(100_000)
+    logged = setup.cupboard.made(f"buckets-logged-{count}", partial(_make_logged, count=count))
+    idle = timed(_upsert(setup, logged, upserted, None))
+    for way in WAYS:
+        yield Case(
+            f"{upserted:,} rows to buckets that are being resized, {way}",
+            f"an upsert to a merge-on-read table of {count:,} keys in {LOGGED} buckets, all of "
+            "which are being split",
+            timed(_upsert(setup, logged, upserted, way)),
+            [Peer(f"{FLOOR}no resize waits", idle)],
+            "a row is encoded once; dual write puts its bytes twice, into three logs a bucket",
+        )
 
 
 def _keys(numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -103,6 +118,32 @@ def _make(folder: Path, count: int) -> None:
     )
     rows = pa.table([ids, pa.array(np.arange(len(ids)))], schema=SCHEMA)
     table.insert(rows)
+
+
+def _make_logged(folder: Path, count: int) -> None:
+    """A merge-on-read table with these keys."""
+    table = metatable.create(
+        str(folder / "table"),
+        SCHEMA,
+        key="id",
+        index="bucket",
+        table_type="mor",
+        options={"bucket_engine": "consistent_hashing", "bucket_count": LOGGED},
+        storage_options={"durable": "false"},
+    )
+    table.insert(pa.table([_keys(np.arange(count)), pa.array(np.arange(count))], schema=SCHEMA))
+
+
+def _upsert(setup: Setup, source: Path, count: int, way: str | None) -> Callable[[], Any]:
+    """One to a copy of the table, of which all buckets are being split this way, if any; each time
+    with other values."""
+    table = _fresh(setup, source)()
+    if way is not None:
+        table.resize_buckets(split_above=1, merge_below=0, writers=way, schedule=True)
+    keys, turns = _keys(np.arange(count)), iter(range(1 << 30))
+    return lambda: table.upsert(
+        pa.table([keys, pa.array(np.arange(count) + next(turns))], schema=SCHEMA)
+    )
 
 
 def _is_crowded(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -91,7 +91,7 @@ class BucketSizes:
     ) -> Iterator[ResizeTask]:
         sizes, slices = _sizes(ring, files)
         waits = np.zeros(len(sizes), np.bool_)
-        waits[[number for number, one in slices.items() if one.pending]] = True
+        waits[[number for number, one in slices.items() if one.awaits]] = True
         for number in np.flatnonzero((sizes > self.split_above) & ~waits).tolist():
             at = self._where(snapshot, ring, number, slices[number])
             if at is not None:

@@ -108,8 +108,10 @@ class Held:
     def written(self, arrived: pa.Array, place: int = 0) -> WrittenSlice:
         """As if one of its files, the base if not told, had been written just now; `arrived` are
         keys that shall be indexed."""
-        made = FileSlice(self.file.base, self.file.logs[:place])
-        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, self.stats[place])
+        file, stats = self.file.files[place], self.stats[place]
+        logs = ((file, stats),) if isinstance(file, LogFile) else ()
+        made = FileSlice(self.file.base)
+        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, stats, (), logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,9 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
     base = _read_base(view, file.base)
     if not file.logs:
         return Held(file, base.keys, base.paths, base.keys, (base.stats,))
-    stats = base.stats, *(_read_log(view, one, writers.get(one.path, "")) for one in file.logs)
-    return Held(file, *texts_left(view, file.files), base.keys, stats)
+    logs = [one for one in file.files if isinstance(one, LogFile)]
+    stats = base.stats, *(_read_log(view, one, writers.get(one.path, "")) for one in logs)
+    return Held(file, *texts_left(view, file.merged), base.keys, stats)
 
 
 def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:

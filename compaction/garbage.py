@@ -36,7 +36,7 @@ from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded, slice_instant
-from metatable.data.timeline import Instant, Timeline, completed_path, next_instant
+from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path, next_instant
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
 from metatable.metadata.manifest import (
     HOME,
@@ -234,7 +234,7 @@ def _replaced(
     store: Store, timeline: Iterable[Instant]
 ) -> Iterator[tuple[str, frozenset[tuple[str, str]]]]:
     for one in timeline:
-        if one.action == "replacecommit" and one.state == "completed":
+        if one.action in REPLACING and one.state == "completed":
             path = completed_path(one.time, one.action)
             body = store.get(path)
             if body is None:  # undone, or archived, since it was listed

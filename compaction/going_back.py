@@ -1,4 +1,4 @@
-"""What becomes of compactions of logs where the table goes back to an older version.
+"""What becomes of what is scheduled where the table goes back to an older version.
 
 scheduled since, waits   taken back: its plan leaves Hudi's timeline, with what was made of it
 scheduled since, done    undone, as a commit
@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from metatable.compaction.resized import Resized
 from metatable.compaction.undoing import completion, undoing
-from metatable.data.commit_metadata import COMPACT_LOGS
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import COMPACTION
+from metatable.data.timeline import CLUSTERING
 from metatable.metadata.change import AddFiles, GoBack, Update, Withdraw
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.known_commits import back_from
-from metatable.metadata.log_compactions import Compacted, SetSlices, Unschedule
+from metatable.metadata.log_compactions import Compacted, SetUnscheduled, Unschedule
 from metatable.metadata.log_plans import waiting_slices
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.rings import RingsPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -60,14 +61,14 @@ class LogCompactionsBack:
         for time in content.compactions.keys() - newest.compactions.keys() - never:
             if time not in {one.instant for one in stay}:
                 raise UsageError(
-                    "a compaction of logs waits in that version, and what carried it out is not"
-                    " kept any more: the table cannot go back to it",
+                    "something waits in that version, and what carried it out is not kept any"
+                    " more: the table cannot go back to it",
                     version=content.version,
                     instant=time,
                 )
         waits = sorted(newest.compactions.items(), key=lambda each: each[0], reverse=True)
         steps = (
-            Step("unrequest", time, one.plan, one.checksum, COMPACTION)
+            Step("unrequest", time, one.plan, one.checksum, one.action)
             for time, one in waits
             if time not in content.compactions
         )
@@ -88,7 +89,7 @@ class LogCompactionsBack:
     def _forgotten(self, store: Store, instant: str, owner: Owner) -> Iterator[Update]:
         held = waiting_slices(Snapshot(store, self.content), instant)  # nothing lies on any of them
         yield Unschedule(instant)
-        yield SetSlices(tuple(one.planned for one in held), owner)
+        yield SetUnscheduled(tuple(held), owner)
 
     def steps(
         self, snapshot: Snapshot, action: str, completions: Sequence[Step]
@@ -105,10 +106,12 @@ class LogCompactionsBack:
 class _Stays:
     """One that waits in the content, and was carried out since: by the version `done`.
 
-    `slices` wait in the content, and have got `bases`; `left` wait there, and were left out.
+    `slices` wait in the content, and have got `bases`, or children have; `left` wait there, and
+    were left out.
     """
 
     done: Manifest
+    action: str
     slices: tuple[FileSlice, ...]
     bases: tuple[DataFile, ...]
     left: tuple[FileSlice, ...]
@@ -118,20 +121,24 @@ class _Stays:
         """Raises UsageError where logs lie on a file that was not made."""
         made, before = Snapshot(store, done), Snapshot(store, content)
         slices = waiting_slices(before, done.instant)
-        paths, ids = [one.partition_path for one in slices], [one.file_id for one in slices]
-        now = made.current(paths, ids)
-        bases = [one.base if one and one.instant == done.instant else None for one in now]
-        left = tuple(one for one, base in zip(slices, bases, strict=True) if base is None)
-        late = [log.path for one in left for log in one.late]
+        come = list(dict.fromkeys(file for one in slices for file in one.to_come))
+        now = made.current([one.partition_path for one in come], [one.file_id for one in come])
+        bases = {
+            file: one.base
+            for file, one in zip(come, now, strict=True)
+            if one and one.instant == done.instant
+        }
+        left = tuple(one for one in slices if not bases.keys() >= set(one.to_come))
+        late = [log.path for one in left for log in one.ahead]
         if late:
             raise UsageError(
-                "a compaction of logs waits in that version, and has left out groups that were"
-                " written anew since: the table cannot go back to it",
+                "something waits in that version, and has left out groups that were written anew"
+                " since it was carried out: the table cannot go back to it",
                 version=content.version,
                 found=late[:5],
             )
-        held = tuple(one for one, base in zip(slices, bases, strict=True) if base is not None)
-        return cls(done, held, tuple(base for base in bases if base is not None), left)
+        held = tuple(one for one in slices if one not in left)
+        return cls(done, content.compactions[done.instant].action, held, (*bases.values(),), left)
 
     def updates(self, store: Store, owner: Owner) -> Iterator[Update]:
         """Its entries, and its slices, once more."""
@@ -139,17 +146,21 @@ class _Stays:
         refs = {
             name: tuple(ref for ref in made.refs(name) if ref.sequence == version)
             for name in self.done.pages
-            if name != FilesPartition.name
+            if name not in (FilesPartition.name, RingsPartition.name)
         }
         yield AddFiles({name: held for name, held in refs.items() if held})
+        if self.action == CLUSTERING:
+            yield Resized(self.done.instant, self.bases, owner)
+            return
         yield Compacted(self.done.instant, self.slices, self.bases, owner)
-        yield SetSlices(tuple(one.planned for one in self.left), owner)
+        yield SetUnscheduled(self.left, owner)
 
 
 def _carried_out(since: Sequence[Manifest], newest: Manifest) -> Iterator[Manifest]:
-    """Of these versions those that carried out compactions which still count."""
+    """Of these versions those that carried out what was scheduled, and which still count."""
     for one in since:
-        if one.operation == COMPACT_LOGS and one.instant and one.instant not in newest.withdrawn:
+        is_commit = one.last_commit is not None and one.last_commit[1] == one.instant
+        if one.instant and not is_commit and one.instant not in newest.withdrawn:
             yield one
 
 

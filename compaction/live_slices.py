@@ -16,7 +16,7 @@ that is not there is denied where each commit since its base can be asked, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from metatable.data.slices import (
 )
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys
-from metatable.metadata.log_plans import planned_groups, to_come
+from metatable.metadata.log_plans import come_of
 from metatable.metadata.payload import decode_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
@@ -163,17 +163,14 @@ def _owned(
             yield one, read[one] if one in read else writers[one.path]
 
 
-def _waiting(view: Snapshot) -> dict[Group, DataFile]:
-    """The base files that scheduled compactions will make."""
-    return {
-        group: to_come(*group, instant)
-        for instant in view.manifest.compactions
-        for group in planned_groups(view, instant)
-    }
+def _waiting(view: Snapshot) -> dict[Group, tuple[DataFile, ...]]:
+    """The base files that what is scheduled will make."""
+    every = view.manifest.compactions
+    return {group: come for time in every for group, come in come_of(view, time).items()}
 
 
 def _latest(
-    found: _Found, state: TimelineState, waiting: Mapping[Group, DataFile]
+    found: _Found, state: TimelineState, waiting: Mapping[Group, tuple[DataFile, ...]]
 ) -> list[FileSlice | Broken]:
     """The live slice of each group. One that waits for its compaction has logs on the base file
     that is to come, too, unless it was written anew meanwhile."""
@@ -194,13 +191,24 @@ def _latest(
     slices = []
     for group, (_, base) in sorted(best.items()):
         if group not in replaced:
-            pending = waiting.get(group)
-            pending = pending if pending and pending.instant > base.instant else None
-            below = [one for one in (base, pending) if one]
-            on_top = {one.path: one for one in logs.get(group, ()) if any(map(one.follows, below))}
-            ordered = sorted(on_top.values(), key=lambda one: one.named.order)
-            slices.append(_judged(FileSlice(base, tuple(ordered), pending), found, sizes))
+            come = [one for one in waiting.get(group, ()) if one.instant > base.instant]
+            on_top = {
+                log.path: log
+                for one in (base, *come)
+                for log in logs.get((one.partition_path, one.file_id), ())
+                if log.follows(base) or log.follows(one)
+            }
+            slices.append(_judged(_slice_of(base, come, on_top.values()), found, sizes))
     return slices
+
+
+def _slice_of(base: DataFile, come: Sequence[DataFile], logs: Iterable[LogFile]) -> FileSlice:
+    """With those of the logs that are its own: on the child of a merge lie logs of two parents,
+    told apart by the write tokens that they share with a parent's."""
+    if come and come[0].file_id == base.file_id:
+        return FileSlice(base, (), come[0]).with_logs([*logs])
+    held = FileSlice(base, (), None, tuple(come)).with_logs([*logs])
+    return replace(held, logs=held.unscheduled.logs) if len(come) == 1 else held
 
 
 def _judged(live: FileSlice, found: _Found, sizes: Mapping[str, int]) -> FileSlice | Broken:
@@ -221,7 +229,8 @@ def _judged(live: FileSlice, found: _Found, sizes: Mapping[str, int]) -> FileSli
     base, *logs = meant
     assert isinstance(base, DataFile)
     on_top = tuple(one for one in logs if isinstance(one, LogFile))
-    return Broken(FileSlice(base, on_top, live.pending), gone)
+    resized = FileSlice(base, (), live.pending, live.children)
+    return Broken(resized.with_logs(on_top), gone)
 
 
 def _whole(one: FileSlice | Broken) -> FileSlice:

@@ -29,6 +29,7 @@ from metatable.compaction.new_files import (
     sorted_out,
     stored_base,
 )
+from metatable.compaction.scheduled import check_waits, tidied, waiting
 from metatable.compaction.service import NothingDue, Outcome, execute
 from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
@@ -41,7 +42,7 @@ from metatable.data.timeline import COMPACTION, Timeline
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent, Withdraw
+from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.log_compactions import (
@@ -49,21 +50,18 @@ from metatable.metadata.log_compactions import (
     PlannedUnchanged,
     Schedule,
     SetSlices,
-    Unschedule,
 )
 from metatable.metadata.log_plans import made_plan, staged_plan, to_come, waiting_slices
 from metatable.metadata.manifest import (
     HFileRef,
-    LogCompaction,
-    Manifest,
+    Planned,
     Step,
     checksum,
-    load_newest,
 )
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import drop_markers, staged
+from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
     WrittenSlice,
@@ -74,7 +72,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import NotFoundError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["CompactLogs", "ScheduleLogs", "TakeBackLogs", "compact_logs", "waiting"]
+__all__ = ["CompactLogs", "ScheduleLogs", "compact_logs"]
 
 TASK_BYTES = 64 << 20
 """Of slices that one task is given, where there are many; a larger one is alone."""
@@ -130,7 +128,7 @@ class ScheduleLogs:
     def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
         instant, body = owner.instant, made_plan(plan.slices)
         path, told = staged_plan(instant), checksum(body)
-        held = LogCompaction(path, told, len(plan.slices), plan.size_bytes, clock.now_ms())
+        held = Planned(path, told, len(plan.slices), plan.size_bytes, clock.now_ms())
         waiting = tuple(
             one.scheduled(to_come(one.partition_path, one.file_id, instant)) for one in plan.slices
         )
@@ -156,7 +154,9 @@ class CompactLogs:
     def plan(self, snapshot: Snapshot) -> LogPlan | NothingDue:
         """What is left of it: groups that were written anew since are left out. Raises
         NotFoundError where it does not wait (any more)."""
-        return LogPlan(tuple(one.planned for one in _waiting(snapshot, self.instant)))
+        _check_has_logs(snapshot)
+        check_waits(snapshot, self.instant, COMPACTION)
+        return LogPlan(tuple(one.planned for one in waiting_slices(snapshot, self.instant)))
 
     def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
         store, instant = snapshot.store, self.instant
@@ -197,66 +197,7 @@ class CompactLogs:
             "entries": sum(one.row_count for one in made.stats),
             "plan": instant,
         }
-        return Outcome(change, facts, partial(_tidied, instant=instant))
-
-
-@dataclass(frozen=True, slots=True)
-class TakeBackLogs:
-    """As if that one had not been scheduled, as long as no log lies on what it is to make."""
-
-    instant: str
-    name: str = COMPACT_LOGS
-    retries: int = 5
-
-    def plan(self, snapshot: Snapshot) -> TakeBackPlan:
-        """Raises NotFoundError where it does not wait (any more), UsageError where logs do."""
-        slices = _waiting(snapshot, self.instant)
-        late = [log.path for one in slices for log in one.late]
-        if late:
-            raise UsageError(
-                "commits have put logs on what this compaction is to make: carry it out",
-                instant=self.instant,
-                found=late[:5],
-            )
-        return TakeBackPlan(self.instant, tuple(slices))
-
-    def work(
-        self, engine: Engine[Any], snapshot: Snapshot, plan: TakeBackPlan, owner: Owner
-    ) -> Outcome:
-        instant, held = self.instant, snapshot.manifest.compactions[self.instant]
-        before = tuple(one.planned for one in plan.slices)
-        change = Change(
-            operation="take_back_logs",
-            requires=(SlicesCurrent(plan.slices),),
-            updates=(Unschedule(instant), SetSlices(before, owner), Withdraw((instant,))),
-            steps=(Step("unrequest", instant, held.plan, held.checksum, COMPACTION),),
-            summary={"slices": len(before)},
-        )
-        return Outcome(change, {"plan": instant})
-
-
-@dataclass(frozen=True, slots=True)
-class TakeBackPlan:
-    """Slices that wait, and need not."""
-
-    instant: str
-    slices: tuple[FileSlice, ...]
-
-    @property
-    def told(self) -> str:
-        return f"compaction {self.instant} of {len(self.slices):,} slices taken back"
-
-
-def _waiting(snapshot: Snapshot, instant: str) -> list[FileSlice]:
-    """The slices that wait for this compaction."""
-    _check_has_logs(snapshot)
-    if instant not in snapshot.manifest.compactions:
-        raise NotFoundError(
-            "no such compaction of logs waits: it is carried out, or was taken back",
-            found=instant,
-            expected=sorted(snapshot.manifest.compactions),
-        )
-    return waiting_slices(snapshot, instant)
+        return Outcome(change, facts, partial(tidied, instant=instant, action=COMPACTION))
 
 
 def compact_logs(
@@ -266,7 +207,7 @@ def compact_logs(
 
     What another one carries out meanwhile is left to that one. Raises ConflictError.
     """
-    waits = [one.plan for one in waiting(store)]
+    waits = [one.plan for one in waiting(store) if one.service == COMPACT_LOGS]
     due = execute(store, engine, ScheduleLogs(sizes), dry_run=dry_run)
     done = (
         [] if dry_run else [_carried_out(store, engine, one) for one in (*waits, due.plan) if one]
@@ -289,29 +230,6 @@ def _carried_out(store: Store, engine: Engine[Any], instant: str) -> ServiceResu
         return execute(store, engine, CompactLogs(instant))
     except NotFoundError:
         return ServiceResult(COMPACT_LOGS, 0, reason=f"{instant} was carried out by another one")
-
-
-def waiting(store: Store) -> list[ServiceResult]:
-    """Scheduled compactions that nobody has carried out yet, the oldest first."""
-    newest = load_newest(store)
-    held = sorted(newest.compactions.items()) if newest else []
-    return [
-        ServiceResult(
-            COMPACT_LOGS,
-            newest.version,
-            reason=f"scheduled: {one.group_count:,} slices, {one.size_bytes:,} bytes to read",
-            plan=instant,
-        )
-        for instant, one in held
-        if newest
-    ]
-
-
-def _tidied(store: Store, newest: Manifest, instant: str) -> tuple[int, Mapping[str, Any]]:
-    """Whoever dies before leaves it to `clean`."""
-    drop_markers(store, instant)
-    store.delete([staged_plan(instant)])
-    return newest.version, {}
 
 
 # Tasks

@@ -56,6 +56,7 @@ from metatable.data.slice_reader import stream_left, writer_of
 from metatable.data.slices import (
     DataFile,
     FileSlice,
+    LogFile,
     marker_path,
     partition_metadata,
     partition_metadata_path,
@@ -363,10 +364,9 @@ def _listed_commit(found: Examined, instant: str) -> bytes:
     for one in found.live.there:
         if one.instant == instant:
             stats.append(WriteStat.of(replace(one.base, row_count=0), None, RowCounts()))
-        for place, log in enumerate(one.logs, 1):
-            if writer_of(snapshot.store, log) == instant:
-                made = FileSlice(one.base, one.logs[:place])
-                stats.append(WriteStat.of_log(made, 0, RowCounts()))
+        for log in one.files[1:]:
+            if isinstance(log, LogFile) and writer_of(snapshot.store, log) == instant:
+                stats.append(WriteStat.of_log(one, log, 0, RowCounts()))
     name = snapshot.options.name
     return CommitMetadata.of_ours("upsert", stats, {}, snapshot.schema, name).encode()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from metatable.compaction.new_files import (
     file_receipt,
     new_base,
     sorted_out,
+    stored_base,
 )
 from metatable.compaction.resize_plan import ResizePlan, check_resize
 from metatable.compaction.service import NothingDue, Outcome
@@ -45,6 +46,7 @@ from metatable.data.slices import (
     partition_metadata,
     partition_metadata_path,
 )
+from metatable.data.timeline import CLUSTERING
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -60,6 +62,7 @@ from metatable.metadata.change import (
 )
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.hudi_rings import with_rings
+from metatable.metadata.log_plans import buckets_plan
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
@@ -76,7 +79,17 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["Resize"]
+__all__ = [
+    "Child",
+    "Made",
+    "Resize",
+    "check_resizes",
+    "children_of",
+    "planned_paths",
+    "resized",
+    "summary_of",
+    "written_children",
+]
 
 NO_KEYS = pa.array([], pa.string())
 
@@ -92,14 +105,14 @@ class Resize:
 
     def plan(self, snapshot: Snapshot) -> ResizePlan | NothingDue:
         """Raises UsageError where buckets are for ever, and for sizes that contradict."""
-        _check_resizes(snapshot)
+        check_resizes(snapshot)
         self.sizes.check(snapshot.options.bucket_engine)
-        tasks = self.sizes.tasks(snapshot, _planned(snapshot))
+        tasks = self.sizes.tasks(snapshot, planned_paths(snapshot))
         return ResizePlan(tuple(tasks)) if tasks else NothingDue("no bucket to resize")
 
     def resume(self, snapshot: Snapshot, work: Mapping[str, Any], path: str) -> ResizePlan:
         """A stored plan, if it is still right."""
-        _check_resizes(snapshot)
+        check_resizes(snapshot)
         plan = ResizePlan.decode(work, path)
         check_resize(plan, snapshot, path)
         return plan
@@ -108,11 +121,11 @@ class Resize:
         self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner
     ) -> Outcome:
         store, instant = snapshot.store, owner.instant
-        rings = _resized(snapshot, plan, instant)
+        rings = resized(snapshot, plan, instant)
         parents, empty = _groups(snapshot, plan)
-        children = _children(plan, rings, parents, instant)
+        children = children_of(plan, rings, parents, instant)
         scratch = engine.scratch(store)
-        made = _written(engine, snapshot, children, scratch)
+        made = written_children(engine, snapshot, children, scratch)
         entries = _entries(snapshot, parents.values(), rings.values(), made.runs, scratch)
         told = {path: tuple(i for at, i in parents if at == path) for path in plan.paths}
         name = snapshot.options.name
@@ -129,7 +142,7 @@ class Resize:
             ),
             updates=(AddFiles(_stored(store, entries, owner)),),
             steps=with_rings(snapshot.options, step),
-            summary=_summary(plan, made.stats),
+            summary=summary_of(plan, made.stats),
             note={"why": plan.why} if plan.why else {},
             files=files,
         )
@@ -137,7 +150,7 @@ class Resize:
         return Outcome(change, {**counts, "entries": sum(one.row_count for one in made.stats)})
 
 
-def _check_resizes(snapshot: Snapshot) -> None:
+def check_resizes(snapshot: Snapshot) -> None:
     options = snapshot.options
     if not options.resizes:
         raise UsageError(
@@ -148,9 +161,11 @@ def _check_resizes(snapshot: Snapshot) -> None:
         )
 
 
-def _planned(snapshot: Snapshot) -> set[str]:
-    """Partitions of stored plans that can still be carried out: plans do not overlap."""
-    paths: set[str] = set()
+def planned_paths(snapshot: Snapshot) -> set[str]:
+    """Partitions of plans that can still be carried out: they do not overlap."""
+    waits = snapshot.manifest.compactions.items()
+    resizes = [instant for instant, one in waits if one.action == CLUSTERING]
+    paths = {one.partition_path for time in resizes for one in buckets_plan(snapshot, time).tasks}
     for name, stored in waiting_plans(snapshot.store):
         if stored.service == RESIZE:
             try:
@@ -167,7 +182,7 @@ _Group = tuple[str, str]
 """(partition path, file id)"""
 
 
-def _resized(snapshot: Snapshot, plan: ResizePlan, instant: str) -> dict[str, Ring]:
+def resized(snapshot: Snapshot, plan: ResizePlan, instant: str) -> dict[str, Ring]:
     """The new rings, by partition path."""
     rings = zip(plan.paths, rings_of(snapshot, plan.paths), strict=True)
     return {
@@ -188,23 +203,23 @@ def _groups(
     slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
     pairs = [*zip(groups, slices, strict=True)]
     there = {group: one for group, one in pairs if one is not None}
-    waits = [one.path for one in there.values() if one.pending]
+    waits = [one.path for one in there.values() if one.awaits]
     if waits:
         raise UsageError(
-            "buckets that would be resized wait for a compaction of logs: carry it out first",
+            "buckets that would be resized wait for something scheduled: carry it out first",
             found=waits[:5],
         )
     return there, tuple(group for group, one in pairs if one is None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Child:
+class Child:
     """Job: a new group, with the rows of its parents (slices, JSON) whose hashes are in
     (after, upto]."""
 
     partition_path: str
     file_id: str
-    number: int
+    write_token: str
     instant: str
     after: int
     upto: int
@@ -212,17 +227,17 @@ class _Child:
 
     @property
     def target(self) -> DataFile:
-        return DataFile(self.partition_path, self.file_id, f"{self.number}-0-0", self.instant)
+        return DataFile(self.partition_path, self.file_id, self.write_token, self.instant)
 
 
-def _children(
+def children_of(
     plan: ResizePlan,
     rings: Mapping[str, Ring],
     parents: Mapping[_Group, FileSlice],
     instant: str,
-) -> list[_Child]:
+) -> list[Child]:
     """Those that may get rows."""
-    found: list[_Child] = []
+    found: list[Child] = []
     for task in plan.tasks:
         path, ring = task.partition_path, rings[task.partition_path]
         held = [parents.get((path, node.file_id)) for node in task.before]
@@ -230,7 +245,8 @@ def _children(
         for node in task.after if any(held) else ():
             number = int(np.searchsorted(ring.values, node.value))
             after, place = int(ring.values[number - 1]), len(found)
-            found.append(_Child(path, node.file_id, place, instant, after, node.value, slices))
+            token = f"{place}-0-0"
+            found.append(Child(path, node.file_id, token, instant, after, node.value, slices))
     return found
 
 
@@ -238,30 +254,37 @@ def _children(
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     stats: tuple[WriteStat, ...]
     runs: tuple[Run, ...]
 
 
-def _written(
-    engine: Engine[Any], snapshot: Snapshot, children: Sequence[_Child], scratch: Store
-) -> _Made:
+def written_children(
+    engine: Engine[Any],
+    snapshot: Snapshot,
+    children: Sequence[Child],
+    scratch: Store,
+    is_told: bool = False,
+) -> Made:
+    """`is_told`: the names of the files, so that one which is there is taken for made; each is
+    there, without rows, too."""
     partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
-    work = partial(_write_children, snapshot, partitions, scratch)
-    return _Made(*sorted_out(run_jobs(engine, children, work, Receipt)))
+    work = partial(_write_children, snapshot, partitions, scratch, is_told)
+    return Made(*sorted_out(run_jobs(engine, children, work, Receipt)))
 
 
 def _write_children(
     view: Snapshot,
     partitions: Sequence[MetadataPartition],
     scratch: Store,
-    jobs: Iterator[_Child],
+    is_told: bool,
+    jobs: Iterator[Child],
     counters: Counters,
 ) -> Iterator[Receipt]:
     """Task: the files of children, and their entries."""
     view, scratch = view.holding().counting(counters), scratch.counting(counters)
     for child in jobs:
-        written = _write_child(view, child)
+        written = _write_child(view, child, is_told)
         if written is None:
             continue
         rows = RowCounts(inserted=len(written.keys))
@@ -269,24 +292,29 @@ def _write_children(
         yield from entry_receipts([written], partitions, scratch)
 
 
-def _write_child(view: Snapshot, child: _Child) -> WrittenSlice | None:
+def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | None:
     """None where it gets no rows. A second attempt adopts the file of the first."""
     schema, store, target = with_meta_columns(view.schema), view.store, child.target
+    size_bytes = store.size(target.path) if is_told else None
+    if size_bytes is not None:
+        new = stored_base(view, replace(target, size_bytes=size_bytes))
+        return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
     floats = [field for field in schema if pa.types.is_floating(field.type)]
     count, with_nan = 0, set[str]()
     for piece in _rows(view, child, pa.schema([schema.field(KEY), *floats])):
         count += piece.num_rows
         with_nan.update(columns_with_nan(piece))
-    if not count:
+    if not count and not is_told:
         return None
     store.put(marker_path(target, target.instant, "CREATE"), b"")
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
-    new = new_base(view, target, _rows(view, child, schema), with_nan)
+    rows = _rows(view, child, schema) if count else iter([schema.empty_table()])
+    new = new_base(view, target, rows, with_nan)
     return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
 
 
-def _rows(view: Snapshot, child: _Child, schema: pa.Schema) -> Iterator[pa.Table]:
+def _rows(view: Snapshot, child: Child, schema: pa.Schema) -> Iterator[pa.Table]:
     """Rows of the parents that are the child's, in these columns, none of them empty."""
     width = (child.upto - child.after - 1) % SPACE
     for parent in map(FileSlice.decode, json.loads(child.parents)):
@@ -336,7 +364,7 @@ def _stored(
     return {name: (ref,) for name, ref in refs.items() if ref is not None}
 
 
-def _summary(plan: ResizePlan, stats: Sequence[WriteStat]) -> dict[str, int]:
+def summary_of(plan: ResizePlan, stats: Sequence[WriteStat]) -> dict[str, int]:
     return {
         "splits": plan.splits,
         "merges": plan.merges,

@@ -18,7 +18,7 @@ from typing import Any
 
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.savepoint_metadata import savepoint_metadata
-from metatable.data.timeline import COMPACTION, Timeline
+from metatable.data.timeline import PLANNED, Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.known_commits import commits_back
@@ -166,7 +166,7 @@ def _check_none_waits(kept: Manifest) -> None:
     """No instant below a savepoint's is published any more: none may be left open there."""
     if kept.compactions:
         raise UsageError(
-            "a compaction of logs waits in this version: carry it out, and keep a later one",
+            "what is scheduled waits in this version: carry it out, and keep a later one",
             version=kept.version,
             found=sorted(kept.compactions),
         )
@@ -177,7 +177,7 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     newest = snapshot.manifest
     actions = Timeline(snapshot.store).load()
-    done = [one.time for one in actions if one.changes_data and one.action != COMPACTION]
+    done = [one.time for one in actions if one.changes_data and one.action not in PLANNED]
     commits = commits_back(snapshot.store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
     if any(instant < pin.instant for instant in later):

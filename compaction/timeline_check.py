@@ -25,8 +25,8 @@ from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.commit_metadata import CommitMetadata, action_of
 from metatable.data.slices import DataFile, LogFile, slice_instant
 from metatable.data.timeline import (
-    COMPACTION,
     DATA_ACTIONS,
+    PLANNED,
     TRANSACTED,
     Instant,
     Timeline,
@@ -297,7 +297,7 @@ def _body(
 
 def _rebuilt(store: Store, root: Manifest | None, action: str) -> bytes | None:
     """What recovery puts on the timeline where the staged file was lost. None: it cannot be had."""
-    if root is None or action not in (*TRANSACTED, COMPACTION):
+    if root is None or action not in (*TRANSACTED, *PLANNED):
         return None
     try:
         return rebuilt_commit(store, root, action)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from metatable.data.commit_metadata import CommitMetadata, action_of
-from metatable.data.timeline import Timeline, next_instant
+from metatable.data.timeline import Timeline, filed_as, next_instant
 from metatable.data.undo_metadata import Undone, undo_metadata
 from metatable.metadata.hudi_rings import dropping_rings
 from metatable.metadata.manifest import Manifest, Step
@@ -61,7 +61,7 @@ def _undone(store: Store, done: Step, body: bytes | None) -> Undone:
     stats = CommitMetadata.decode(body, done.staged).stats if body is not None else ()
     for stat in stats:
         files.setdefault(stat.partition_path, []).append(f"{store.uri}/{stat.path}")
-    return Undone(done.instant, done.action, files)
+    return Undone(done.instant, filed_as(done.action), files)
 
 
 def _free_instant(snapshot: Snapshot) -> str:

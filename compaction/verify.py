@@ -58,7 +58,7 @@ from metatable.compaction.timeline_check import Action, TimelineState
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.slices import DataFile, FileSlice, LogFile, decoded, partition_metadata_path
-from metatable.data.timeline import completed_path, requested_path
+from metatable.data.timeline import REPLACING, completed_path, requested_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -118,8 +118,8 @@ class Lost:
 
     @property
     def left(self) -> tuple[DataFile | LogFile, ...]:
-        """Its files that can be read."""
-        return tuple(one for one in self.file.files if one.path not in self.gone)
+        """Its files that can be read, without copies."""
+        return tuple(one for one in self.file.merged if one.path not in self.gone)
 
 
 @dataclass
@@ -275,7 +275,7 @@ def undoable(live: LiveSlices, one: Action) -> bool:
     instant, action = one
     lost = {(each.slice.partition_path, each.slice.file_id) for each in live.lost}
     groups = {(each.partition_path, each.file_id) for each in live.foreign.get(instant, ())}
-    return action != "replacecommit" and not groups & lost
+    return action not in REPLACING and not groups & lost
 
 
 def _look_at_versions(found: Examined) -> None:
@@ -455,7 +455,7 @@ def _check_slices(
 
 def _left(view: Snapshot, index: Index, file: FileSlice, gone: Collection[str]) -> _Checked:
     """The rows that are left of a slice without these files."""
-    left = [one for one in file.files if one.path not in gone]
+    left = [one for one in file.merged if one.path not in gone]
     keys, paths = texts_left(view, left)
     hashes = hashes_of_keys(view, index, file.partition_path, keys, paths)
     return _Checked(rows=len(keys), hashes=hashes.tobytes())
@@ -491,8 +491,9 @@ def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[_Checked]) 
     said = found.state.rows_of()
     for text, told in sorted(wrong.items()):
         file, files = FileSlice.decode(text), [decoded(one.where) for one in told]
+        copies = {one.path for one in file.copies}  # their rows are in other logs, too
         counts = [
-            said.get(one.path, -1) if count < 0 else count
+            0 if one.path in copies else said.get(one.path, -1) if count < 0 else count
             for one, count in zip(files, _row_counts(view, files), strict=True)
         ]
         gone = frozenset(one.path for one in files)

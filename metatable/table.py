@@ -23,29 +23,29 @@ from metatable.arguments import noted, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
-from metatable.compaction.log_compaction import (
-    CompactLogs,
-    ScheduleLogs,
-    TakeBackLogs,
-    compact_logs,
-    waiting,
-)
+from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs, compact_logs
 from metatable.compaction.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.repair import repair
 from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
+from metatable.compaction.scheduled import TakeBack, waiting
 from metatable.compaction.service import Scheduled, due, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
+from metatable.compaction.waiting_resize import (
+    CarryOutResize,
+    ScheduleResize,
+    resize_beside_writers,
+)
 from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
-from metatable.data.timeline import instant_of
+from metatable.data.timeline import CLUSTERING, instant_of
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -390,8 +390,10 @@ class Table:
         most_bytes: int | None = None,
         engine: Any = None,
         dry_run: bool = False,
+        writers: str | None = None,
         schedule: bool = False,
         plan: str | None = None,
+        take_back: bool = False,
     ) -> ServiceResult:
         """Split buckets above a size (bytes of their files), and merge neighbours that are both
         below another one, of a table whose `bucket_engine` has rings; no row changes.
@@ -400,11 +402,20 @@ class Table:
         `partitions` (paths), `most_partitions`, `most_bytes`: how much at once; what is left is due
         again. Buckets and rings change by one commit, a `replacecommit` on Hudi's timeline; whoever
         writes to them meanwhile tries again, and so does this. `engine`, `dry_run`, `schedule`,
-        `plan`: as in `compact`. Raises UsageError, ConflictError after lost races, and StaleError
-        for a plan whose partitions were resized since.
+        `plan`: as in `compact`.
+
+        `writers` (`table_type="mor"`): they go on meanwhile, and neither side waits for the other,
+        by `dual_write`, twice, or by `virtual_log`, once, where only this library's readers see
+        it until the resize is done (splits alone). What waits is carried out, then what is due;
+        `schedule`, `plan` (an instant), `take_back`: as in `compact_logs`. Raises UsageError,
+        ConflictError after lost races, NotFoundError for an instant that is carried out, and
+        StaleError for a plan whose partitions were resized since.
         """
         chosen = some("partitions", partitions, str)
         sizes = BucketSizes(split_above, merge_below, cut, chosen, most_partitions, most_bytes)
+        if writers is not None or take_back or (plan is not None and plan.isdecimal()):
+            asked = sizes, engine, dry_run, writers, schedule, plan, take_back
+            return self._resize_beside_writers(*asked)
         service = Resize(sizes)
         if schedule:
             one_of(schedule=True, dry_run=dry_run, plan=plan)
@@ -413,6 +424,29 @@ class Table:
             return self._serve(execute, service, engine, dry_run=dry_run)
         one_of(plan=plan, sizes=sizes != BucketSizes())
         return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
+
+    def _resize_beside_writers(
+        self,
+        sizes: BucketSizes,
+        engine: Any,
+        dry_run: bool,
+        writers: Any,
+        schedule: bool,
+        plan: str | None,
+        take_back: bool,
+    ) -> ServiceResult:
+        if plan is None:
+            if take_back:
+                raise UsageError("take back of which plan?", expected="plan=")
+            service = ScheduleResize(sizes, writers)
+            if schedule:
+                one_of(schedule=True, dry_run=dry_run)
+                return self._serve(execute, service)
+            return self._serve(resize_beside_writers, service, engine, dry_run=dry_run)
+        one_of(plan=plan, sizes=sizes != BucketSizes(), writers=writers, schedule=schedule)
+        if take_back:
+            return self._serve(execute, TakeBack(plan, CLUSTERING), dry_run=dry_run)
+        return self._serve(execute, CarryOutResize(plan), engine, dry_run=dry_run)
 
     def compact_logs(
         self,
@@ -450,7 +484,7 @@ class Table:
                 raise UsageError("take back of which plan?", expected="plan=")
             return self._serve(compact_logs, sizes, engine, dry_run=dry_run)
         one_of(plan=plan, sizes=sizes != LogSizes())
-        service = TakeBackLogs(plan) if take_back else CompactLogs(plan)
+        service = TakeBack(plan) if take_back else CompactLogs(plan)
         return self._serve(execute, service, engine, dry_run=dry_run)
 
     def due(self) -> list[ServiceResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from metatable.data.timeline import COMPACTION, Instant, Timeline
+from metatable.data.timeline import COMPACTION, Instant, Timeline, filed_as
 from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.manifest import (
     COMMITS,
@@ -69,14 +69,15 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
     for one in Timeline(store).load():
         assert one.state == "completed", one
         staged = "json" if one.changes_data else one.action
-        action = "" if one.action == "commit" else f".{one.action}"
-        done = "commit" if one.action == COMPACTION else one.action
+        filed = filed_as(one.action)
+        action = "" if filed == "commit" else f".{filed}"
+        done = "commit" if one.action == COMPACTION else filed
         named |= {f".hoodie/{one.time}.{done}"}
         record = f"{COMMITS}/{one.time}.{staged}"
         if not (one.time in newest.adopted or (_was_theirs(one, newest) and record not in listed)):
             named |= {record}
         named |= {f".hoodie/{one.time}{action}.inflight"}
-        named |= set() if one.action == "savepoint" else {_requested(one.time, one.action)}
+        named |= set() if one.action == "savepoint" else {_requested(one.time, filed)}
     return named
 
 

@@ -33,7 +33,7 @@ from metatable.data.key_texts import parts_of
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.xxh32 import xxh32
 
-__all__ = ["Resizing", "Ring", "hashes_of", "new_prefix"]
+__all__ = ["Resizing", "Ring", "hashes_of", "new_prefix", "part_of"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -48,6 +48,14 @@ def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Numbers:
     parts = parts_of(keys, columns)
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
     return (xxh32(joined) & np.uint32(LAST_HASH)).astype(np.int64)
+
+
+def part_of(nodes: Sequence[HashingNode], hashes: Numbers) -> Numbers:
+    """Which of the nodes that a bucket is parted into (one or two, in their order) has each hash of
+    that bucket."""
+    first = nodes[-1].value + 1  # behind the bucket: all of it comes before that is passed again
+    borders = [(one.value - first) % SPACE for one in nodes[:-1]]
+    return np.searchsorted(np.array(borders, np.int64), (hashes - first) % SPACE)
 
 
 def new_prefix() -> str:

@@ -122,7 +122,9 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "split large buckets and merge small ones, of a table whose buckets have rings",
         "metatable resize-buckets rides --dry-run\n"
         "metatable resize-buckets rides --split-above 500000000 --cut median\n"
-        "metatable resize-buckets rides --most-partitions 10 --schedule",
+        "metatable resize-buckets rides --most-partitions 10 --schedule\n"
+        "metatable resize-buckets rides --writers dual_write --schedule\n"
+        "metatable resize-buckets rides --plan 20260131134500000",
     )
     for name, told in {
         "--split-above": "split buckets with a larger file (by default 240 MiB)",
@@ -134,6 +136,14 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     resize.add_argument("--partition", action="append", metavar="PATH", help=_ONLY)
     most = "no more of them at once"
     resize.add_argument("--most-partitions", type=at_least_one, metavar="N", help=most)
+    resize.add_argument(
+        "--writers",
+        choices=("dual_write", "virtual_log"),
+        help="they go on meanwhile: rows twice, or once where only metatable finds them until then",
+    )
+    resize.add_argument(
+        "--take-back", action="store_true", help="forget the plan of this instant, while it can be"
+    )
     _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
 
 
@@ -376,7 +386,7 @@ def _compact(args: argparse.Namespace) -> int:
 
 def _resize_buckets(args: argparse.Namespace) -> int:
     words = "split_above", "merge_below", "cut", "most_partitions", "most_bytes"
-    chosen = {"partitions": args.partition}
+    chosen = {"partitions": args.partition, "writers": args.writers, "take_back": args.take_back}
     chosen |= {name: getattr(args, name) for name in (*words, *_PLANNING)}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     return _served(args, "resize-buckets", open_table(args).resize_buckets, chosen)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from metatable.data.log_names import LogName
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.timeline import COMPACTION
 from metatable.storage.errors import CorruptError
 
@@ -94,15 +94,16 @@ class WriteStat:
     size_bytes: int
     logs: tuple[str, ...] = ()
     """Of a log: the names of the logs on its base file, and before them that of the base file; ""
-    where a scheduled compaction has yet to make it."""
+    where something scheduled has yet to make it."""
     compacted_logs: int = 0
     """Of a base file that a compaction has made: how many logs are in it, and their bytes."""
     compacted_bytes: int = 0
 
     @classmethod
-    def of_log(cls, made: FileSlice, rows: int, counts: RowCounts) -> WriteStat:
-        """For a log, the last of a slice, that holds so many rows."""
-        log = made.logs[-1]
+    def of_log(cls, made: FileSlice, log: LogFile, rows: int, counts: RowCounts) -> WriteStat:
+        """For a log of a slice that holds so many rows."""
+        beside = (one for one in made.files[1:] if isinstance(one, LogFile))
+        lies_on = log.file_id, log.named.base_instant
         return cls(
             log.partition_path,
             log.file_id,
@@ -113,7 +114,10 @@ class WriteStat:
             rows if counts.updated is None else counts.updated,
             counts.deleted or 0,
             log.size_bytes,
-            ("" if made.pending else made.base.name, *(one.name for one in made.late)),
+            (
+                made.base.name if log.follows(made.base) else "",
+                *(one.name for one in beside if (one.file_id, one.named.base_instant) == lies_on),
+            ),
         )
 
     @classmethod

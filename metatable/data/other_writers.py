@@ -19,7 +19,7 @@ from metatable.data.avro_schema import from_avro
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import Instant, Timeline, completed_path
+from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -229,7 +229,7 @@ def _check_sure(file: DataFile, timeline: OtherTimeline) -> None:
 def _replaced(store: Store, commits: Sequence[Instant]) -> Iterable[tuple[str, str]]:
     """(partition path, file id) of every group that a replacecommit has replaced."""
     for one in commits:
-        if one.action == "replacecommit":
+        if one.action in REPLACING:
             replaced = _metadata(store, one).replaced or {}
             yield from ((path, group) for path, groups in replaced.items() for group in groups)
 

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Literal
 
 from metatable.data.log_names import LogName
@@ -65,6 +66,11 @@ class DataFile:
         """Path relative to the table."""
         return _join(self.partition_path, self.name)
 
+    def log(self, version: int, write_token: str) -> LogFile:
+        """A log on it."""
+        named = LogName(self.file_id, self.instant, version, write_token)
+        return LogFile(self.partition_path, named)
+
     @classmethod
     def decode(cls, path: str, size_bytes: int = 0) -> DataFile:
         """From a path relative to the table. Raises CorruptError where it names no base file."""
@@ -87,6 +93,10 @@ class LogFile:
     @property
     def file_id(self) -> str:
         return self.named.file_id
+
+    @property
+    def write_token(self) -> str:
+        return self.named.write_token
 
     @property
     def name(self) -> str:
@@ -123,21 +133,41 @@ class FileSlice:
     pending: DataFile | None = None
     """What a scheduled compaction makes of the base and the logs on it; it is not there yet. Logs
     since then lie on it: they are behind all others."""
+    children: tuple[DataFile, ...] = ()
+    """Of a bucket that a scheduled resize takes away: what it makes of it, in groups of their own
+    (`children.py`). Logs since then lie on these, too, or on these alone."""
+    copies: tuple[LogFile, ...] = ()
+    """Logs on children with what a log of this group says: it has the same write token."""
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, int]]) -> FileSlice:
-        """From (path, size) of all its files, in any order; that of a pending one is 0. Raises
+        """From (path, size) of all its files, in any order; that of one to come is 0. Raises
         CorruptError."""
         logs = [LogFile.decode(path, size) for path, size in files if is_log(path)]
         bases = [DataFile.decode(path, size) for path, size in files if not is_log(path)]
-        bases.sort(key=lambda one: one.instant)
-        if not 1 <= len(bases) <= 2 or not _are_slice(bases, logs):
+        bases.sort(key=lambda one: (one.instant, one.write_token))
+        if not bases or not _are_slice(bases, logs):
             raise CorruptError(
                 "these files are no file slice",
-                expected="one base file and its logs, and one to come with its own",
+                expected="one base file and its logs, and those to come with their own",
                 found=[path for path, _ in files][:5],
             )
-        return cls(bases[0], tuple(sorted(logs, key=lambda one: one.named.order)), *bases[1:])
+        return cls._of(bases, logs)
+
+    @classmethod
+    def _of(cls, bases: Sequence[DataFile], logs: Sequence[LogFile]) -> FileSlice:
+        """The first of `bases` is there, others are to come."""
+        base, *later = bases
+        own = {one.write_token for one in logs if one.follows(base)}
+        order = sorted(logs, key=lambda one: one.named.order)
+        if not later:
+            return cls(base, tuple(order))
+        if later[0].file_id == base.file_id:
+            return cls(base, tuple(order), later[0])
+        copies = [not one.follows(base) and one.write_token in own for one in order]
+        told = zip(order, copies, strict=True)
+        merged = tuple(one for one, is_copy in told if not is_copy)
+        return cls(base, merged, None, tuple(later), tuple(compress(order, copies)))
 
     @property
     def partition_path(self) -> str:
@@ -164,12 +194,27 @@ class FileSlice:
     @property
     def files(self) -> tuple[DataFile | LogFile, ...]:
         """All its files that are there, the base first."""
+        return *self.merged, *self.copies
+
+    @property
+    def merged(self) -> tuple[DataFile | LogFile, ...]:
+        """Those of them that a reader merges."""
         return self.base, *self.logs
 
     @property
     def told(self) -> tuple[DataFile | LogFile, ...]:
-        """What is stored of it: its files, and the one that is to come."""
-        return self.files if self.pending is None else (*self.files, self.pending)
+        """What is stored of it: its files, and those that are to come."""
+        return (*self.files, *self.to_come)
+
+    @property
+    def to_come(self) -> tuple[DataFile, ...]:
+        """What something scheduled makes of it."""
+        return self.children if self.pending is None else (self.pending,)
+
+    @property
+    def awaits(self) -> str:
+        """The instant of what is scheduled; "": nothing is."""
+        return self.to_come[0].instant if self.to_come else ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -178,8 +223,26 @@ class FileSlice:
 
     @property
     def planned(self) -> FileSlice:
-        """What a scheduled compaction makes one file of; all of it, where there is none."""
+        """What a scheduled compaction makes one file of, or a resize its children: it stays as it
+        is. All of it, where nothing is scheduled."""
+        again = {one.write_token for one in self.copies}
+        logs = self.unscheduled.logs
+        return FileSlice(self.base, tuple(one for one in logs if one.write_token not in again))
+
+    @property
+    def unscheduled(self) -> FileSlice:
+        """This slice, had nothing been scheduled: right where no log is `ahead`."""
         return FileSlice(self.base, tuple(one for one in self.logs if one.follows(self.base)))
+
+    @property
+    def ahead(self) -> tuple[LogFile, ...]:
+        """The logs that are on nothing but what is to come."""
+        return tuple(one for one in self.logs if not one.follows(self.base))
+
+    @property
+    def forwarded(self) -> tuple[LogFile, ...]:
+        """The logs on what is to come."""
+        return (*self.ahead, *self.copies)
 
     @property
     def late(self) -> tuple[LogFile, ...]:
@@ -195,16 +258,18 @@ class FileSlice:
         """This slice, once its compaction has made this file."""
         return FileSlice(base, self.late)
 
-    def with_log(self, log: LogFile) -> FileSlice:
-        """This slice, and one more log on top."""
-        return FileSlice(self.base, (*self.logs, log), self.pending)
+    def split(self, children: Sequence[DataFile]) -> FileSlice:
+        """This slice, of which a resize is to make these."""
+        return FileSlice(self.base, self.logs, None, tuple(children))
+
+    def with_logs(self, logs: Sequence[LogFile]) -> FileSlice:
+        """This slice, and the logs of one more commit on top."""
+        return self._of((self.base, *self.to_come), (*self.logs, *self.copies, *logs))
 
     def next_log(self, write_token: str) -> LogFile:
         """The log that the next commit puts on top."""
         version = max((one.named.version for one in self.late), default=0) + 1
-        tip = self.pending or self.base
-        named = LogName(self.file_id, tip.instant, version, write_token)
-        return LogFile(self.partition_path, named)
+        return (self.pending or self.base).log(version, write_token)
 
     def encode(self) -> str:
         """As text, for the way from one task to another."""
@@ -217,11 +282,16 @@ class FileSlice:
 
 
 def _are_slice(bases: Sequence[DataFile], logs: Sequence[LogFile]) -> bool:
-    """Whether each log lies on one of these, which are of one group, the second one yet to come."""
-    group = {(one.partition_path, one.file_id) for one in bases}
-    to_come = [one for one in bases[1:] if one.size_bytes or one.instant == bases[0].instant]
+    """Whether each log lies on one of these, of which the first is there, and those to come are one
+    of its group, or some of others."""
+    base, later = bases[0], bases[1:]
+    ids = [one.file_id for one in later]
+    apart = base.file_id not in ids and len(set(ids)) == len(ids)
+    to_come = all(not one.size_bytes and one.instant > base.instant for one in later)
+    at_once = len({one.instant for one in later}) <= 1
+    here = all(one.partition_path == base.partition_path for one in later)
     lies = all(any(one.follows(base) for base in bases) for one in logs)
-    return len(group) == 1 and not to_come and lies
+    return (apart or ids == [base.file_id]) and to_come and at_once and here and lies
 
 
 def decoded(path: str, size_bytes: int = 0) -> DataFile | LogFile:

@@ -7,7 +7,8 @@ An action goes through three states, each a file that is made once and never rew
     <instant>.<action>                commit metadata; a completed action
 
 A compaction of logs is planned (requested), long before it is carried out, and is completed as a
-`commit`: `completed_path` says so, and `load` calls such a commit a compaction.
+`commit`: `completed_path` says so, and `load` calls such a commit a compaction. A resize of buckets
+that is planned is a clustering, as Hudi has it: a `replacecommit` whose `.requested` holds a plan.
 
 An instant is 17 digits, `yyyyMMddHHmmssSSS` in UTC (14 in old tables), and is a time of the
 calendar: readers ignore, without a word, one that is not. Files that exist but were never
@@ -29,14 +30,18 @@ from metatable.storage.store import Store
 
 __all__ = [
     "ACTIONS",
+    "CLUSTERING",
     "COMPACTION",
     "DATA_ACTIONS",
+    "PLANNED",
+    "REPLACING",
     "TRANSACTED",
     "Instant",
     "State",
     "Timeline",
     "completed_of",
     "completed_path",
+    "filed_as",
     "inflight_path",
     "instant_of",
     "next_instant",
@@ -47,8 +52,12 @@ State = Literal["requested", "inflight", "completed"]
 
 FOLDER = ".hoodie"
 
-COMPACTION = "compaction"
-DATA_ACTIONS = ("commit", "deltacommit", "replacecommit", COMPACTION)
+COMPACTION, CLUSTERING = "compaction", "clustering"
+PLANNED = (COMPACTION, CLUSTERING)
+"""Those that are planned long before they are carried out."""
+REPLACING = ("replacecommit", CLUSTERING)
+"""Those that take file groups away."""
+DATA_ACTIONS = ("commit", "deltacommit", *REPLACING, COMPACTION)
 TRANSACTED = ("commit", "deltacommit", "replacecommit")
 """Those that a writer of ours begins before it writes data files."""
 ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
@@ -56,6 +65,7 @@ UNREQUESTED = ("savepoint",)
 """Hudi begins these in flight."""
 
 _NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
+_PLAN = "replacecommit", "requested"
 _TICK = timedelta(milliseconds=1)
 
 
@@ -78,19 +88,24 @@ def completed_of(actions: Iterable[Instant]) -> set[str]:
     return {one.time for one in actions if one.changes_data}
 
 
+def filed_as(action: str) -> str:
+    """What names of files call an action."""
+    return "replacecommit" if action == CLUSTERING else action
+
+
 def requested_path(instant: str, action: str = "commit") -> str:
     """The first file of an action."""
-    return f"{FOLDER}/{instant}.{action}.requested"
+    return f"{FOLDER}/{instant}.{filed_as(action)}.requested"
 
 
 def inflight_path(instant: str, action: str = "commit") -> str:
     """The second file of an action."""
-    return f"{FOLDER}/{instant}{'' if action == 'commit' else '.' + action}.inflight"
+    return f"{FOLDER}/{instant}{'' if action == 'commit' else '.' + filed_as(action)}.inflight"
 
 
 def completed_path(instant: str, action: str = "commit") -> str:
     """The last file of an action: with it, the action is done."""
-    return f"{FOLDER}/{instant}.{'commit' if action == COMPACTION else action}"
+    return f"{FOLDER}/{instant}.{'commit' if action == COMPACTION else filed_as(action)}"
 
 
 def instant_of(moment: str | date) -> str:
@@ -125,15 +140,21 @@ class Timeline:
         """Every action in its furthest state, by time: one listing. Names of other kinds are
         passed over."""
         furthest: dict[tuple[str, str], Instant] = {}
+        clusterings = set()
         for listed in self.store.list(FOLDER):
             instant = _read_name(listed.name)
             if instant is not None:
+                if (instant.action, instant.state) == _PLAN and listed.size_bytes:
+                    clusterings.add(instant.time)
                 key = instant.time, instant.action
                 furthest[key] = max(furthest.get(key, instant), instant, key=_progress)
         for time in [time for time, action in furthest if action == COMPACTION]:
             done = furthest.pop((time, "commit"), None)
             if done is not None:
                 furthest[time, COMPACTION] = replace(done, action=COMPACTION)
+        for time in clusterings:
+            done = furthest.pop((time, "replacecommit"))
+            furthest[time, CLUSTERING] = replace(done, action=CLUSTERING)
         return sorted(furthest.values())
 
     def completed(self) -> set[str]:

@@ -53,7 +53,7 @@ class BloomFilterPartition(MetadataPartition):
         kind, fpp = self.options.filter_kind, self.options.filter_fpp
         replaced = [old for one in written for old in one.superseded if isinstance(old, DataFile)]
         # keys of a log are in its base, too: where this partition is asked, others go to new bases
-        written = [one for one in written if isinstance(one.file, DataFile)]
+        written = [one for one in written if not one.logs]
         bodies = [build(kind, hashes_of(one.keys), fpp) for one in written]
         values = encode_blooms(
             pa.array([body.kind for body in bodies]),

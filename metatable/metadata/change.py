@@ -25,11 +25,11 @@ from metatable.metadata.manifest import (
     PAGE_REFS,
     WRITER_FORMAT,
     HFileRef,
-    LogCompaction,
     Manifest,
     PageRef,
     Part,
     Pin,
+    Planned,
     Step,
     all_refs,
     least_reader,
@@ -236,7 +236,7 @@ class Draft:
     archived: str
     fenced: Mapping[str, int]
     pins: Mapping[str, Pin]
-    compactions: Mapping[str, LogCompaction]
+    compactions: Mapping[str, Planned]
     options: Options
     schema: str
     dropped: frozenset[str] = frozenset()
@@ -279,7 +279,7 @@ class Draft:
         used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
         is_last = instant and change.is_undone_alone
         schema = TableSchema.decode(self.schema, newest.path)
-        reader = least_reader(self.options, schema.misleads)
+        reader = least_reader(self.options, schema.misleads, [*self.compactions.values()])
         return Manifest(
             version=self.version,
             operation=change.operation,

@@ -64,8 +64,8 @@ class ColumnStatsPartition(MetadataPartition):
     tombstone: ClassVar[bytes] = STATS_TOMBSTONE
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
-        stats = [one for each in written for one in each.stats]
-        made = [(one.column, each.file) for each in written for one in each.stats]
+        told = [(one, file) for each in written for file, stats in each.files for one in stats]
+        stats, made = [one for one, _ in told], [(one.column, file) for one, file in told]
         replaced = [
             (column, old)
             for each in written
@@ -78,7 +78,12 @@ class ColumnStatsPartition(MetadataPartition):
         return pa.table([pa.array(self.places(keys)), keys, values], schema=ENTRIES)
 
     def retired(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
-        files = [file for one in slices for file in one.files]
+        return self.retired_files([file for one in slices for file in one.files], columns)
+
+    def retired_files(
+        self, files: Sequence[DataFile | LogFile], columns: Sequence[str]
+    ) -> pa.Table:
+        """The same of single files."""
         return self.tombstones_of(_keys([(name, one) for one in files for name in columns]))
 
     def file_info(self) -> Mapping[str, bytes]:
@@ -181,7 +186,7 @@ def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray
         paths, _, slices = files.all_files()
         folders = files.folders.take(pa.array(files.folder_of)).take(pa.array(slices))
         return folders, names_of(paths), slices
-    logs = [(place, log) for place, one in enumerate(files) for log in one.logs]
+    logs = [(place, log) for place, one in enumerate(files) for log in one.files[1:]]
     each: list[tuple[int, DataFile | LogFile]] = [*enumerate(one.base for one in files), *logs]
     folders = pa.array([one.partition_path for _, one in each], pa.string())
     names = pa.array([one.name for _, one in each], pa.string())

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.options import Options
+from metatable.data.timeline import REPLACING
 from metatable.metadata.manifest import Manifest, Step, load_newest, put_files
 from metatable.metadata.rings import every_ring
 from metatable.metadata.snapshot import Snapshot
@@ -36,7 +37,7 @@ def with_rings(options: Options, done: Step) -> tuple[Step, ...]:
 
 def dropping_rings(options: Options, undone: Step) -> tuple[Step, ...]:
     """What takes the rings away that a commit may have made."""
-    if not options.hudi_hashing_metadata or undone.action != "replacecommit":
+    if not options.hudi_hashing_metadata or undone.action not in REPLACING:
         return ()
     return (Step("drop_rings", undone.instant, "", "", undone.action),)
 

@@ -14,21 +14,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metatable.data.slices import DataFile, FileSlice
+import pyarrow as pa
+
+from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.metadata.change import AddFiles, Draft, Race
+from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.manifest import LogCompaction
+from metatable.metadata.manifest import Planned
 from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.written import stats_columns
 from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.sinks import Caught
 
-__all__ = ["Compacted", "PlannedUnchanged", "Schedule", "SetSlices", "Unschedule"]
+__all__ = [
+    "Compacted",
+    "PlannedUnchanged",
+    "Schedule",
+    "SetSlices",
+    "SetUnscheduled",
+    "Unschedule",
+    "add_entries",
+    "retire_files",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnchanged:
-    """The compaction is scheduled still, and of these slices what is planned is as it was."""
+    """That one is scheduled still, and of these slices what is planned is as it was."""
 
     instant: str
     slices: tuple[FileSlice, ...]
@@ -38,8 +52,7 @@ class PlannedUnchanged:
             raise race.lost("another one has carried it out, or taken it back", found=self.instant)
         paths, ids = _groups(self.slices)
         for ours, theirs in zip(self.slices, race.snapshot.current(paths, ids), strict=True):
-            pending = theirs and theirs.pending
-            if theirs is None or not pending or pending.instant != self.instant:
+            if theirs is None or theirs.awaits != self.instant:
                 found = theirs and theirs.path
                 raise race.lost("a commit has written the file group anew: retry", found=found)
             if theirs.planned.names != ours.planned.names:
@@ -48,10 +61,10 @@ class PlannedUnchanged:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """This compaction waits from now on; `SetSlices` says so of its groups."""
+    """This one waits from now on; `SetSlices` says so of its groups."""
 
     instant: str
-    plan: LogCompaction
+    plan: Planned
 
     def apply(self, draft: Draft) -> None:
         if self.instant < draft.archived:
@@ -78,14 +91,39 @@ class SetSlices:
     owner: Owner
 
     def apply(self, draft: Draft) -> None:
-        if not self.slices:
-            return
-        files, sink = FilesPartition(draft.options), Caught(draft.store.counters)
-        entries = files.of_slices(self.slices)
-        ref = files.store(sink, 0, files.space, entries, self.owner)
-        assert ref is not None
+        files = FilesPartition(draft.options)
+        add_entries(draft, files, files.of_slices(self.slices), self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class SetUnscheduled:
+    """These slices are as if nothing had been scheduled; logs that are copies go with it."""
+
+    slices: tuple[FileSlice, ...]
+    owner: Owner
+
+    def apply(self, draft: Draft) -> None:
+        SetSlices(tuple(one.unscheduled for one in self.slices), self.owner).apply(draft)
+        retire_files(draft, [copy for one in self.slices for copy in one.copies], self.owner)
+
+
+def retire_files(draft: Draft, files: Sequence[DataFile | LogFile], owner: Owner) -> None:
+    """Statistics of files that no slice names any more."""
+    table = Snapshot(draft.store, draft.content).table_schema
+    columns = (*stats_columns(table, draft.options).values(), *table.past_stats)
+    stats = ColumnStatsPartition(draft.options)
+    add_entries(draft, stats, stats.retired_files(files, columns), owner)
+
+
+def add_entries(
+    draft: Draft, partition: MetadataPartition, entries: pa.Table, owner: Owner
+) -> None:
+    """An HFile of these, of the next version: what is composed of the one before it."""
+    sink = Caught(draft.store.counters)
+    ref = partition.store(sink, 0, partition.space, entries, owner)
+    if ref is not None:
         draft.files[ref.path] = sink.body
-        AddFiles({files.name: (ref,)}).apply(draft)
+        AddFiles({partition.name: (ref,)}).apply(draft)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Plans of scheduled compactions of logs, as Hudi has them.
+"""Plans of scheduled compactions of logs, and of resizes of buckets, as Hudi has them.
 
-    commits/<instant>.compaction.requested    put before the version that schedules it
-    .hoodie/<instant>.compaction.requested    its twin, put behind that version by a step
+    commits/<instant>.<action>.requested    put before the version that schedules it
+    .hoodie/<instant>.<action>.requested    its twin, put behind that version by a step
 
-Which slices they are the entries of `files` say, too, each with the name of the base file that is
-to come: where both copies are lost the plan is made anew from them.
+Which slices they are the entries of `files` say, too, each with the names of the base files that
+are to come: where both copies are lost the plan is made anew from them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metatable.data.children import WAYS, is_virtual, node_of
+from metatable.data.clustering_plan import BucketsPlan, PlannedTask
 from metatable.data.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import COMPACTION, requested_path
+from metatable.data.timeline import CLUSTERING, COMPACTION, filed_as, requested_path
 from metatable.metadata.manifest import COMMITS, Manifest, checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 
 __all__ = [
     "WRITE_TOKEN",
+    "buckets_plan",
+    "come_of",
+    "made_buckets_plan",
     "made_plan",
     "planned_groups",
     "read_plan",
@@ -37,9 +42,9 @@ WRITE_TOKEN = "0-0-0"
 _MB = 1 << 20
 
 
-def staged_plan(instant: str) -> str:
+def staged_plan(instant: str, action: str = COMPACTION) -> str:
     """Where the plan lies ready."""
-    return f"{COMMITS}/{instant}.{COMPACTION}.requested"
+    return f"{COMMITS}/{instant}.{filed_as(action)}.requested"
 
 
 def to_come(partition_path: str, file_id: str, instant: str) -> DataFile:
@@ -52,9 +57,40 @@ def made_plan(slices: Sequence[FileSlice]) -> bytes:
     return SliceCompactionPlan(tuple(map(_told, slices)), preserves_meta_columns=True).encode()
 
 
-def read_plan(store: Store, instant: str, told: str = "") -> bytes | None:
+def made_buckets_plan(snapshot: Snapshot, slices: Sequence[FileSlice]) -> bytes:
+    """The plan that makes of these their children. `snapshot`: of the rings that they are in."""
+    tasks: dict[tuple[DataFile, ...], list[FileSlice]] = {}
+    for one in slices:
+        tasks.setdefault(one.children, []).append(one)
+    rings = snapshot.rings([children[0].partition_path for children in tasks])
+    held = {(one.partition_path, one.file_id): one.unscheduled for one in slices}
+    plan = BucketsPlan(
+        WAYS[is_virtual(slices[0].children[0])],
+        tuple(
+            PlannedTask(
+                children[0].partition_path,
+                ring.seq_no if ring else 0,
+                tuple(one.file_id for one in parents),
+                tuple(map(node_of, children)),
+            )
+            for (children, parents), ring in zip(tasks.items(), rings, strict=True)
+        ),
+    )
+    return plan.encode(snapshot.store.uri, held)
+
+
+def buckets_plan(snapshot: Snapshot, instant: str) -> BucketsPlan:
+    """That of a resize which waits; made anew, of what is left of it, where it is lost."""
+    plan = snapshot.manifest.compactions[instant]
+    body = read_plan(snapshot.store, instant, plan.checksum, plan.action)
+    if body is None:
+        body = made_buckets_plan(snapshot, scheduled_slices(snapshot, instant))
+    return BucketsPlan.decode(body, plan.plan)
+
+
+def read_plan(store: Store, instant: str, told: str = "", action: str = COMPACTION) -> bytes | None:
     """The plan, from either place; None where it is in none as its checksum tells (if one does)."""
-    for path in (staged_plan(instant), requested_path(instant, COMPACTION)):
+    for path in (staged_plan(instant, action), requested_path(instant, action)):
         body = store.get(path)
         if body is not None and told in ("", checksum(body)):
             return body
@@ -62,15 +98,18 @@ def read_plan(store: Store, instant: str, told: str = "") -> bytes | None:
 
 
 def scheduled_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
-    """The slices that wait for this compaction: looks at all of the version."""
+    """The slices that wait for this one: looks at all of the version."""
     files = snapshot.slices()
     waiting = files.take(np.flatnonzero(files.is_pending))
-    return [one for one in waiting if one.pending and one.pending.instant == instant]
+    return [one for one in waiting if one.awaits == instant]
 
 
 def planned_groups(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:
     """(partition path, file id) of the groups that were planned, those that went since included."""
     held: Manifest = snapshot.manifest
+    if held.compactions[instant].action == CLUSTERING:
+        tasks = buckets_plan(snapshot, instant).tasks
+        return [(one.partition_path, file_id) for one in tasks for file_id in one.parents]
     body = read_plan(snapshot.store, instant, held.compactions[instant].checksum)
     if body is None:
         found = scheduled_slices(snapshot, instant)
@@ -83,7 +122,20 @@ def waiting_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
     """The planned slices that wait still: none of those that were written anew since."""
     groups = planned_groups(snapshot, instant)
     slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
-    return [one for one in slices if one and one.pending and one.pending.instant == instant]
+    return [one for one in slices if one and one.awaits == instant]
+
+
+def come_of(snapshot: Snapshot, instant: str) -> dict[tuple[str, str], tuple[DataFile, ...]]:
+    """By (partition path, file id) of the groups that were planned: the base files to come."""
+    if snapshot.manifest.compactions[instant].action != CLUSTERING:
+        groups = planned_groups(snapshot, instant)
+        return {group: (to_come(*group, instant),) for group in groups}
+    plan = buckets_plan(snapshot, instant)
+    return {
+        (task.partition_path, file_id): task.children(plan.way, instant)
+        for task in plan.tasks
+        for file_id in task.parents
+    }
 
 
 def _told(one: FileSlice) -> SliceCompaction:

@@ -8,12 +8,13 @@ zero: how many rows came new.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
-from metatable.data.slices import FileSlice
-from metatable.data.timeline import COMPACTION
+from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.timeline import PLANNED, REPLACING
 from metatable.metadata.column_stats import rows_in
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.snapshot import Snapshot
@@ -27,7 +28,7 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
     late = Snapshot(store, manifest).since(manifest.parent)
     base = Snapshot(store, load_version(store, manifest.parent))
     slices = list(late.slices())
-    if action == COMPACTION:  # logs on top are of others
+    if action in PLANNED:  # logs on top are of others
         slices = [FileSlice(one.base) for one in slices if one.instant == manifest.instant]
     paths, ids = [one.partition_path for one in slices], [one.file_id for one in slices]
     written = [
@@ -35,21 +36,30 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
         for one, before in zip(slices, base.current(paths, ids), strict=True)
         if before is None or one.names != before.names
     ]
-    rows = rows_in(late, [one.files[-1] for one, _ in written])
-    stats = [
-        _stat(one, before, max(count, 0))
-        for (one, before), count in zip(written, rows, strict=True)
-    ]
-    is_replacing = action == "replacecommit"
+    files = [each for one, before in written for each in _new_files(one, before)]
+    rows = rows_in(late, [file for _, _, file in files])
+    stats = [_stat(*each, max(count, 0)) for each, count in zip(files, rows, strict=True)]
+    is_replacing = action in REPLACING
     gone = _groups_gone(base, Snapshot(store, manifest)) if is_replacing else None
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
     return CommitMetadata.of_ours(*told, gone).encode()
 
 
-def _stat(made: FileSlice, before: FileSlice | None, rows: int) -> WriteStat:
-    if made.logs:
-        return WriteStat.of_log(made, rows, RowCounts())
-    file = replace(made.base, row_count=rows)
+_New = tuple[FileSlice, FileSlice | None, DataFile | LogFile]
+"""A slice, the one before, and a file that only the later has."""
+
+
+def _new_files(made: FileSlice, before: FileSlice | None) -> Iterator[_New]:
+    known = {one.name for one in before.files} if before else ()
+    return ((made, before, one) for one in made.files if one.name not in known)
+
+
+def _stat(
+    made: FileSlice, before: FileSlice | None, file: DataFile | LogFile, rows: int
+) -> WriteStat:
+    if isinstance(file, LogFile):
+        return WriteStat.of_log(made, file, rows, RowCounts())
+    file = replace(file, row_count=rows)
     return WriteStat.of(file, before.instant if before else None, RowCounts())
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from metatable.data.stored_fields import (
     one_of,
     stored,
 )
+from metatable.data.timeline import CLUSTERING, COMPACTION
 from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError, StaleError, UpgradeError
 from metatable.storage.listing import Listed
@@ -40,11 +41,11 @@ from metatable.storage.store import Store
 
 __all__ = [
     "HFileRef",
-    "LogCompaction",
     "Manifest",
     "PageRef",
     "Part",
     "Pin",
+    "Planned",
     "Step",
     "all_refs",
     "border",
@@ -66,12 +67,12 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 8
-WRITER_FORMAT = 8
+READER_FORMAT = 9
+WRITER_FORMAT = 9
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
-LEAST_READER, READER_BY_ID, READER_OF_RINGS, READER_OF_LOGS = 2, 6, 7, 8
+LEAST_READER, READER_BY_ID, READER_OF_RINGS, READER_OF_LOGS, READER_OF_CHILDREN = 2, 6, 7, 8, 9
 """Whom a version asks for; where columns have to be found by their ids; where keys have to be found
-by rings; and where slices have logs."""
+by rings; where slices have logs; and where those lie in other groups, too."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -183,10 +184,10 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class LogCompaction:
-    """A compaction of logs that is scheduled, and was not carried out yet.
+class Planned:
+    """A compaction of logs, or a resize of buckets, that is scheduled, and was not carried out yet.
 
-    Its file groups tell it, too: each names the base file that is to come (`files`).
+    Its file groups tell it, too: each names the base files that are to come (`files`).
     """
 
     plan: str
@@ -197,6 +198,8 @@ class LogCompaction:
     """Of the files that it reads."""
     time_ms: int = 0
     """When it was scheduled, epoch milliseconds UTC."""
+    action: str = COMPACTION
+    """What it is on Hudi's timeline: of a resize a clustering."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -257,10 +260,10 @@ class Manifest:
     """Services that were taken for dead, by the version that did: they publish nothing more."""
     pins: Mapping[str, Pin] = stored(mapping_of(one_of(Pin, "savepoint")), default_factory=dict)
     """Savepoints, by name."""
-    compactions: Mapping[str, LogCompaction] = stored(
-        mapping_of(one_of(LogCompaction, "compaction of logs")), default_factory=dict
+    compactions: Mapping[str, Planned] = stored(
+        mapping_of(one_of(Planned, "what is scheduled")), default_factory=dict
     )
-    """Scheduled compactions of logs, by instant."""
+    """Scheduled compactions of logs, and resizes of buckets, by instant."""
     adopted: tuple[str, ...] = ()
     """Of another writer's table: data commits on Hudi's timeline that were there before us."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -317,8 +320,13 @@ class Manifest:
         return made
 
 
-def least_reader(options: Options, misleads: bool = False) -> int:
-    """Whom a version with these options asks for; `misleads`: by name a wrong column is found."""
+def least_reader(
+    options: Options, misleads: bool = False, waiting: Collection[Planned] = ()
+) -> int:
+    """Whom a version with these options asks for; `misleads`: by name a wrong column is found;
+    `waiting`: what is scheduled in it."""
+    if any(one.action == CLUSTERING for one in waiting):
+        return READER_OF_CHILDREN
     if options.has_logs:
         return READER_OF_LOGS
     if options.resizes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from metatable.data.timeline import Instant
+from metatable.data.timeline import REPLACING, Instant
 from metatable.metadata.change import Draft, Race
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import CLOCK
@@ -97,7 +97,7 @@ class NoneBelow:
     def check(self, race: Race) -> None:
         for instant in race.newest.compactions:
             if instant < self.archived:
-                raise race.lost("a compaction of logs was scheduled: retry", instant=instant)
+                raise race.lost("something was scheduled meanwhile: retry", instant=instant)
         for one in back_from(race.store, race.newest, race.base.version):
             if one.instant and one.instant < self.archived:
                 raise race.lost("a slow writer was first: retry", instant=one.instant)
@@ -160,6 +160,6 @@ def archived_by(timeline: Iterable[Instant], archived: str) -> tuple[str, ...]:
 
 
 def _holds(one: Instant, settled: Collection[str]) -> bool:
-    if one.state == "completed" and one.action == "replacecommit":
+    if one.state == "completed" and one.action in REPLACING:
         return one.time not in settled
     return one.state != "completed" or one.action == "savepoint"  # of a commit's instant

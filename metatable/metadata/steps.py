@@ -9,7 +9,7 @@ ever: what a step needs is read and proven before the put, and has a twin.
     drop_plan   a stored plan has been carried out: it goes
     archive     completed actions that are older leave Hudi's timeline
     drop_savepoint  the savepoint of this instant leaves it
-    request     a plan goes onto Hudi's timeline, of a compaction of logs
+    request     a plan goes onto Hudi's timeline, of a compaction of logs or a resize of buckets
     unrequest   such a plan leaves it, with what was made of it
     put_rings, mark_rings, drop_rings  rings in Hudi's own place (`hudi_rings.py`)
 
@@ -20,17 +20,19 @@ of the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slice_reader import writer_of
-from metatable.data.slices import LogFile, decoded, markers_folder
+from metatable.data.slices import LogFile, decoded, markers_folder, slice_instant
 from metatable.data.timeline import (
     ACTIONS,
-    COMPACTION,
+    CLUSTERING,
     DATA_ACTIONS,
+    PLANNED,
     TRANSACTED,
     Timeline,
     completed_path,
@@ -39,7 +41,13 @@ from metatable.data.timeline import (
 )
 from metatable.data.undo_metadata import UNDOING, undo_plan
 from metatable.metadata.hudi_rings import drop_rings, mark_rings, put_rings
-from metatable.metadata.log_plans import made_plan, read_plan, scheduled_slices, to_come
+from metatable.metadata.log_plans import (
+    made_buckets_plan,
+    made_plan,
+    read_plan,
+    scheduled_slices,
+    to_come,
+)
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
     COMMITS,
@@ -178,7 +186,7 @@ def _is_begun(store: Store, step: Step) -> bool:
 
 
 def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
-    if step.action in (*TRANSACTED, COMPACTION):
+    if step.action in (*TRANSACTED, *PLANNED):
         return rebuilt_commit(store, manifest, step.action)
     raise CorruptError(
         "what was to be put on Hudi's timeline is gone or damaged: restore the file",
@@ -216,17 +224,23 @@ def _request(store: Store, manifest: Manifest, step: Step) -> None:
     there = store.size(requested_path(step.instant, step.action)) is not None
     if there or _is_past(store, manifest):
         return
-    body = read_plan(store, step.instant, step.checksum)
+    body = read_plan(store, step.instant, step.checksum, step.action)
     if body is None:
-        held = scheduled_slices(Snapshot(store, manifest), step.instant)
-        body = made_plan([one.planned for one in held])
+        snapshot = Snapshot(store, manifest)
+        held = scheduled_slices(snapshot, step.instant)
+        is_resize = step.action == CLUSTERING
+        planned = [one.planned for one in held]
+        body = made_buckets_plan(snapshot, held) if is_resize else made_plan(planned)
     Timeline(store).request(step.instant, step.action, body)
 
 
 def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
     """What was made of the plan goes first; its files are told by it, else by a listing."""
-    timeline, body = Timeline(store), read_plan(store, step.instant, step.checksum)
-    if body is None:
+    timeline = Timeline(store)
+    body = read_plan(store, step.instant, step.checksum, step.action)
+    if step.action == CLUSTERING:
+        store.delete(list(_files_on(store, step.instant)))
+    elif body is None:
         store.delete(_files_of(store, step))
     else:
         planned = SliceCompactionPlan.decode(body, step.staged).slices
@@ -283,6 +297,14 @@ def _files_of(store: Store, step: Step) -> list[str]:
         return [one.path for one in listed if _is_of(store, one, step.instant)]
     paths = (stat.path for stat in CommitMetadata.decode(body, step.staged).stats)
     return [path for path in paths if _is_named_by(path, step.instant)]
+
+
+def _files_on(store: Store, instant: str) -> Iterator[str]:
+    """Base files of this instant, and all logs on such: of a resize that is taken back copies."""
+    for one in store.walk():
+        with suppress(CorruptError):
+            if slice_instant(decoded(one.path)) == instant:
+                yield one.path
 
 
 def _is_named_by(path: str, instant: str) -> bool:

@@ -38,6 +38,7 @@ class WrittenSlice:
 
     `keys` are all that the new file holds, a base or a log; `arrived` live in this file group only
     since this commit (inserted, or moved in from another one); `departed` are in no file any more.
+    `stats` are those of the base file; of logs that were written each is told with its own.
     What was replaced may have statistics of `past_stats`, columns that are gone, too.
     """
 
@@ -48,11 +49,12 @@ class WrittenSlice:
     departed: pa.Array
     stats: tuple[ColumnStats, ...]
     past_stats: tuple[str, ...] = ()
+    logs: tuple[tuple[LogFile, tuple[ColumnStats, ...]], ...] = ()
 
     @property
-    def file(self) -> DataFile | LogFile:
-        """The file that was written: the last of the slice."""
-        return self.made.files[-1]
+    def files(self) -> tuple[tuple[DataFile | LogFile, tuple[ColumnStats, ...]], ...]:
+        """What was written, each file with its statistics."""
+        return self.logs or ((self.made.base, self.stats),)
 
     @property
     def superseded(self) -> tuple[DataFile | LogFile, ...]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.base_file import store_base_file
+from metatable.data.children import is_virtual
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
@@ -30,6 +31,7 @@ from metatable.data.slices import (
     partition_metadata,
     partition_metadata_path,
 )
+from metatable.data.statistics import ColumnStats
 from metatable.data.taking import joined, whole
 from metatable.index.bucket.rings import put_first_ring
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
@@ -43,7 +45,7 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write.new_log import fits_log, new_log, stored_log
+from metatable.write.new_log import NewLog, fits_log, logs_of_children, new_log, stats_of_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import (
     DELETE,
@@ -223,9 +225,9 @@ def _told(
 ) -> Iterator[pa.RecordBatch]:
     """Write these groups; `RECEIPT`. Beside the task's rows it holds those of one group, or of a
     few small ones."""
-    runs, receipts = _Runs(partitions), []
-    for place, receipt, written in _written(view, plan, places, rows):
-        receipts.append(receipt)
+    runs, receipts = _Runs(partitions), list[FileReceipt]()
+    for place, told, written in _written(view, plan, places, rows):
+        receipts += told
         runs.add(written, rows.keys(rows.new(place)))
     yield _file_receipts(receipts)
     yield from runs.receipts(scratch.counting(counters))
@@ -233,7 +235,7 @@ def _told(
 
 def _written(
     view: TableView, plan: WritePlan, places: Iterable[int], rows: _Rows
-) -> Iterator[tuple[int, FileReceipt, WrittenSlice]]:
+) -> Iterator[tuple[int, list[FileReceipt], WrittenSlice]]:
     """These groups of the plan, by number, with the rows that are theirs."""
     for some in _some(view, ((place, plan.groups[place]) for place in places)):
         if not plan.prepared:
@@ -241,8 +243,8 @@ def _written(
             view.store.together(before, writes=True)
         made = [_made(view, plan, place, group, rows) for place, group in some]
         stored = view.store.together([partial(_stored, view, one) for one in made], writes=True)
-        for (place, _), (receipt, written) in zip(some, stored, strict=True):
-            yield place, receipt, written
+        for (place, _), (receipts, written) in zip(some, stored, strict=True):
+            yield place, receipts, written
 
 
 def _some(
@@ -273,9 +275,8 @@ def preparations(
     files that will be merged, fetched."""
     store = view.store
     calls: list[Callable[[], object]] = []
-    for group in groups:
-        marker = marker_path(group.target, plan.instant, group.kind)
-        calls.append(partial(store.put, marker, b""))
+    for file, kind in ((file, group.kind) for group in groups for file in group.targets):
+        calls.append(partial(store.put, marker_path(file, plan.instant, kind), b""))
     for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
         body = partition_metadata(plan.instant, path)
         calls.append(partial(store.create, partition_metadata_path(path), body))
@@ -289,10 +290,10 @@ def preparations(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A group's new file, complete but for its name in the store."""
+    """A group's new base file, or logs, complete but for their names in the store."""
 
-    body: bytes | None
-    """None: it is too large to wait, and stored already."""
+    bodies: tuple[bytes, ...]
+    """None of a base file that is too large to wait: it is stored already."""
     ours: bool
     """Of one that is stored: whether by us."""
     written: WrittenSlice
@@ -307,7 +308,7 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     if isinstance(group.target, LogFile):
         entering = _entering(view, plan, place, group, rows)
         if group.base is not None and fits_log(view, group.base, entering):
-            return _made_log(view, plan, place, group.base, group.target, entering, rows)
+            return _made_logs(view, plan, place, group, entering, rows)
         group = plan.anew(place)
         view.store.put(marker_path(group.target, plan.instant, group.kind), b"")
     assert isinstance(group.target, DataFile)
@@ -328,29 +329,32 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     )
     moved = len(arriving) - len(rows.new(place))
     told = _counts(plan, new.counts, len(arriving), moved)
-    return _Made(new.body, new.ours, written, new.counts, told)
+    bodies = () if new.body is None else (new.body,)
+    return _Made(bodies, new.ours, written, new.counts, told)
 
 
-def _made_log(
+def _made_logs(
     view: TableView,
     plan: WritePlan,
     place: int,
-    base: FileSlice,
-    target: LogFile,
+    group: GroupPlan,
     entering: Entering,
     rows: _Rows,
 ) -> _Made:
     gone, arriving = rows.keys(rows.gone(place)), rows.arriving(place)
-    log = new_log(view, entering, gone)
-    target = replace(target, size_bytes=len(log.body))
+    base = group.base
+    assert base is not None
+    logs = _new_logs(view, group, base, entering, gone)
+    named = [replace(target, size_bytes=len(log.body)) for target, log in logs]
     written = WrittenSlice(
-        made=base.with_log(target),
+        made=base.with_logs(named),
         replaced=base,
-        keys=log.keys,
+        keys=rows.keys(entering.here),
         arrived=rows.keys(arriving),
         departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
-        stats=log.stats,
+        stats=(),
         past_stats=view.table_schema.past_stats,
+        logs=tuple((file, log.stats) for file, (_, log) in zip(named, logs, strict=True)),
     )
     stay = len(entering.here) - len(arriving)
     known = plan.proven or plan.operation != UPSERT  # whose keys alone nobody looks for
@@ -360,38 +364,65 @@ def _made_log(
         deleted=len(gone),
     )
     moved = len(arriving) - len(rows.new(place))
-    return _Made(log.body, True, written, counts, _counts(plan, counts, len(arriving), moved))
+    bodies = tuple(log.body for _, log in logs)
+    return _Made(bodies, True, written, counts, _counts(plan, counts, len(arriving), moved))
 
 
-def _stored_log(view: TableView, made: _Made, target: LogFile) -> tuple[FileReceipt, WrittenSlice]:
-    assert made.body is not None
-    written, base = made.written, made.written.replaced
-    assert base is not None
-    if not view.store.create(target.path, made.body):
-        target = replace(target, size_bytes=view.store.size(target.path) or 0)
-        log = stored_log(view, target)
-        told = {"keys": log.keys, "stats": log.stats}
-        written = replace(written, made=base.with_log(target), **told)
-    stat = WriteStat.of_log(written.made, len(written.keys), made.counts)
-    return FileReceipt(stat, made.told), written
+def _new_logs(
+    view: TableView, group: GroupPlan, base: FileSlice, entering: Entering, gone: pa.Array
+) -> list[tuple[LogFile, NewLog]]:
+    """Those that the group comes to, the first of them with what it counts."""
+    assert isinstance(group.target, LogFile)
+    if not base.children:
+        return [(group.target, new_log(view, entering, gone))]
+    parts = logs_of_children(view, entering, gone, base.children)
+    logs = [(file, log) for file, log in zip(group.forwards, parts, strict=True) if log]
+    if is_virtual(base.children[0]):
+        return logs
+    return [(group.target, NewLog.together([log for _, log in logs])), *logs]
 
 
-def _stored(view: TableView, made: _Made) -> tuple[FileReceipt, WrittenSlice]:
+def _stored_logs(
+    view: TableView, made: _Made, base: FileSlice
+) -> tuple[list[FileReceipt], WrittenSlice]:
+    written, counts, told = made.written, made.counts, made.told
+    stored = [
+        _stored_log(view, file, stats, body)
+        for (file, stats), body in zip(written.logs, made.bodies, strict=True)
+    ]
+    made_of = base.with_logs([file for file, _ in stored])
+    receipts = []
+    for file, stats in stored:
+        rows = next(one.value_count for one in stats if one.column == KEY)
+        receipts.append(FileReceipt(WriteStat.of_log(made_of, file, rows, counts), told))
+        counts = told = RowCounts()
+    return receipts, replace(written, made=made_of, logs=tuple(stored))
+
+
+def _stored_log(
+    view: TableView, file: LogFile, stats: tuple[ColumnStats, ...], body: bytes
+) -> tuple[LogFile, tuple[ColumnStats, ...]]:
+    if view.store.create(file.path, body):
+        return file, stats
+    file = replace(file, size_bytes=view.store.size(file.path) or 0)
+    return file, stats_of_log(view, file)
+
+
+def _stored(view: TableView, made: _Made) -> tuple[list[FileReceipt], WrittenSlice]:
     """The same under its name, unless another attempt was first: then what that has stored."""
-    written, ours = made.written, made.ours
-    if isinstance(written.file, LogFile):
-        return _stored_log(view, made, written.file)
-    target = written.file
-    if made.body is not None:
-        size_bytes, ours = store_base_file(view.store, target, made.body)
+    written, ours, base = made.written, made.ours, made.written.replaced
+    if written.logs and base is not None:
+        return _stored_logs(view, made, base)
+    target = written.made.base
+    for body in made.bodies:
+        size_bytes, ours = store_base_file(view.store, target, body)
         target = replace(target, size_bytes=size_bytes)
     if not ours:
         columns = stats_columns(view.table_schema, view.options)
         keys, stats = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)
         written = replace(written, made=FileSlice(target), keys=keys, stats=stats)
-    base = written.replaced
     stat = WriteStat.of(target, base.instant if base else None, made.counts)
-    return FileReceipt(stat, made.told), written
+    return [FileReceipt(stat, made.told)], written
 
 
 def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowCounts:

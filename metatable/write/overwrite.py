@@ -204,7 +204,7 @@ def _overwritten(view: TableView, paths: tuple[str, ...] | None) -> Overwritten:
         # ones on top of a group's newest base, also of one that was written anew
         waits = np.flatnonzero(files.is_pending)[:NAMED_KEYS].tolist()
         raise UsageError(
-            "file groups that would be written anew wait for a compaction of logs: carry it out"
+            "file groups that would be written anew wait for something scheduled: carry it out"
             " first",
             found=[files[place].path for place in waits],
         )

@@ -13,7 +13,7 @@ one's file and adopts it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -84,6 +84,13 @@ class GroupPlan:
     target: DataFile | LogFile
     base: FileSlice | None
     task: int
+    forwards: tuple[LogFile, ...] = ()
+    """Logs on the children of a group that is being resized: of those that get some of it."""
+
+    @property
+    def targets(self) -> tuple[DataFile | LogFile, ...]:
+        """All files that it may come to."""
+        return self.target, *self.forwards
 
     @property
     def kind(self) -> Literal["CREATE", "MERGE", "APPEND"]:
@@ -177,13 +184,14 @@ class WritePlan:
         """All files that it may write, relative to the table."""
         logs = [at for at, one in enumerate(self.groups) if isinstance(one.target, LogFile)]
         groups = (*self.groups, *map(self.anew, logs))
-        return tuple(one.target.path for one in groups)
+        return tuple(file.path for one in groups for file in one.targets)
 
     def anew(self, place: int) -> GroupPlan:
         """A group of the plan, to be written anew where a log was planned."""
         group = self.groups[place]
         path, file_id = group.target.partition_path, group.target.file_id
-        return replace(group, target=_whole_file(path, file_id, place, self.instant))
+        whole_file = _whole_file(path, file_id, place, self.instant)
+        return replace(group, target=whole_file, forwards=())
 
     def texts(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
         """What inserts are in order by: their keys, or sort texts."""
@@ -267,15 +275,29 @@ class _Groups:
     ) -> tuple[GroupPlan, ...]:
         """`nonce`: that of a writer who puts logs on top of groups where he can. `deletes`: whether
         keys may go from them."""
-        planned = []
+        planned, numbers = [], _next_numbers(self.bases)
         for ((path, file_id), place), base, task in zip(
             self.places.items(), self.bases, tasks, strict=True
         ):
             target: DataFile | LogFile = _whole_file(path, file_id, place, instant)
+            forwards: tuple[LogFile, ...] = ()
             if nonce is not None and base is not None and place not in self.anew:
-                target = base.next_log(log_write_token(nonce, place, deletes))
-            planned.append(GroupPlan(target, base, task))
+                token = log_write_token(nonce, place, deletes)
+                target = base.next_log(token)
+                named = ((one, numbers[one.file_id]) for one in base.children)
+                forwards = tuple(child.log(number, token) for child, number in named)
+            planned.append(GroupPlan(target, base, task, forwards))
         return tuple(planned)
+
+
+def _next_numbers(bases: Iterable[FileSlice | None]) -> dict[str, int]:
+    """The version of the next log on each child, by its file id: beyond all that its parents have
+    put on it, or logs of one commit would stand before and behind those of another."""
+    parents = [one for one in bases if one and one.children]
+    numbers = {child.file_id: 1 for one in parents for child in one.children}
+    for log in (log for one in parents for log in one.forwarded):
+        numbers[log.file_id] = max(numbers[log.file_id], log.named.version + 1)
+    return numbers
 
 
 def _whole_file(path: str, file_id: str, place: int, instant: str) -> DataFile:

@@ -96,6 +96,27 @@ def test_hudi_s_ring_is_ours_after_every_step(table_uri: str) -> None:
     check(table, model, rows(0, 100))
 
 
+@pytest.mark.parametrize("way", ["dual_write", "virtual_log"])
+def test_a_resize_that_waits_changes_hudi_s_ring_when_it_is_carried_out(
+    table_uri: str, way: str
+) -> None:
+    table, model = filled(table_uri)
+    before = table.version
+    sizes = {"split_above": 1, "merge_below": 0, "writers": way}
+    table.resize_buckets(**sizes, schedule=True)
+    upsert(table, model, 40, 90, 1)
+    assert names(table_uri) == [f"{FIRST_INSTANT}.hashing_meta"]
+    equal(table)
+    table.resize_buckets(**sizes)
+    assert len(names(table_uri)) > 1
+    equal(table)
+    upsert(table, model, 0, 60, 2)
+    check(table, model, rows(0, 100))
+    table.restore(version=before)
+    assert names(table_uri) == [f"{FIRST_INSTANT}.hashing_meta"]
+    equal(table)
+
+
 def test_a_table_without_partitions_has_its_ring_in_the_folder_itself(table_uri: str) -> None:
     table, _ = filled(table_uri, partition_by=())
     resize(table, SPLIT)

@@ -97,13 +97,13 @@ def logs_forgotten(hurt: Hurt) -> None:
 
 
 def log_never_was(hurt: Hurt) -> None:
-    says(hurt, logged(hurt).with_log(logged(hurt).next_log("9-9-9")))
+    says(hurt, logged(hurt).with_logs([logged(hurt).next_log("9-9-9")]))
 
 
 def log_of_nobody(hurt: Hurt) -> None:
     """Whose commit was never published, and which a damaged entry names."""
     left = stray_log(hurt)
-    says(hurt, logged(hurt).with_log(left))
+    says(hurt, logged(hurt).with_logs([left]))
 
 
 def log_of_another_group(hurt: Hurt) -> None:
@@ -129,13 +129,15 @@ def stats_narrow(hurt: Hurt) -> None:
     stats = tuple(
         replace(one, minimum=50, maximum=51) if one.column == "v" else one for one in written.stats
     )
-    hurt.enter(stats_of(hurt), stats_of(hurt).entries([replace(written, stats=stats)]))
+    narrow = replace(written, logs=((logged(hurt).logs[-1], stats),))
+    hurt.enter(stats_of(hurt), stats_of(hurt).entries([narrow]))
 
 
 def stats_too_many(hurt: Hurt) -> None:
     one = logged(hurt)
-    made = one.with_log(one.next_log("9-9-9"))
-    hurt.enter(stats_of(hurt), stats_of(hurt).entries([replace(of_log(hurt), made=made)]))
+    written = of_log(hurt)
+    never = replace(written, logs=((one.next_log("9-9-9"), written.stats),))
+    hurt.enter(stats_of(hurt), stats_of(hurt).entries([never]))
 
 
 def record_forgets_a_key_of_a_log(hurt: Hurt) -> None:

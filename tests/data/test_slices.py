@@ -119,7 +119,7 @@ def test_logs_of_a_slice_that_waits_are_behind_those_that_are_planned() -> None:
     assert held.planned == FileSlice.of([one for one in WAITS if LATER not in one[0]])
     assert [one.named.base_instant for one in held.late] == [LATER]
     assert held.next_log("7-7-7").named.name == f".f-0_{LATER}.log.2_7-7-7"
-    assert held.with_log(held.next_log("7-7-7")).pending == held.pending
+    assert held.with_logs([held.next_log("7-7-7")]).pending == held.pending
     assert FileSlice.decode(held.encode()) == held
     done = replace(held.pending, size_bytes=8)
     assert held.compacted(done) == FileSlice(done, held.late)
@@ -143,7 +143,8 @@ def test_a_slice_waits_from_its_schedule_on() -> None:
         [base(T, 9), log(LATER, 1)],
         [base(T, 9), base(LATER, 9)],
         [base(T, 9), base(T, 0)],
-        [base(T, 9), base(LATER, 0, "g-0")],
+        [base(T, 9), base(LATER, 9, "g-0")],
+        [*WAITS, base(LATER, 0, "g-0")],
         [base(T, 9), log(T, 1, "g-0")],
         [*WAITS, base("20250102030405008", 0)],
     ],

@@ -242,6 +242,15 @@ def logs_compacted(table: Table) -> None:
     table.upsert(arrow(rows(2, 6, 10)))
 
 
+def resized_beside(table: Table) -> None:
+    """Buckets that were split, while writers put rows there twice."""
+    table.insert(arrow(rows(0, 16, 1)))
+    how: dict[str, Any] = {"split_above": 1, "merge_below": 0, "writers": "dual_write"}
+    plan = table.resize_buckets(**how, schedule=True).plan
+    table.upsert(arrow(rows(4, 20, 8)))
+    table.resize_buckets(plan=plan)
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -287,6 +296,12 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
         logs_compacted,
         {"bucket_count": 3, "table_type": "mor", "log_format": "parquet"},
     ),
+    "resized-beside": (
+        "bucket",
+        "partition",
+        resized_beside,
+        {"bucket_engine": "consistent_hashing", "bucket_count": 1, "table_type": "mor"},
+    ),
 }
 FORMATS = {
     "format1": (
@@ -308,6 +323,7 @@ FORMATS = {
     "format6": ("index-changed", "adopted", "bloom-altered"),
     "format7": ("rings", "directories"),
     "format8": ("logs", "logs-compacted"),
+    "format9": ("resized-beside",),
 }
 """Which kinds there are of each."""
 

@@ -1,0 +1,120 @@
+"""Compactions of logs and resizes of buckets that are scheduled: which wait, and taking one back.
+
+A version says so (`metadata/log_compactions.py`), and so does Hudi's timeline. Until one is carried
+out, or taken back, writers go on by what it is to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metatable.compaction.service import Outcome
+from metatable.data.commit_metadata import COMPACT_LOGS, RESIZE
+from metatable.data.slices import FileSlice
+from metatable.data.timeline import CLUSTERING, COMPACTION
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change, SlicesCurrent, Withdraw
+from metatable.metadata.log_compactions import SetUnscheduled, Unschedule
+from metatable.metadata.log_plans import staged_plan, waiting_slices
+from metatable.metadata.manifest import Manifest, Step, load_newest
+from metatable.metadata.owner import Owner
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import drop_markers
+from metatable.results import ServiceResult
+from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["TakeBack", "check_waits", "tidied", "waiting"]
+
+_SERVICES = {COMPACTION: COMPACT_LOGS, CLUSTERING: RESIZE}
+_WORDS = {COMPACTION: "compaction of logs", CLUSTERING: "resize of buckets"}
+
+
+def check_waits(snapshot: Snapshot, instant: str, action: str) -> None:
+    """Raises NotFoundError where none of this kind was scheduled, or it does not wait any more."""
+    held = snapshot.manifest.compactions
+    if instant not in held or held[instant].action != action:
+        raise NotFoundError(
+            f"no such {_WORDS[action]} waits: it is carried out, or was taken back",
+            found=instant,
+            expected=sorted(one for one, plan in held.items() if plan.action == action),
+        )
+
+
+def waiting(store: Store) -> list[ServiceResult]:
+    """What is scheduled, and nobody has carried out yet, the oldest first."""
+    newest = load_newest(store)
+    held = sorted(newest.compactions.items()) if newest else []
+    return [
+        ServiceResult(
+            _SERVICES[one.action],
+            newest.version,
+            reason=f"scheduled: {one.group_count:,} slices, {one.size_bytes:,} bytes to read",
+            plan=instant,
+        )
+        for instant, one in held
+        if newest
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """As if that one had not been scheduled, as long as no log lies only on what it is to make."""
+
+    instant: str
+    kind: str = COMPACTION
+    retries: int = 5
+
+    @property
+    def name(self) -> str:
+        return _SERVICES[self.kind]
+
+    def plan(self, snapshot: Snapshot) -> TakeBackPlan:
+        """Raises NotFoundError where it does not wait (any more), UsageError where logs do."""
+        check_waits(snapshot, self.instant, self.kind)
+        slices = waiting_slices(snapshot, self.instant)
+        late = [log.path for one in slices for log in one.ahead]
+        if late:
+            raise UsageError(
+                f"commits have put logs on what this {_WORDS[self.kind]} is to make: carry it out",
+                instant=self.instant,
+                found=late[:5],
+            )
+        told = f"{_WORDS[self.kind]} {self.instant} of {len(slices):,} slices taken back"
+        return TakeBackPlan(tuple(slices), told)
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: TakeBackPlan, owner: Owner
+    ) -> Outcome:
+        instant, held = self.instant, snapshot.manifest.compactions[self.instant]
+        change = Change(
+            operation="take_back_logs" if self.kind == COMPACTION else "take_back_resize",
+            requires=(SlicesCurrent(plan.slices),),
+            updates=(
+                Unschedule(instant),
+                SetUnscheduled(plan.slices, owner),
+                Withdraw((instant,)),
+            ),
+            steps=(Step("unrequest", instant, held.plan, held.checksum, self.kind),),
+            summary={"slices": len(plan.slices)},
+        )
+        return Outcome(change, {"plan": instant})
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBackPlan:
+    """Slices that wait, and need not."""
+
+    slices: tuple[FileSlice, ...]
+    told: str
+
+
+def tidied(
+    store: Store, newest: Manifest, instant: str, action: str
+) -> tuple[int, Mapping[str, Any]]:
+    """Whoever dies before leaves it to `clean`."""
+    drop_markers(store, instant)
+    store.delete([staged_plan(instant, action)])
+    return newest.version, {}

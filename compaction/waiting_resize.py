@@ -1,0 +1,278 @@
+"""Resize while writers go on (RFC-42), of merge-on-read tables: planned apart, carried out apart.
+
+    schedule   which buckets (`bucket_sizes.py`): a version says so, and Hudi's timeline
+               (`<instant>.replacecommit.requested`). The entry of each bucket names its children
+    writers    dual write: a log of the bucket, and copies in logs of the children
+               virtual log: logs of the children alone, which the bucket's readers merge
+    carry out  a task a child: the rows of its parents up to the plan, in a file of that instant
+    publish    one `replacecommit` of that instant: children begin with these, and have the logs of
+               writers on top; rings change (`resized.py`)
+
+As in a compaction of logs neither side waits for the other, and names are told by the plan. Buckets
+without a file are none of it, and of virtual logs no merges: where one of two parents is written
+anew its task comes to nothing, and the rows of the other one would lie on no base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.resize import (
+    Child,
+    Made,
+    check_resizes,
+    children_of,
+    planned_paths,
+    resized,
+    summary_of,
+    written_children,
+)
+from metatable.compaction.resize_plan import ResizePlan, ResizeTask
+from metatable.compaction.resized import Resized
+from metatable.compaction.scheduled import check_waits, tidied, waiting
+from metatable.compaction.service import NothingDue, Outcome, execute
+from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
+from metatable.data.clustering_plan import PlannedTask
+from metatable.data.commit_metadata import RESIZE, CommitMetadata
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.timeline import CLUSTERING, Timeline
+from metatable.engine.protocol import Engine
+from metatable.index.bucket.rings import rings_of
+from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.entry_files import build_hfile, cut_ranges
+from metatable.metadata.hudi_rings import with_rings
+from metatable.metadata.log_compactions import PlannedUnchanged, Schedule, SetSlices
+from metatable.metadata.log_plans import buckets_plan, made_buckets_plan, staged_plan
+from metatable.metadata.manifest import HFileRef, Planned, Step, checksum
+from metatable.metadata.owner import Owner
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import staged
+from metatable.results import ServiceResult
+from metatable.storage import clock
+from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["CarryOutResize", "ScheduleResize", "resize_beside_writers"]
+
+_Group = tuple[str, str]
+"""(partition path, file id)"""
+
+
+def _check(snapshot: Snapshot) -> None:
+    check_resizes(snapshot)
+    if not snapshot.options.has_logs:
+        raise UsageError("without logs writers wait for a resize", expected="table_type='mor'")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResize:
+    """Plan what is due. `way`: how writers go on until it is carried out."""
+
+    sizes: BucketSizes = field(default_factory=BucketSizes)
+    way: str = DUAL_WRITE
+    name: str = RESIZE
+    retries: int = 5
+    reserves: str = CLUSTERING
+
+    def plan(self, snapshot: Snapshot) -> ResizePlan | NothingDue:
+        """Raises UsageError where buckets are for ever, or rows have no logs."""
+        _check(snapshot)
+        if self.way not in WAYS:
+            raise UsageError("how writers go on", found=self.way, expected=WAYS)
+        self.sizes.check(snapshot.options.bucket_engine)
+        due = self.sizes.tasks(snapshot, planned_paths(snapshot))
+        groups = [(one.partition_path, node.file_id) for one in due for node in one.before]
+        there = _current(snapshot, groups)
+        tasks = [
+            one
+            for one in due
+            if (one.is_split or self.way != VIRTUAL_LOG)
+            and all((one.partition_path, node.file_id) in there for node in one.before)
+        ]
+        return ResizePlan(tuple(tasks)) if tasks else NothingDue("no bucket to resize")
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner
+    ) -> Outcome:
+        instant = owner.instant
+        parents, waits = list[FileSlice](), list[FileSlice]()
+        for task in plan.tasks:
+            path, ids = task.partition_path, [node.file_id for node in task.before]
+            planned = PlannedTask(path, task.seq_no, tuple(ids), task.after)
+            children = planned.children(self.way, instant)
+            held = _current(snapshot, [(path, one) for one in ids])
+            parents += held.values()
+            waits += (one.split(children) for one in held.values())
+        body, path = made_buckets_plan(snapshot, waits), staged_plan(instant, CLUSTERING)
+        told, size_bytes = checksum(body), sum(one.size_bytes for one in parents)
+        planned_now = clock.now_ms()
+        held_plan = Planned(path, told, len(parents), size_bytes, planned_now, CLUSTERING)
+        change = Change(
+            operation="schedule_resize",
+            requires=(SlicesCurrent(tuple(parents)),),
+            updates=(Schedule(instant, held_plan), SetSlices(tuple(waits), owner)),
+            steps=(Step("request", instant, path, told, CLUSTERING),),
+            summary={"splits": plan.splits, "merges": plan.merges, "bytes": size_bytes},
+            note={"why": plan.why} if plan.why else {},
+            files={path: body},
+        )
+        return Outcome(change, {"plan": instant, "files_before": len(parents)})
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOutResize:
+    """Carry out the one that was scheduled as `instant`."""
+
+    instant: str
+    name: str = RESIZE
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> WaitingPlan:
+        """What is left of it: tasks of which a bucket was written anew are left out. Raises
+        NotFoundError where it does not wait (any more)."""
+        _check(snapshot)
+        check_waits(snapshot, self.instant, CLUSTERING)
+        plan = buckets_plan(snapshot, self.instant)
+        groups = [(one.partition_path, name) for one in plan.tasks for name in one.parents]
+        held = _current(snapshot, groups).items()
+        waits = {group: one for group, one in held if one.awaits == self.instant}
+        stand, left, children = list[PlannedTask](), list[PlannedTask](), list[DataFile]()
+        for task in plan.tasks:
+            stands = all((task.partition_path, one) in waits for one in task.parents)
+            (stand if stands else left).append(task)
+            children += task.children(plan.way, self.instant) if stands else ()
+        parents = {(one.partition_path, name) for one in stand for name in one.parents}
+        planned = {group: one.planned for group, one in waits.items() if group in parents}
+        told = _as_resize(snapshot, stand)
+        return WaitingPlan(told, planned, tuple(children), tuple(left))
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: WaitingPlan, owner: Owner
+    ) -> Outcome:
+        store, instant = snapshot.store, self.instant
+        Timeline(store).inflight(instant, CLUSTERING)
+        rings = resized(snapshot, plan.resize, instant)
+        tokens = {one.file_id: one.write_token for one in plan.children}
+        jobs: list[Child] = [
+            replace(one, write_token=tokens[one.file_id])
+            for one in children_of(plan.resize, rings, plan.planned, instant)
+        ]
+        scratch = engine.scratch(store)
+        made = written_children(engine, snapshot, jobs, scratch, is_told=True)
+        adds = _hfiles(snapshot, made, scratch, owner)
+        scratch.delete(run.path for run in made.runs if run.path is not None)
+        name = snapshot.options.name
+        replaced = plan.replaced
+        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name, replaced)
+        step, files = staged(instant, commit.encode(), CLUSTERING)
+        bases = tuple(DataFile.decode(one.path, one.size_bytes) for one in made.stats)
+        change = Change(
+            operation=self.name,
+            instant=instant,
+            is_undone_alone=False,
+            requires=(PlannedUnchanged(instant, (*plan.planned.values(),)), SchemaIsBase()),
+            updates=(AddFiles(adds), Resized(instant, bases, owner)),
+            steps=with_rings(snapshot.options, step),
+            summary=summary_of(plan.resize, made.stats),
+            files=files,
+        )
+        counts = {"files_before": len(plan.planned), "files_after": len(bases), "plan": instant}
+        entries = sum(one.row_count for one in made.stats)
+        after = partial(tidied, instant=instant, action=CLUSTERING)
+        return Outcome(change, {**counts, "entries": entries}, after)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPlan:
+    """What is carried out: of which slices as they were planned, to which children."""
+
+    resize: ResizePlan
+    planned: Mapping[_Group, FileSlice]
+    children: tuple[DataFile, ...]
+    left: tuple[PlannedTask, ...]
+    """Tasks that came to nothing."""
+
+    @property
+    def told(self) -> str:
+        return self.resize.told
+
+    @property
+    def replaced(self) -> dict[str, tuple[str, ...]]:
+        """Groups by partition path that Hudi's readers pass over from now on: parents, and, where a
+        task came to nothing, its children, on which copies may lie."""
+        found: dict[str, list[str]] = {}
+        for path, file_id in self.planned:
+            found.setdefault(path, []).append(file_id)
+        for task in self.left:
+            ids = (one.file_id for one in task.nodes)
+            found.setdefault(task.partition_path, []).extend(ids)
+        return {path: tuple(ids) for path, ids in found.items()}
+
+
+def resize_beside_writers(
+    store: Store, engine: Engine[Any], service: ScheduleResize, *, dry_run: bool = False
+) -> ServiceResult:
+    """Carry out all that waits, the oldest first, then schedule what is due and carry that out.
+
+    What another one carries out meanwhile is left to that one. Raises ConflictError.
+    """
+    waits = [one.plan for one in waiting(store) if one.service == RESIZE]
+    if dry_run:
+        due = execute(store, engine, service, dry_run=True)
+        return replace(due, reason="; ".join([*(f"{one} waits" for one in waits), due.reason]))
+    done = [_carried_out(store, engine, one) for one in waits]
+    due = execute(store, engine, service)
+    done += [_carried_out(store, engine, due.plan)] if due.plan else []
+    if not done:
+        return due
+    return replace(
+        done[-1],
+        files_before=sum(one.files_before for one in done),
+        files_after=sum(one.files_after for one in done),
+        entries=sum(one.entries for one in done),
+        seconds=due.seconds + sum(one.seconds for one in done),
+        reason="; ".join(one.reason for one in done),
+    )
+
+
+def _carried_out(store: Store, engine: Engine[Any], instant: str) -> ServiceResult:
+    try:
+        return execute(store, engine, CarryOutResize(instant))
+    except NotFoundError:
+        return ServiceResult(RESIZE, 0, reason=f"{instant} was carried out by another one")
+
+
+def _current(snapshot: Snapshot, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
+    """The current slices of those that are there."""
+    asked = list(groups)
+    slices = snapshot.current([path for path, _ in asked], [name for _, name in asked])
+    return {group: one for group, one in zip(asked, slices, strict=True) if one}
+
+
+def _as_resize(snapshot: Snapshot, tasks: Iterable[PlannedTask]) -> ResizePlan:
+    """By nodes of the rings as they are."""
+    told = []
+    for task in tasks:
+        [ring] = rings_of(snapshot, [task.partition_path])
+        before = [node for node in ring.nodes if node.file_id in task.parents]
+        before.sort(key=lambda node: task.parents.index(node.file_id))
+        told.append(ResizeTask(task.partition_path, task.seq_no, tuple(before), task.nodes))
+    return ResizePlan(tuple(told))
+
+
+def _hfiles(
+    snapshot: Snapshot, made: Made, scratch: Store, owner: Owner
+) -> dict[str, tuple[HFileRef, ...]]:
+    """Statistics of the base files: what else there is to say is composed with the version."""
+    stats = ColumnStatsPartition(snapshot.options)
+    runs = [run for run in made.runs if run.partition == stats.name]
+    ranges = cut_ranges(stats, runs, snapshot.options.hfile_target_bytes)
+    store = snapshot.store
+    built = (build_hfile(store, scratch, stats, runs, lo, hi, owner) for lo, hi in ranges)
+    refs = tuple(ref for ref in built if ref is not None)
+    return {stats.name: refs} if refs else {}

@@ -1,0 +1,472 @@
+"""Buckets are resized while writers go on: scheduled apart, carried out apart.
+
+The judges are the dict after every step, and the `hudi` wheel whenever it can be: it reads parents
+until the resize is carried out, so of a virtual log it has rows of before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import NotFoundError, StoreError, Table, UsageError
+from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.resize import Resize
+from metatable.compaction.scheduled import TakeBack
+from metatable.compaction.service import execute
+from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
+from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
+from metatable.data.slices import FileSlice
+from metatable.data.timeline import CLUSTERING
+from metatable.engine.local import LocalEngine
+from metatable.index.bucket.rings import rings_of
+from metatable.metadata.change import Change
+from metatable.metadata.log_compactions import SetSlices
+from metatable.metadata.log_plans import staged_plan
+from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.transaction import Transaction
+from metatable.results import ServiceResult
+from metatable.storage.store import Store
+from metatable.write.commit_pass import write
+from tests.faults import READS, Refused, once, watched
+from tests.index.rows import RINGS
+from tests.index.test_buckets import FAST, rows
+from tests.model import SCHEMA, Model, arrow, read_by_hudi, scanned
+
+LONG = bool(os.environ.get("METATABLE_LONG"))
+SPLIT = BucketSizes(split_above=1, merge_below=0)
+MERGE = BucketSizes(split_above=1 << 30, merge_below=1 << 20)
+
+
+def made(uri: str, engine: str = RINGS[0], count: int = 1, **options: Any) -> Table:
+    return metatable.create(
+        uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index="bucket",
+        table_type="mor",
+        options={
+            "bucket_engine": engine,
+            "bucket_count": count,
+            "upkeep_files": 0,
+            **options,
+        },
+        storage_options=FAST,
+    )
+
+
+def filled(uri: str, engine: str = RINGS[0], count: int = 1, **how: Any) -> tuple[Table, Model]:
+    table, model = made(uri, engine, count, **how), Model(is_global=False, ordering=True)
+    upsert(table, model, rows(0, 60))
+    upsert(table, model, rows(10, 30, 2))
+    return table, model
+
+
+def upsert(table: Table, model: Model, given: Sequence[dict[str, Any]]) -> None:
+    model.upsert(given)
+    table.upsert(arrow(given))
+
+
+def delete(table: Table, model: Model, given: Sequence[dict[str, Any]]) -> None:
+    model.delete(given)
+    table.delete(arrow(given))
+
+
+def serve(table: Table, service: Any, store: Store | None = None) -> ServiceResult:
+    return execute(store or Store(table.uri, FAST), LocalEngine(1), service)
+
+
+def scheduled(table: Table, way: str = DUAL_WRITE, sizes: BucketSizes = SPLIT) -> str:
+    plan = serve(table, ScheduleResize(sizes, way)).plan
+    assert plan
+    return plan
+
+
+def root(table: Table) -> Manifest:
+    newest = load_newest(Store(table.uri, FAST))
+    assert newest is not None
+    return newest
+
+
+def view(table: Table) -> Snapshot:
+    return Snapshot(Store(table.uri, FAST), root(table))
+
+
+def slices(table: Table) -> list[FileSlice]:
+    return list(view(table).slices())
+
+
+def check(table: Table, model: Model, by_hudi: bool = True) -> None:
+    """Rows, keys, the index and Hudi."""
+    table = metatable.open(table.uri, storage_options=FAST)
+    assert scanned(table) == model.listed()
+    assert table.verify().findings == ()
+    asked = rows(0, 100)
+    there = [model.identity(row) in model.rows for row in asked]
+    keys = arrow(asked).select(["id", "city"])
+    assert table.filter_exists(keys).equals(keys.filter(pa.array(there, pa.bool_())))
+    if by_hudi:
+        assert read_by_hudi(table.uri) == model.listed()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("engine", RINGS)
+def test_rows_are_there_before_during_and_after(table_uri: str, engine: str, way: str) -> None:
+    table, model = filled(table_uri, engine)
+    plan = scheduled(table, way)
+    dual = way == DUAL_WRITE
+    assert root(table).compactions[plan].action == CLUSTERING
+    check(table, model)
+    version = table.version
+    upsert(table, model, rows(20, 50, 3))
+    check(table, model, dual)
+    delete(table, model, rows(40, 45))
+    upsert(table, model, rows(60, 70, 4))
+    check(table, model, dual)
+    before = table.version
+    for one in slices(table):
+        assert len(one.children) == 2
+        assert bool(one.copies) == dual
+        assert bool(one.ahead) != dual
+    done = serve(table, CarryOutResize(plan))
+    assert done.files_after == 4
+    check(table, model)
+    assert table.changes(before).to_arrow().num_rows == 0
+    assert table.changes(version).to_arrow().num_rows > 0
+    assert [one.children for one in slices(table)] == [()] * 4
+    for path in ("city=ny", "city=sf"):
+        [ring] = rings_of(view(table), [path])
+        assert len(ring.nodes) == 2
+    upsert(table, model, rows(20, 80, 5))
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+VERBS = ["upsert"] * 4 + ["delete"] * 2 + ["schedule"] * 3 + ["carry out"] * 2
+VERBS += ["take", "back", "rollback", "logs", "resize", "clean", "overwrite"]
+SEEDS = range(40 if LONG else 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_history_reads_as_a_dict(table_uri: str, seed: int) -> None:  # noqa: PLR0912
+    draw = random.Random(seed)
+    log_format = ("avro", "parquet")[seed % 2]
+    table, model = filled(table_uri, RINGS[seed // 2 % 2], 1 + seed % 2, log_format=log_format)
+    done, was = 0, {table.version: model.rows}
+    for step in range(2, 60 if LONG else 26):
+        first = draw.randrange(60)
+        match "carry out" if step % 9 == 0 else draw.choice(VERBS):
+            case "upsert":
+                upsert(table, model, rows(first, first + draw.randrange(1, 20), step))
+            case "delete":
+                delete(table, model, rows(first, first + draw.randrange(1, 12)))
+            case "overwrite":
+                given = [one for one in rows(first, first + 20, step) if one["city"] == "ny"]
+                with suppress(UsageError):  # some of it waits
+                    table.insert_overwrite(arrow(given))
+                    model.overwrite(given)
+            case "schedule":
+                sizes = draw.choice([SPLIT, MERGE, BucketSizes(6000, 3000)])
+                serve(table, ScheduleResize(sizes, draw.choice(WAYS)))
+            case "carry out":
+                for instant, one in sorted(root(table).compactions.items()):
+                    if one.action == CLUSTERING:
+                        version = table.version
+                        serve(table, CarryOutResize(instant))
+                        done += 1
+                        assert table.changes(version).to_arrow().num_rows == 0
+            case "take":
+                for instant in root(table).compactions:
+                    with suppress(UsageError):  # logs lie on it alone
+                        serve(table, TakeBack(instant, root(table).compactions[instant].action))
+            case "back" | "rollback" as verb:
+                version = draw.choice([*was][-6:])
+                if verb == "rollback":
+                    last = root(table).last_commit
+                    version = last[0] - 1 if last else -1
+                with suppress(UsageError, metatable.StaleError):  # undone, or not kept
+                    if version in was:
+                        table.restore(version)
+                        model.rows = was[version]
+            case "logs":
+                table.compact_logs(ratio=0, schedule=draw.random() < 0.3)
+            case "resize":
+                with suppress(UsageError):  # a bucket of a stored plan waits
+                    serve(table, Resize(draw.choice([SPLIT, MERGE])))
+            case "clean":
+                table.clean(versions=draw.choice([1, 4]), hours=0)
+        was[table.version] = model.rows
+        check(table, model, by_hudi=not root(table).compactions)
+    table.resize_buckets(split_above=1 << 30, merge_below=0, writers=DUAL_WRITE)
+    table.compact_logs()
+    assert not root(table).compactions
+    check(table, model)
+    assert done
+
+
+def test_a_merge_has_the_logs_of_both_in_their_order(table_uri: str) -> None:
+    """A commit to both, behind one to one of them, stands behind that in the child as well."""
+    table, model = filled(table_uri, count=2)
+    plan = scheduled(table, DUAL_WRITE, MERGE)
+    for number in range(3, 9):
+        upsert(table, model, rows(number, number + 1 + number % 3 * 9, number))
+        check(table, model)
+    serve(table, CarryOutResize(plan))
+    assert len(slices(table)) == 2
+    check(table, model)
+    upsert(table, model, rows(0, 70, 10))
+    check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bucket_that_is_written_anew_is_left_out(table_uri: str, way: str) -> None:
+    sizes = SPLIT if way == VIRTUAL_LOG else MERGE
+    table, model = filled(table_uri, count=2)
+    plan = scheduled(table, way, sizes)
+    upsert(table, model, rows(0, 60, 3))
+    before = {one.file_id for one in slices(table)}
+    odd = [{**one, "ts": None} for one in rows(61, 62, 4)]  # no log says this
+    upsert(table, model, odd)
+    [anew] = [one for one in slices(table) if not one.children]
+    check(table, model, by_hudi=way == DUAL_WRITE)
+    serve(table, CarryOutResize(plan))
+    assert anew.file_id in {one.file_id for one in slices(table)} & before
+    check(table, model)
+    table.clean(versions=1, hours=0)
+    check(table, model)
+    assert files_there(table) == files_named(table)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, way: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table, way)
+    upsert(table, model, rows(4, 40, 3))
+    if way == VIRTUAL_LOG:
+        with pytest.raises(UsageError, match="carry it out"):
+            table.resize_buckets(plan=plan, take_back=True)
+        check(table, model, by_hudi=False)
+        return
+    table.resize_buckets(plan=plan, take_back=True)
+    assert not root(table).compactions
+    assert plan in root(table).withdrawn
+    assert not list(Path(table_uri).rglob(f".hoodie/{plan}*"))
+    check(table, model)
+    assert files_there(table) == files_named(table)
+    upsert(table, model, rows(20, 30, 4))
+    with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
+        table.resize_buckets(plan=plan)
+    check(table, model)
+
+
+def test_what_cannot_be_is_refused(table_uri: str) -> None:
+    table, _ = filled(table_uri)
+    with pytest.raises(UsageError, match="how writers go on"):
+        table.resize_buckets(writers="twice")
+    with pytest.raises(UsageError, match="of which plan"):
+        table.resize_buckets(take_back=True)
+    with pytest.raises(UsageError, match="plan stands alone"):
+        table.resize_buckets(plan="20200101000000000", writers=DUAL_WRITE)
+    with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
+        table.resize_buckets(plan="20200101000000000")
+    logs = table.compact_logs(ratio=0, schedule=True).plan
+    with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
+        table.resize_buckets(plan=logs)
+    assert (
+        "no bucket"
+        in table.resize_buckets(split_above=1, merge_below=0, writers="dual_write").reason
+    )
+    table.compact_logs()
+    plan = scheduled(table)
+    with pytest.raises(NotFoundError, match="no such compaction of logs waits"):
+        table.compact_logs(plan=plan)
+    assert "no bucket" in serve(table, ScheduleResize(SPLIT)).reason
+    assert "no bucket" in serve(table, Resize(SPLIT)).reason
+    assert "no logs" in table.compact_logs(ratio=0).reason
+    assert [one.plan for one in table.due() if one.service == "resize_buckets"] == [plan]
+    with pytest.raises(UsageError, match="wait for something scheduled"):
+        table.insert_overwrite(arrow(rows(0, 9)))
+    upsert(table, Model(is_global=False, ordering=True), rows(0, 9, 4))
+    with pytest.raises(UsageError, match="what is scheduled waits"):
+        table.savepoint("now")
+
+
+# Others at work
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_writer_who_planned_before_the_schedule_tries_again(table_uri: str, way: str) -> None:
+    table, model = filled(table_uri)
+    sleep, slept = once("/manifest/0", lambda: scheduled(table, way))
+    store, _ = watched(table_uri, before=sleep)
+    given = rows(10, 20, 5)
+    assert write(store, LocalEngine(1), arrow(given), "upsert").attempts == 2
+    model.upsert(given)
+    check(table, model, way == DUAL_WRITE)
+    serve(table, CarryOutResize(slept[0]))
+    check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_carries_one_out_does_not_begin_again_for_writers(table_uri: str, way: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table, way)
+    sleep, slept = once("/manifest/0", lambda: upsert(table, model, rows(10, 40, 5)))
+    store, backend = watched(table_uri, before=sleep)
+    serve(table, CarryOutResize(plan), store)
+    assert slept
+    assert [verb for verb, path in backend.calls if path.endswith(".parquet")].count("create") == 4
+    assert [len(one.logs) for one in slices(table)] == [1] * 4
+    check(table, model)
+
+
+@pytest.mark.parametrize("where", [".replacecommit.inflight", ".parquet", "/manifest/0"])
+def test_two_at_once_do_it_once(table_uri: str, where: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    sleep, slept = once(where, partial(serve, table, CarryOutResize(plan)))
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError, match="carried out"):
+        serve(table, CarryOutResize(plan), store)
+    assert slept[0].files_after == 4
+    check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rollback_to_where_one_waited_leaves_it_done(table_uri: str, way: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table, way)
+    upsert(table, model, rows(4, 30, 5))
+    upsert(table, model, rows(20, 40, 6))
+    serve(table, CarryOutResize(plan))
+    upsert(table, model, rows(30, 50, 7))
+    for _ in range(3):
+        table.rollback()
+        model.rollback()
+        assert [one.instant for one in slices(table)] == [plan] * 4
+        check(table, model)
+    table.rollback()
+    model.rollback()
+    assert len(slices(table)) == 2
+    check(table, model)
+
+
+# Killed anywhere
+
+
+def files_named(table: Table) -> set[str]:
+    return {file.path for one in slices(table) for file in one.files}
+
+
+def files_there(table: Table) -> set[str]:
+    found = (*Path(table.uri).rglob("*.parquet"), *Path(table.uri).rglob(".*.log.*"))
+    return {path.relative_to(table.uri).as_posix() for path in found}
+
+
+KILLED: dict[str, Callable[[Store, str], Any]] = {
+    "schedule": lambda store, way: execute(store, LocalEngine(1), ScheduleResize(SPLIT, way)),
+    "carry out": lambda store, plan: execute(store, LocalEngine(1), CarryOutResize(plan)),
+    "take back": lambda store, plan: execute(store, LocalEngine(1), TakeBack(plan, CLUSTERING)),
+    "write": lambda store, _: write(store, LocalEngine(1), arrow(rows(6, 40, 5)), "upsert"),
+}
+
+
+@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -> None:
+    """Then others write, and all is carried out."""
+    origin = str(tmp_path / "origin")
+    table, model = filled(origin, lease_seconds=0)
+    plan = way if name == "schedule" else scheduled(table, way)
+    if name == "carry out" or (name, way) == ("take back", DUAL_WRITE):
+        upsert(table, model, rows(20, 50, 4))
+    before, was = model.listed(), model.rows
+    dry = str(shutil.copytree(origin, tmp_path / "dry"))
+    store, backend = watched(dry, backwards=way == DUAL_WRITE)
+    KILLED[name](store, plan)
+    after = scanned(metatable.open(dry))
+    changing = [
+        at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}
+    ]
+    assert len(changing) > 5
+    if not LONG:
+        changing = changing[len(name) % 6 :: 6]
+    for limit in changing:
+        uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
+        store, _ = watched(uri, limit=limit, backwards=way == DUAL_WRITE)
+        with suppress(Refused, StoreError):
+            KILLED[name](store, plan)
+        table = metatable.open(uri, storage_options=FAST)
+        assert scanned(table) in (before, after)
+        model.rows = was
+        if scanned(table) != before:
+            model.upsert(rows(6, 40, 5))
+        upsert(table, model, rows(8, 24, 7))
+        check(table, model, by_hudi=False)
+        table.resize_buckets(split_above=1 << 30, merge_below=0, writers=way)
+        check(table, model)
+        delete(table, model, rows(20, 30))
+        assert not root(table).compactions
+        table.clean(versions=1, hours=0)
+        check(table, model)
+        assert files_there(table) == files_named(table)
+        assert not list(Path(uri, ".hoodie/metatable/leases").glob("*"))
+    print(name, way, len(backend.calls), len(changing))
+
+
+# What was lost
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_repair_knows_what_is_to_come(table_uri: str, way: str) -> None:
+    """An entry that does not name it would hide what lies on it alone."""
+    table, model = filled(table_uri, count=2)
+    plan = scheduled(table, way, SPLIT if way == VIRTUAL_LOG else MERGE)
+    upsert(table, model, rows(10, 40, 5))
+    before = slices(table)
+    with Transaction.begin(Store(table_uri, FAST)) as transaction:
+        update = SetSlices((before[0].unscheduled,), transaction.serve("repair"))
+        transaction.publish(Change("repair", updates=(update,)))
+    assert [one.kind for one in table.verify().findings if one.where == before[0].path] == ["files"]
+    table.repair(dry_run=False)
+    assert slices(table) == before
+    check(table, model, way == DUAL_WRITE)
+    serve(table, CarryOutResize(plan))
+    check(table, model)
+
+
+def test_a_plan_that_is_lost_is_told_by_the_slices(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    Path(table_uri, staged_plan(plan, CLUSTERING)).unlink()
+    Path(table_uri, f".hoodie/{plan}.replacecommit.requested").write_bytes(b"nonsense")
+    serve(table, CarryOutResize(plan))
+    assert [one.instant for one in slices(table)] == [plan] * 4
+    check(table, model)
+
+
+def test_a_lost_copy_costs_no_row(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 40, 5))
+    Path(table_uri, slices(table)[0].copies[0].path).unlink()
+    done = table.repair(dry_run=False)
+    assert (done.rows_lost, done.unmended) == (0, ())
+    check(table, model)
+    serve(table, CarryOutResize(plan))
+    check(table, model)
