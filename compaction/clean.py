@@ -27,6 +27,8 @@ from typing import Any
 from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
 from metatable.compaction.outside_cells import drop_cells
 from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.timeline import CLUSTERING, completed_path
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, Withdraw
 from metatable.metadata.known_commits import back_from
@@ -213,10 +215,27 @@ def _archiving(border: str, signs: Signs) -> Change:
 
 def _border(store: Store, newest: Manifest, signs: Signs) -> str:
     """Where Hudi's timeline may begin, once what is garbage now is gone. Withdrawn instants may be
-    passed, for what they left is among that; and replacecommits of whose groups no file is left."""
+    passed, for what they left is among that; and replacecommits of whose groups no file is left,
+    nor is one told by a commit that stays: a resize that waited is older than commits to them."""
     settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
     ends = signs.writers | newest.compactions.keys()
-    return archivable(signs.timeline, newest.options.timeline_commits, ends, settled)
+    keep = newest.options.timeline_commits
+    border = archivable(signs.timeline, keep, ends, settled)
+    waited = {one.time for one in signs.timeline if one.action == CLUSTERING and one.time < border}
+    passed = [signs.replaced[one] for one in settled if one in waited]
+    if not passed or not _told_since(store, signs, border) & frozenset().union(*passed):
+        return border
+    left = [one for one in settled if one not in waited]
+    return archivable(signs.timeline, keep, ends, left)
+
+
+def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str, str]]:
+    """(partition path, file id) of the groups to which commits from the border on have written."""
+    later = (one for one in signs.timeline if one.changes_data and one.time >= border)
+    paths = [completed_path(one.time, one.action) for one in later]
+    told = zip(paths, in_order(store.get, paths), strict=True)
+    bodies = (CommitMetadata.decode(body, path) for path, body in told if body is not None)
+    return frozenset((stat.partition_path, stat.file_id) for body in bodies for stat in body.stats)
 
 
 def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:

@@ -183,6 +183,10 @@ class Timeline:
         """Whether the completed file is there."""
         return self.store.size(completed_path(instant, action)) is not None
 
+    def is_requested(self, instant: str, action: str) -> bool:
+        """Whether the first file is there."""
+        return self.store.size(requested_path(instant, action)) is not None
+
     def withdraw(
         self,
         instant: str,

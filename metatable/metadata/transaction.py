@@ -20,6 +20,7 @@ from typing import Any
 from metatable.data.properties import TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
 from metatable.data.timeline import (
+    PLANNED,
     TRANSACTED,
     Instant,
     Timeline,
@@ -145,7 +146,7 @@ class Transaction:
         """Lease an instant that nobody has used.
 
         Once its lease is there an instant is ours alone: whoever has published it since the base
-        held the lease until it was complete on the timeline, as one action or another.
+        held the lease until it was complete on the timeline, as one action or another, or planned.
         """
         self._over = False
         timeline = Timeline(self.store)
@@ -155,6 +156,8 @@ class Transaction:
             if instant in self._taken or not self._claim(instant):
                 continue
             looks = [partial(timeline.is_complete, instant, one) for one in TRANSACTED]
+            plans = PLANNED if self.base.options.resizes else ()
+            looks += [partial(timeline.is_requested, instant, one) for one in plans]
             if not any(self.store.together(looks)):
                 return
             self._give_back()

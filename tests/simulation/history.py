@@ -359,7 +359,7 @@ class Game:
             if manifest.restored_at == manifest.version:
                 before = states[_goes_back_to(manifest)]
             elif manifest.instant:
-                operation, base = self.takers[_written(self.world.past(), manifest)]
+                operation, base = self.takers[written_file(self.world.past(), manifest)]
                 assert operation.kind == manifest.operation
                 before = self.applied(operation, before, states[base])
             states[manifest.version] = before
@@ -624,7 +624,7 @@ def beginning(index: str, scope: str, ordering: bool, engine: str, log_format: s
             dict(world.told_files),
             dict(world.cells),
             operation,
-            _written(world.store(), newest),
+            written_file(world.store(), newest),
         )
 
 
@@ -666,7 +666,7 @@ def _goes_back_to(manifest: Manifest) -> int:
     return manifest.summary["undone_version"] - 1 if restored is None else restored
 
 
-def _written(store: Store, manifest: Manifest) -> str:
+def written_file(store: Store, manifest: Manifest) -> str:
     """The path of an index file that a data commit has written."""
     held = Snapshot(store, manifest)
     refs = [ref for name in ("files", RingsPartition.name) for ref in held.refs(name)]
