@@ -156,7 +156,7 @@ class Transaction:
             if instant in self._taken or not self._claim(instant):
                 continue
             looks = [partial(timeline.is_complete, instant, one) for one in TRANSACTED]
-            plans = PLANNED if self.base.options.resizes else ()
+            plans = PLANNED if self.base.options.has_logs else ()
             looks += [partial(timeline.is_requested, instant, one) for one in plans]
             if not any(self.store.together(looks)):
                 return
