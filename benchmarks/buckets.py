@@ -77,6 +77,14 @@ def cases(setup: Setup) -> Iterator[Case]:
     )
     count, upserted = setup.tenth(1_000_000), setup.tenth(100_000)
     logged = setup.cupboard.made(f"buckets-logged-{count}", partial(_make_logged, count=count))
+    yield Case(
+        f"one split of one of {LOGGED} buckets",
+        f"a table of {count:,} keys in one partition; Hudi's form writes all buckets of a "
+        "partition anew, of which only the Parquet is done here",
+        _split(setup, logged, most_bytes=1),
+        [Peer("Hudi's form of a resize", timed(partial(_rewritten, logged)))],
+        "our form costs the bucket",
+    )
     idle = timed(_upsert(setup, logged, upserted, None))
     for way in WAYS:
         yield Case(
@@ -188,23 +196,23 @@ def _rounds(setup: Setup, source: Path, cut: str) -> Measure:
     return timed(lambda: _made_even(held.pop(), cut), prepare=lambda: held.append(given()))
 
 
-def _split(setup: Setup, source: Path) -> Measure:
+def _split(setup: Setup, source: Path, **at_once: int) -> Measure:
     given, held = _fresh(setup, source), list[Any]()
 
     def check(told: Any) -> None:
         assert (told.files_before, told.files_after) == (1, 2), told
 
     return timed(
-        lambda: held.pop().resize_buckets(split_above=1, merge_below=0),
+        lambda: held.pop().resize_buckets(split_above=1, merge_below=0, **at_once),
         prepare=lambda: held.append(given()),
         check=check,
     )
 
 
 def _rewritten(source: Path) -> None:
-    [file] = metatable.open(source / "table").files().uris
-    sink = pa.BufferOutputStream()
-    pq.write_table(pq.read_table(file, partitioning=None), sink, compression="zstd")
+    for file in metatable.open(source / "table").files().uris:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pq.read_table(file, partitioning=None), sink, compression="zstd")
 
 
 if __name__ == "__main__":
