@@ -29,8 +29,8 @@ from metatable.compaction.new_files import (
     sorted_out,
     stored_base,
 )
-from metatable.compaction.scheduled import check_waits, tidied, waiting
-from metatable.compaction.service import NothingDue, Outcome, execute
+from metatable.compaction.scheduled import check_waits, tidied
+from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
@@ -66,13 +66,12 @@ from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
     WrittenSlice,
 )
-from metatable.results import ServiceResult
 from metatable.storage import clock
 from metatable.storage.counters import Counters
-from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 
-__all__ = ["CompactLogs", "ScheduleLogs", "compact_logs"]
+__all__ = ["CompactLogs", "ScheduleLogs"]
 
 TASK_BYTES = 64 << 20
 """Of slices that one task is given, where there are many; a larger one is alone."""
@@ -198,38 +197,6 @@ class CompactLogs:
             "plan": instant,
         }
         return Outcome(change, facts, partial(tidied, instant=instant, action=COMPACTION))
-
-
-def compact_logs(
-    store: Store, engine: Engine[Any], sizes: LogSizes, *, dry_run: bool = False
-) -> ServiceResult:
-    """Carry out all that waits, the oldest first, then schedule what is due and carry that out.
-
-    What another one carries out meanwhile is left to that one. Raises ConflictError.
-    """
-    waits = [one.plan for one in waiting(store) if one.service == COMPACT_LOGS]
-    due = execute(store, engine, ScheduleLogs(sizes), dry_run=dry_run)
-    done = (
-        [] if dry_run else [_carried_out(store, engine, one) for one in (*waits, due.plan) if one]
-    )
-    told = [*(f"{one} waits" for one in waits if dry_run), due.reason]
-    if not done:
-        return replace(due, reason="; ".join(told))
-    return replace(
-        done[-1],
-        files_before=sum(one.files_before for one in done),
-        files_after=sum(one.files_after for one in done),
-        entries=sum(one.entries for one in done),
-        seconds=due.seconds + sum(one.seconds for one in done),
-        reason="; ".join(one.reason for one in done),
-    )
-
-
-def _carried_out(store: Store, engine: Engine[Any], instant: str) -> ServiceResult:
-    try:
-        return execute(store, engine, CompactLogs(instant))
-    except NotFoundError:
-        return ServiceResult(COMPACT_LOGS, 0, reason=f"{instant} was carried out by another one")
 
 
 # Tasks

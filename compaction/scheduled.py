@@ -6,11 +6,11 @@ out, or taken back, writers go on by what it is to make.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from metatable.compaction.service import Outcome
+from metatable.compaction.service import Outcome, Service, execute
 from metatable.data.commit_metadata import COMPACT_LOGS, RESIZE
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION
@@ -26,10 +26,53 @@ from metatable.results import ServiceResult
 from metatable.storage.errors import NotFoundError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["TakeBack", "check_waits", "tidied", "waiting"]
+__all__ = ["TakeBack", "carry_out_all", "check_waits", "tidied", "waiting"]
 
 _SERVICES = {COMPACTION: COMPACT_LOGS, CLUSTERING: RESIZE}
 _WORDS = {COMPACTION: "compaction of logs", CLUSTERING: "resize of buckets"}
+
+
+def carry_out_all(
+    store: Store,
+    engine: Engine[Any],
+    schedule: Service[Any],
+    *,
+    carry_out: Callable[[str], Service[Any]],
+    dry_run: bool = False,
+) -> ServiceResult:
+    """Carry out all of a service that waits, the oldest first, then schedule what is due and carry
+    that out (`carry_out` makes the service that does, of an instant).
+
+    What another one carries out meanwhile is left to that one. Raises ConflictError.
+    """
+    waits = [one.plan for one in waiting(store) if one.service == schedule.name]
+    if dry_run:
+        due = execute(store, engine, schedule, dry_run=True)
+        return replace(due, reason="; ".join([*(f"{one} waits" for one in waits), due.reason]))
+    done = [_carried_out(store, engine, carry_out(one), one) for one in waits]
+    due = execute(store, engine, schedule)
+    if due.plan:
+        done.append(_carried_out(store, engine, carry_out(due.plan), due.plan))
+    if not done:
+        return due
+    return replace(
+        done[-1],
+        files_before=sum(one.files_before for one in done),
+        files_after=sum(one.files_after for one in done),
+        entries=sum(one.entries for one in done),
+        seconds=due.seconds + sum(one.seconds for one in done),
+        reason="; ".join(one.reason for one in done),
+    )
+
+
+def _carried_out(
+    store: Store, engine: Engine[Any], service: Service[Any], instant: str
+) -> ServiceResult:
+    try:
+        return execute(store, engine, service)
+    except NotFoundError:
+        reason = f"{instant} was carried out by another one"
+        return ServiceResult(service.name, 0, reason=reason)
 
 
 def check_waits(snapshot: Snapshot, instant: str, action: str) -> None:

@@ -33,8 +33,8 @@ from metatable.compaction.resize import (
 )
 from metatable.compaction.resize_plan import ResizePlan, ResizeTask
 from metatable.compaction.resized import Resized
-from metatable.compaction.scheduled import check_waits, tidied, waiting
-from metatable.compaction.service import NothingDue, Outcome, execute
+from metatable.compaction.scheduled import check_waits, tidied
+from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.clustering_plan import PlannedTask
 from metatable.data.commit_metadata import RESIZE, CommitMetadata
@@ -52,12 +52,11 @@ from metatable.metadata.manifest import HFileRef, Planned, Step, checksum
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged
-from metatable.results import ServiceResult
 from metatable.storage import clock
-from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 
-__all__ = ["CarryOutResize", "ScheduleResize", "resize_beside_writers"]
+__all__ = ["CarryOutResize", "ScheduleResize"]
 
 _Group = tuple[str, str]
 """(partition path, file id)"""
@@ -212,39 +211,6 @@ class WaitingPlan:
             ids = (one.file_id for one in task.nodes)
             found.setdefault(task.partition_path, []).extend(ids)
         return {path: tuple(ids) for path, ids in found.items()}
-
-
-def resize_beside_writers(
-    store: Store, engine: Engine[Any], service: ScheduleResize, *, dry_run: bool = False
-) -> ServiceResult:
-    """Carry out all that waits, the oldest first, then schedule what is due and carry that out.
-
-    What another one carries out meanwhile is left to that one. Raises ConflictError.
-    """
-    waits = [one.plan for one in waiting(store) if one.service == RESIZE]
-    if dry_run:
-        due = execute(store, engine, service, dry_run=True)
-        return replace(due, reason="; ".join([*(f"{one} waits" for one in waits), due.reason]))
-    done = [_carried_out(store, engine, one) for one in waits]
-    due = execute(store, engine, service)
-    done += [_carried_out(store, engine, due.plan)] if due.plan else []
-    if not done:
-        return due
-    return replace(
-        done[-1],
-        files_before=sum(one.files_before for one in done),
-        files_after=sum(one.files_after for one in done),
-        entries=sum(one.entries for one in done),
-        seconds=due.seconds + sum(one.seconds for one in done),
-        reason="; ".join(one.reason for one in done),
-    )
-
-
-def _carried_out(store: Store, engine: Engine[Any], instant: str) -> ServiceResult:
-    try:
-        return execute(store, engine, CarryOutResize(instant))
-    except NotFoundError:
-        return ServiceResult(RESIZE, 0, reason=f"{instant} was carried out by another one")
 
 
 def _current(snapshot: Snapshot, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:

@@ -23,24 +23,20 @@ from metatable.arguments import noted, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
-from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs, compact_logs
+from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.repair import repair
 from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
-from metatable.compaction.scheduled import TakeBack, waiting
+from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
 from metatable.compaction.service import Scheduled, due, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
-from metatable.compaction.waiting_resize import (
-    CarryOutResize,
-    ScheduleResize,
-    resize_beside_writers,
-)
+from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
@@ -442,7 +438,8 @@ class Table:
             if schedule:
                 one_of(schedule=True, dry_run=dry_run)
                 return self._serve(execute, service)
-            return self._serve(resize_beside_writers, service, engine, dry_run=dry_run)
+            every = partial(carry_out_all, carry_out=CarryOutResize)
+            return self._serve(every, service, engine, dry_run=dry_run)
         one_of(plan=plan, sizes=sizes != BucketSizes(), writers=writers, schedule=schedule)
         if take_back:
             return self._serve(execute, TakeBack(plan, CLUSTERING), dry_run=dry_run)
@@ -482,7 +479,8 @@ class Table:
         if plan is None:
             if take_back:
                 raise UsageError("take back of which plan?", expected="plan=")
-            return self._serve(compact_logs, sizes, engine, dry_run=dry_run)
+            every = partial(carry_out_all, carry_out=CompactLogs)
+            return self._serve(every, ScheduleLogs(sizes), engine, dry_run=dry_run)
         one_of(plan=plan, sizes=sizes != LogSizes())
         service = TakeBack(plan) if take_back else CompactLogs(plan)
         return self._serve(execute, service, engine, dry_run=dry_run)

@@ -31,12 +31,11 @@ from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.log_compaction import (
     CompactLogs,
     ScheduleLogs,
-    compact_logs,
 )
 from metatable.compaction.log_sizes import LogSizes
 from metatable.compaction.resize import Resize
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.scheduled import TakeBack
+from metatable.compaction.scheduled import TakeBack, carry_out_all
 from metatable.compaction.service import execute
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice
@@ -444,7 +443,7 @@ def test_what_another_carries_out_meanwhile_is_left_to_it(table_uri: str) -> Non
     upsert(table, model, rows(10, 20, 5))
     sleep, slept = once("/manifest/0", partial(serve, table, CompactLogs(plan)))
     store, _ = watched(table_uri, before=sleep)
-    compact_logs(store, LocalEngine(1), ALL)
+    carry_out_all(store, LocalEngine(1), ScheduleLogs(ALL), carry_out=CompactLogs)
     assert slept
     assert not root(table).compactions
     check(table, model)

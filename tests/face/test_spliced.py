@@ -196,12 +196,12 @@ def _chunk(file: Path, name: str, group: int = 2) -> bytes:
 def test_small_commits_leave_no_file_of_short_row_groups(table_uri: str) -> None:
     table = make(table_uri)
     table.insert(rows(range(50)))
-    for number in range(50, 170):
+    for number in range(50, 110):
         table.upsert(rows([number]))
     [held] = row_groups(table)
-    assert sum(held) == 170
+    assert sum(held) == 110
     assert all(count >= 10 for count in held[:-1])
-    assert len(held) <= 17
+    assert len(held) <= 11
 
 
 def test_deletes_end_in_a_file_made_anew(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
