@@ -174,7 +174,8 @@ def read_base_file(
     A nullable column that the file lacks is null; a narrower type is widened. `columns` are the
     table's: what a file has of one its id tells; None: its name.
     """
-    return read_with_filter(store, data_file, schema, columns)[0]
+    with open_parquet(store, data_file) as parquet:
+        return _read_all(store, data_file, parquet, schema, columns)
 
 
 def read_with_filter(
@@ -182,11 +183,21 @@ def read_with_filter(
 ) -> tuple[pa.Table, HudiBloom | None]:
     """The same, and the filter over its keys, if it is ours and sound."""
     with open_parquet(store, data_file) as parquet:
-        groups = range(parquet.num_row_groups)
-        asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
-        table = read_groups(store, data_file, parquet, groups, asked)
-        _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
+        table = _read_all(store, data_file, parquet, schema, columns)
         return table, sound_filter(parquet.metadata.metadata)
+
+
+def _read_all(
+    store: Store,
+    data_file: DataFile,
+    parquet: pq.ParquetFile,
+    schema: pa.Schema,
+    columns: TableSchema | None,
+) -> pa.Table:
+    asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
+    table = read_groups(store, data_file, parquet, range(parquet.num_row_groups), asked)
+    _check_rows(data_file, parquet.metadata.num_rows, table.num_rows)
+    return table
 
 
 def read_filter(store: Store, data_file: DataFile) -> HudiBloom | None:
