@@ -21,11 +21,11 @@ from metatable.data.timeline import CLUSTERING
 from metatable.metadata.change import AddFiles, GoBack, Update, Withdraw
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.known_commits import back_from
-from metatable.metadata.log_compactions import Compacted, SetUnscheduled, Unschedule
-from metatable.metadata.log_plans import waiting_slices
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.rings import RingsPartition
+from metatable.metadata.scheduled import Compacted, SetUnscheduled, Unschedule
+from metatable.metadata.scheduled_plans import waiting_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store

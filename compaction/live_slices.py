@@ -35,8 +35,8 @@ from metatable.data.slices import (
 )
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys
-from metatable.metadata.log_plans import come_of
 from metatable.metadata.payload import decode_files
+from metatable.metadata.scheduled_plans import come_of
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store

@@ -1,6 +1,6 @@
 """Compaction of logs: of file groups, base and logs become one new base file (merge-on-read).
 
-    schedule   which slices (`log_sizes.py`): a version says so (`metadata/log_compactions.py`), and
+    schedule   which slices (`log_sizes.py`): a version says so (`metadata/scheduled.py`), and
                Hudi's timeline (`<instant>.compaction.requested`). Writers go on, on top
     carry out  a task each: the rows of what is planned, as they are, in a file of that instant
     publish    one commit of that instant: slices begin with the new files
@@ -45,13 +45,6 @@ from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.log_compactions import (
-    Compacted,
-    PlannedUnchanged,
-    Schedule,
-    SetSlices,
-)
-from metatable.metadata.log_plans import made_plan, staged_plan, to_come, waiting_slices
 from metatable.metadata.manifest import (
     HFileRef,
     Planned,
@@ -60,6 +53,13 @@ from metatable.metadata.manifest import (
 )
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.scheduled import (
+    Compacted,
+    PlannedUnchanged,
+    Schedule,
+    SetSlices,
+)
+from metatable.metadata.scheduled_plans import made_plan, staged_plan, to_come, waiting_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of

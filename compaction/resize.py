@@ -62,12 +62,12 @@ from metatable.metadata.change import (
 )
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.hudi_rings import with_rings
-from metatable.metadata.log_plans import buckets_plan
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import waiting_plans
 from metatable.metadata.rings import RingsPartition, ring_entries
+from metatable.metadata.scheduled_plans import buckets_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of

@@ -17,15 +17,15 @@ from metatable.index.bucket.ring import Ring
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import Draft
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.log_compactions import (
+from metatable.metadata.owner import Owner
+from metatable.metadata.rings import RingsPartition, ring_entries
+from metatable.metadata.scheduled import (
     SetUnscheduled,
     Unschedule,
     add_entries,
     retire_files,
 )
-from metatable.metadata.log_plans import waiting_slices
-from metatable.metadata.owner import Owner
-from metatable.metadata.rings import RingsPartition, ring_entries
+from metatable.metadata.scheduled_plans import waiting_slices
 from metatable.metadata.snapshot import Snapshot
 
 __all__ = ["Resized"]

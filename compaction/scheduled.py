@@ -1,6 +1,6 @@
 """Compactions of logs and resizes of buckets that are scheduled: which wait, and taking one back.
 
-A version says so (`metadata/log_compactions.py`), and so does Hudi's timeline. Until one is carried
+A version says so (`metadata/scheduled.py`), and so does Hudi's timeline. Until one is carried
 out, or taken back, writers go on by what it is to make.
 """
 
@@ -16,10 +16,10 @@ from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, SlicesCurrent, Withdraw
-from metatable.metadata.log_compactions import SetUnscheduled, Unschedule
-from metatable.metadata.log_plans import staged_plan, waiting_slices
 from metatable.metadata.manifest import Manifest, Step, load_newest
 from metatable.metadata.owner import Owner
+from metatable.metadata.scheduled import SetUnscheduled, Unschedule
+from metatable.metadata.scheduled_plans import staged_plan, waiting_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import drop_markers
 from metatable.results import ServiceResult

@@ -46,10 +46,10 @@ from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurr
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.entry_files import build_hfile, cut_ranges
 from metatable.metadata.hudi_rings import with_rings
-from metatable.metadata.log_compactions import PlannedUnchanged, Schedule, SetSlices
-from metatable.metadata.log_plans import buckets_plan, made_buckets_plan, staged_plan
 from metatable.metadata.manifest import HFileRef, Planned, Step, checksum
 from metatable.metadata.owner import Owner
+from metatable.metadata.scheduled import PlannedUnchanged, Schedule, SetSlices
+from metatable.metadata.scheduled_plans import buckets_plan, made_buckets_plan, staged_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged
 from metatable.storage import clock

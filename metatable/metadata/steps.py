@@ -41,13 +41,6 @@ from metatable.data.timeline import (
 )
 from metatable.data.undo_metadata import UNDOING, undo_plan
 from metatable.metadata.hudi_rings import drop_rings, mark_rings, put_rings
-from metatable.metadata.log_plans import (
-    made_buckets_plan,
-    made_plan,
-    read_plan,
-    scheduled_slices,
-    to_come,
-)
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.manifest import (
     COMMITS,
@@ -59,6 +52,13 @@ from metatable.metadata.manifest import (
     put_hint,
 )
 from metatable.metadata.plans import drop_plan
+from metatable.metadata.scheduled_plans import (
+    made_buckets_plan,
+    made_plan,
+    read_plan,
+    scheduled_slices,
+    to_come,
+)
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.listing import Listed

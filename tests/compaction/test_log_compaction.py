@@ -41,9 +41,9 @@ from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
-from metatable.metadata.log_compactions import SetSlices
-from metatable.metadata.log_plans import staged_plan
 from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.scheduled import SetSlices
+from metatable.metadata.scheduled_plans import staged_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import Fault, ServiceResult

@@ -31,9 +31,9 @@ from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import Change
-from metatable.metadata.log_compactions import SetSlices
-from metatable.metadata.log_plans import staged_plan
 from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.scheduled import SetSlices
+from metatable.metadata.scheduled_plans import staged_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.results import ServiceResult

@@ -1,12 +1,13 @@
-"""Compactions of logs, as versions know them: scheduled, carried out, taken back.
+"""What is scheduled, as versions know it: compactions of logs, and resizes that writers do not wait
+for. Scheduled, carried out, taken back.
 
-    schedule   the entries of its groups name the base file that is to come; the root names the plan
-    writers    find it there, and put their logs on it; who planned before fails `SlicesCurrent`
-    done       the entries begin with that base file, and have what came meanwhile on top
+    schedule   the entries of its groups name the base files to come; the root names the plan
+    writers    find them there, and put their logs on them; who planned before fails `SlicesCurrent`
+    done       the entries begin with these base files, and have what came meanwhile on top
 
-What is planned of a group stays as it was, however long it waits: nobody puts a log on the base
-file below any more. So its compaction loses no race against writers; it would against whoever
-writes the group anew, and then leaves that group out.
+What is planned of a group stays as it was, however long it waits: logs that come are told from it.
+So carrying it out loses no race against writers. It would against whoever writes the group anew,
+and then leaves that group out.
 """
 
 from __future__ import annotations
