@@ -456,7 +456,8 @@ def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows:
     if group.base is None or plan.replaces:
         return opened_slice(view, entering).filed(view, target)
     told = view, group.base, entering, rows.keys(rows.gone(place))
-    return spliced_file(*told, target) or merged_slice(*told).filed(view, target)
+    grows = len(rows.arriving(place)) > 0
+    return spliced_file(*told, target, grows) or merged_slice(*told).filed(view, target)
 
 
 class _Runs:

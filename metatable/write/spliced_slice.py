@@ -50,17 +50,26 @@ __all__ = ["spliced_file"]
 
 _PATH, _NAME = META_FIELDS[3:]
 
+LEAST_BYTES = 256 << 10
+"""A smaller file is encoded sooner than it is looked at."""
+
 
 def spliced_file(
-    view: TableView, base: FileSlice, entering: Entering, deletes: pa.Array, target: DataFile
+    view: TableView,
+    base: FileSlice,
+    entering: Entering,
+    deletes: pa.Array,
+    target: DataFile,
+    grows: bool,
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
-    is worth copying. Raises CorruptError."""
-    if base.logs:
+    is worth copying. `grows`: keys are known to be among them that the slice does not have. Raises
+    CorruptError."""
+    if base.logs or base.base.size_bytes < LEAST_BYTES:
         return None
     columns, ordering = view.table_schema, view.options.ordering
     with stored_parts(view.store, base.base, view.options, columns) as held:
-        if held is None:
+        if held is None or (grows and _is_short(held, view.options.row_group_rows) == [True]):
             return None
         schema = with_meta_columns(view.schema)
         deciding = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
@@ -111,10 +120,7 @@ class _Plan:
     def of(cls, held: StoredParts, merge: Merge, group_rows: int) -> _Plan:
         counts = held.group_rows
         ends = np.cumsum([0, *counts]).tolist()
-        is_short = [
-            count * 2 < group_rows and held.group_bytes(number) * 2 < PIECE_BYTES
-            for number, count in enumerate(counts)
-        ]
+        is_short = _is_short(held, group_rows)
         fills_last = is_short[-1:] == [True] and len(merge.new) > 0
         groups = []
         for number, count in enumerate(counts):
@@ -126,6 +132,14 @@ class _Plan:
         many = sum(is_short) * 2 > len(is_short) + 1  # as deletes leave them
         is_worth_it = not many and not all(one.is_whole for one in groups)
         return cls(tuple(groups), fills_last, max(decoded, default=0), group_rows, is_worth_it)
+
+
+def _is_short(held: StoredParts, group_rows: int) -> list[bool]:
+    """Of each row group: whether new rows come into it, if it is the last."""
+    return [
+        count * 2 < group_rows and held.group_bytes(number) * 2 < PIECE_BYTES
+        for number, count in enumerate(held.group_rows)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,31 @@ def test_wide_row_groups_go_the_ordinary_way(
     assert seen == [False]
 
 
+def test_a_file_that_is_encoded_sooner_than_looked_at_goes_the_ordinary_way(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    [size] = [one.size_bytes for one in table.files()]
+    with watched(monkeypatch) as seen:
+        monkeypatch.setattr(spliced_slice, "LEAST_BYTES", size + 1)
+        table.upsert(rows([5], value=1))
+        monkeypatch.setattr(spliced_slice, "LEAST_BYTES", 0)
+        table.upsert(rows([6], value=1))
+    assert seen == [False, True]
+
+
+def test_keys_are_not_read_twice_where_all_of_a_file_comes_anew(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spliced_slice.StoredParts, "read", None)
+    table = make(table_uri)
+    table.insert(rows(range(9)))
+    with watched(monkeypatch) as seen:
+        table.upsert(rows([5, 100], value=1))
+    assert seen == [False]
+
+
 def test_a_large_file_is_spliced_on_disk(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spliced_slice, "LARGE_FILE_BYTES", 100)
     table = make(table_uri)
