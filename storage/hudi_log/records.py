@@ -8,7 +8,10 @@ size  field          (integers big-endian, signed)
 
 from __future__ import annotations
 
+import math
+import re
 import struct
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +27,13 @@ __all__ = ["CONTENT_VERSION", "decode_datums", "encode_datums"]
 CONTENT_VERSION = 3
 _HEAD = struct.Struct(">ii")
 _SIZE = struct.Struct(">i")
+
+LEAST_WALKED = 1024
+"""Fewer records are walked past one by one."""
+
+SEEMING_BYTES = 16
+"""Of a record: which case of its first column it has, how long its instant is, and the most of
+that."""
 
 
 def encode_datums(datums: pa.Array) -> bytes:
@@ -61,8 +71,47 @@ def decode_datums(block: LogBlock) -> pa.Array:
 
 
 def _ends(block: LogBlock, content: memoryview, count: int) -> npt.NDArray[np.int64]:
-    """Where each record ends. Its place is known only from the one before, so this is a walk: it
-    looks at nothing but sizes, and what it came past is checked behind it."""
+    """Where each record ends."""
+    found = _ends_by_many_walks(content, count) if count >= LEAST_WALKED else None
+    return _ends_by_one_walk(block, content, count) if found is None else found
+
+
+def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64] | None:
+    """As below, in a quarter of the time, if all goes well; None: it did
+    not. Walks set out side by side from where a record seems to begin. That one does is proved by
+    the walk before, which ends there: the first one began at a record."""
+    behind, steps = len(content), 0
+    at = _seeming_records(content, 3 * math.isqrt(count))
+    stop = np.append(at[1:], behind)
+    size_at = np.ndarray((behind + 1 - _SIZE.size,), ">i4", buffer=content, strides=(1,))
+    found = []
+    while len(at):
+        if at[-1] + _SIZE.size > behind or steps > count:
+            return None
+        to = at + _SIZE.size + size_at[at]
+        if (to < at + _SIZE.size).any() or (to > stop).any():
+            return None
+        found.append(to)
+        steps += len(to)
+        goes_on = to < stop
+        at, stop = to[goes_on], stop[goes_on]
+    return np.sort(np.concatenate(found)) if steps == count else None
+
+
+def _seeming_records(content: memoryview, most: int) -> npt.NDArray[np.int64]:
+    """Where the first record begins, and others that have its first bytes, which tell the commit:
+    one of each of so many parts of the content."""
+    first = _HEAD.size + _SIZE.size
+    looks = re.compile(re.escape(bytes(content[first : first + SEEMING_BYTES])))
+    bounds = np.linspace(first + 1, len(content), most + 1, dtype=np.int64).tolist()
+    seen = (looks.search(content, *part) for part in pairwise(bounds))
+    begins = [one.start() - _SIZE.size for one in seen if one]
+    return np.array([_HEAD.size, *begins], np.int64)
+
+
+def _ends_by_one_walk(block: LogBlock, content: memoryview, count: int) -> npt.NDArray[np.int64]:
+    """A record's place is known only from the one before, so this is a walk: it looks at nothing
+    but sizes, and what it came past is checked behind it. Raises CorruptError."""
     at, behind, size_at = _HEAD.size, len(content), _SIZE.unpack_from
     places = [at]
     try:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hudi_log import deletes
+from metatable.storage.hudi_log import deletes, records
 from metatable.storage.hudi_log.block import BlockKind, LogBlock
 from metatable.storage.hudi_log.deletes import (
     DELETES,
@@ -55,6 +55,38 @@ def test_records_go_both_ways(datums: list[bytes]) -> None:
     assert decode_datums(block(memoryview(content))).to_pylist() == datums  # type: ignore[arg-type]
 
 
+@given(st.data())
+def test_many_walks_come_past_the_same_records(data: st.DataObject) -> None:
+    """Some begin alike, as all do in a block of one commit; some look so, and are none."""
+    begins = encode_datums(binary([b"alike"]))[8:]
+    parts = st.lists(st.sampled_from([b"alike", begins, b"", b"\0", b"x"]), max_size=6).map(
+        b"".join
+    )
+    datums = data.draw(st.lists(parts | parts.map(b"alike".__add__), max_size=60))
+    content = bytearray(encode_datums(binary(datums)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        content[data.draw(st.integers(8, len(content))) - 1] ^= data.draw(st.integers(1, 255))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "SEEMING_BYTES", data.draw(st.integers(1, 9)))
+        patch.setattr(records, "LEAST_WALKED", 1 << 30)
+        expected = outcome(bytes(content))
+        patch.setattr(records, "LEAST_WALKED", 0)
+        assert outcome(bytes(content)) == expected
+
+
+def outcome(content: bytes) -> tuple[Any, ...]:
+    try:
+        return (decode_datums(block(content)).to_pylist(),)
+    except (CorruptError, UpgradeError) as error:
+        return type(error), str(error)
+
+
+def test_a_block_of_one_commit_is_walked_by_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_ends_by_one_walk", None)
+    datums = [b"\2\x22" + b"20261123213827679" + bytes(row % 50) for row in range(3000)]
+    assert decode_datums(block(encode_datums(binary(datums)))).to_pylist() == datums
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -72,7 +104,11 @@ def test_records_go_both_ways(datums: list[bytes]) -> None:
         ("00000003 00000000 00", "bytes behind the last record"),
     ],
 )
-def test_records_out_of_bounds_are_damage(content: str, told: str) -> None:
+@pytest.mark.parametrize("least", [0, records.LEAST_WALKED])
+def test_records_out_of_bounds_are_damage(
+    content: str, told: str, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "LEAST_WALKED", least)
     with pytest.raises(CorruptError, match=told) as caught:
         decode_datums(block(bytes.fromhex(content)))
     assert (caught.value.facts["path"], caught.value.facts["offset"]) == ("a/log", 7)
