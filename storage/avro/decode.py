@@ -129,6 +129,8 @@ class _Cursor:
     def longs(self) -> Longs:
         """Avro's variable-length, zig-zag coded integer."""
         first = self._byte(slice(None))
+        if not (first & 0x81).any():  # as nearly all lengths and cases of unions
+            return (first >> 1).astype(np.int64)
         value = (first & 0x7F).astype(np.uint64)
         more, shift = np.flatnonzero(first & 0x80), 7
         while len(more):
@@ -266,11 +268,13 @@ def _union(node: Union, cursor: _Cursor) -> pa.Array:
         if branch.name == "null":
             is_null[rows] = True
             continue
-        some = cursor if len(rows) == len(cursor) else cursor.of(rows)
-        values = _read(branch, some)
-        if some is not cursor:
+        if len(rows) == len(cursor):
+            values = _read(branch, cursor)
+        else:
+            some = cursor.of(rows)
+            values = _read(branch, some)
             cursor.make_room(branch.type)
-        cursor.back(some, rows)
+            cursor.back(some, rows)
         found[node.names[node.branches.index(branch)]] = _nulls_between(values, rows, len(cursor))
     for name, branch in zip(node.names, node.branches, strict=True):
         if name is not None and name not in found:
