@@ -37,6 +37,7 @@ from metatable.index.protocol import (
 )
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
+from metatable.storage.key_places import KeyPlaces
 
 __all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "hold", "present", "validate"]
 
@@ -163,10 +164,9 @@ def _validate(view: TableView, current: FileSlice, asked: pa.RecordBatch) -> pa.
         ends["max"],
     )
     distinct = keys.dictionary_encode()
-    places = pc.index_in(held, value_set=distinct.dictionary)  # the asked are the smaller side
-    here = places.is_valid().to_numpy(zero_copy_only=False)
+    here, places = KeyPlaces.of(distinct.dictionary).find(held)  # the asked are the fewer
     position = np.full(len(distinct.dictionary), -1, dtype=np.int64)
-    position[places.drop_null().to_numpy()] = positions[here]
+    position[places] = positions[here]
     found = position[distinct.indices.to_numpy()]
     rows = np.flatnonzero(found >= 0)
     located = locations(

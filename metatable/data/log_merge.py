@@ -26,7 +26,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metatable.data.log_blocks import ROLLBACK, block_deletes, block_rows
 from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
@@ -34,6 +33,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.taking import rows_of, taker, whole
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.key_places import KeyPlaces
 from metatable.storage.threads import WORKERS, in_order
 
 __all__ = ["SliceLogs", "live_blocks"]
@@ -111,13 +111,13 @@ def _told(block: LogBlock, key: HeaderKey) -> str:
 class SliceLogs:
     """What the logs of a slice come to, a row a key.
 
-    `keys` (string) differ; `events[i]` is the place of what key i came to among `rows`, and from
-    `rows.num_rows` on among deletes; `_NONE`: a delete without an ordering value. `is_row` says
-    which are rows. `values` are those of the column `ordering` by these places. No ordering: the
-    last one wins. `key`: the column that has the keys (`key_texts.key_column`).
+    `places` are of the keys (string); `events[i]` is the place of what key i came to among `rows`,
+    and from `rows.num_rows` on among deletes; `_NONE`: a delete without an ordering value. `is_row`
+    says which are rows. `values` are those of the column `ordering` by these places. No ordering:
+    the last one wins. `key`: the column that has the keys (`key_texts.key_column`).
     """
 
-    keys: pa.Array
+    places: KeyPlaces
     events: Positions
     is_row: Mask
     rows: pa.Table
@@ -158,8 +158,8 @@ class SliceLogs:
         logs, for who reads them once and in any order; it is half the work. Raises CorruptError for
         a key that the base holds twice.
         """
-        seen = np.zeros(len(self.keys), np.bool_)
-        stays = np.zeros(len(self.keys), np.bool_)
+        seen = np.zeros(len(self.events), np.bool_)
+        stays = np.zeros(len(self.events), np.bool_)
         given = self.rows.column_names if columns is None else list(columns)
         ready = taker(self.rows.select(given))
 
@@ -188,10 +188,7 @@ class SliceLogs:
     def _found(self, piece: pa.Table) -> tuple[Positions, Positions, Mask]:
         """Rows of a piece whose keys the logs have, which keys these are, and whether what the logs
         say of them takes their places."""
-        found = pc.index_in(whole(piece.column(self.key)), value_set=self.keys)
-        found = found.fill_null(-1).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(found >= 0)
-        hits = found[rows].astype(np.int64)
+        rows, hits = self.places.find(whole(piece.column(self.key)))
         return rows, hits, self._wins(piece, rows, hits)
 
     def _see(self, hits: Positions, seen: Mask) -> None:
@@ -201,7 +198,7 @@ class SliceLogs:
         if np.count_nonzero(seen) - before < len(hits):
             order = np.sort(hits)
             twice = np.concatenate([hits[again], order[1:][order[1:] == order[:-1]]])
-            key = self.keys[int(twice[0])].as_py()
+            key = self.places.keys[int(twice[0])].as_py()
             raise CorruptError("a key is stored twice in one file", key=key)
 
     def _put(self, piece: pa.Table, rows: Positions, hits: Positions, take: Take) -> pa.Table:
@@ -285,7 +282,9 @@ class _Events:
         events = np.where(last < 0, _NONE, place[last] if len(place) else last)
         lives = (events >= 0) & (events < rows.num_rows)
         distinct = whole(keys).take(pa.array(first))
-        return SliceLogs(distinct, events, lives, rows, self.ordering, values, self.key)
+        return SliceLogs(
+            KeyPlaces.of(distinct), events, lives, rows, self.ordering, values, self.key
+        )
 
     def _values(self, rows: pa.Table) -> pa.Array:
         """Ordering values of all rows, then of all deletes."""

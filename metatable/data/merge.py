@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from metatable.data.row_counts import RowCounts
 from metatable.data.taking import rows_of, taken, whole
 from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.key_places import KeyPlaces
 
 __all__ = [
     "KEY",
@@ -170,15 +171,18 @@ def _asked(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> pa.Array:
 def _places(stored: pa.ChunkedArray, asked: pa.Array) -> Positions:
     """The row that holds each key; -1: none does. What is hashed are the keys asked, as a rule the
     fewer. Raises CorruptError where two rows hold one."""
-    numbers = whole(pc.index_in(stored, value_set=asked))
-    rows = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
-    found = numbers.drop_null().to_numpy()
+    held, start = KeyPlaces.of(asked), 0
     places = np.full(len(asked), -1, np.int64)
-    places[found] = rows
-    again = np.flatnonzero(places[found] != rows)
-    if len(again):
-        key = asked[int(found[again[0]])].as_py()
-        raise CorruptError("a key is stored twice in one file", key=key)
+    for chunk in stored.chunks:
+        rows, found = held.find(chunk)
+        rows += start
+        again = places[found] >= 0
+        places[found] = rows
+        again |= places[found] != rows
+        if again.any():
+            key = asked[int(found[np.argmax(again)])].as_py()
+            raise CorruptError("a key is stored twice in one file", key=key)
+        start += len(chunk)
     return places
 
 

@@ -31,6 +31,7 @@ from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import xxh64
+from metatable.storage.key_places import KeyPlaces
 from metatable.write.plan import TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
@@ -106,14 +107,13 @@ def _stored(
         if current is None:
             raise CorruptError("index names a file group that is not there", found=group)
         here = known[numbers]
-        asked = keys.take(pa.array(here))
+        asked = KeyPlaces.of(keys.take(pa.array(here)))
         for piece in stream_slice(
             view.store, current, wanted, view.table_schema, view.options.ordering
         ):
-            of = pc.index_in(whole(piece[KEY]), value_set=asked)
-            found = np.flatnonzero(of.is_valid().to_numpy(zero_copy_only=False))
+            found, of = asked.find(whole(piece[KEY]))
             if len(found):
-                yield here[of.drop_null().to_numpy()], taken(piece, pa.array(found))
+                yield here[of], taken(piece, pa.array(found))
 
 
 def _nulls(schema: pa.Schema, count: int) -> pa.Table:

@@ -1,0 +1,153 @@
+"""Where keys stand among others: tables of their last eight bytes, made once for many questions.
+
+Arrow's `index_in` reads all of every key that it is asked, and makes its table anew for each
+question. Here most keys that are not there are denied by their last eight bytes, which differ
+where keys are random, counted, or begin with their time; and those that seem to be there are
+compared whole. Keys of which these do not tell enough are left to Arrow.
+
+Every key has a slot in one of a few tables, the first in which no other had taken it: so a key
+asked goes on to the next table only where its slot holds another word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.storage.byte_columns import byte_layout
+
+__all__ = ["KeyPlaces"]
+
+Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Table = npt.NDArray[np.int32]
+
+_WORD = 8
+_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+"""What words are multiplied by, a number a table: the constants of xxHash and of the golden
+ratio."""
+
+
+TOGETHER = 1 << 15
+"""Words that are looked up at once: they and their slots stay in the processor's cache."""
+
+
+MOST_TWINS = 1 / 64
+"""Of keys that end alike; where there are more, Arrow looks for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlaces:
+    """Distinct keys (a string or binary array without nulls), ready to be asked for.
+
+    `twins`: keys that end like another one, which is in the tables; Arrow looks for these alone.
+    """
+
+    keys: pa.Array
+    words: Words
+    tables: tuple[Table, ...]
+    twins: Positions
+
+    @classmethod
+    def of(cls, keys: pa.Array) -> KeyPlaces:
+        """Memory: 24 to 40 bytes a key."""
+        words = _last_words(keys)
+        made = None if words is None else _tables(words)
+        if words is None or made is None or len(made[1]) > len(keys) * MOST_TWINS:
+            return cls(keys, np.zeros(0, np.uint64), (), np.arange(len(keys)))
+        return cls(keys, words, *made)
+
+    def find(self, asked: pa.Array) -> tuple[Positions, Positions]:
+        """(which of `asked` are among the keys, ascending; where these are)."""
+        words = _last_words(asked) if self.tables else None
+        if words is None:
+            return _found_by_arrow(asked, self.keys)
+        parts = [self._seeming(words, start) for start in range(0, len(words), TOGETHER)]
+        rows, places = (np.concatenate(one) for one in zip(*parts, strict=True))
+        theirs, ours = asked.take(pa.array(rows)), self.keys.take(pa.array(places))
+        same = pc.equal(theirs, ours.cast(asked.type)).to_numpy(zero_copy_only=False)
+        if same.all() or not len(self.twins):
+            return rows[same], places[same]
+        others = np.flatnonzero(~same)
+        twins = self.keys.take(pa.array(self.twins))
+        found, at = _found_by_arrow(theirs.take(pa.array(others)), twins)
+        places[others[found]] = self.twins[at]
+        same[others[found]] = True
+        return rows[same], places[same]
+
+    def _seeming(self, words: Words, start: int) -> tuple[Positions, Positions]:
+        rows, places = _found(self.words, self.tables, words[start : start + TOGETHER])
+        return rows + start, places
+
+
+def _found_by_arrow(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
+    found = pc.index_in(asked, value_set=keys.cast(asked.type))
+    places = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.flatnonzero(places >= 0)
+    return rows, places[rows]
+
+
+def _last_words(keys: pa.Array) -> Words | None:
+    """The last eight bytes of each; None where one is shorter, or null."""
+    if keys.null_count or not len(keys):
+        return None
+    offsets, data = byte_layout(keys)
+    sizes = np.diff(offsets)
+    least = int(sizes.min())
+    if least < _WORD:
+        return None
+    if least == int(sizes.max()):  # read in one sweep
+        first = int(offsets[0]) + least - _WORD
+        every: Words = np.ndarray((len(keys),), np.uint64, data, first, (least,))
+        return every.copy()
+    at_every_byte: Words = np.ndarray((len(data) + 1 - _WORD,), np.uint64, data, strides=(1,))
+    return np.asarray(at_every_byte[offsets[1:] - _WORD])
+
+
+def _tables(words: Words) -> tuple[tuple[Table, ...], Positions] | None:
+    """(tables, words that are in none because they equal another one). None: some have found no
+    slot, as they would if somebody had chosen them."""
+    tables: list[Table] = []
+    twins, left = [], np.arange(len(words))
+    for odd in _ODD:
+        share = 16 if tables else 4
+        table = np.full(1 << max(12, (share * len(left)).bit_length()), -1, np.int32)
+        slots = _slots(words[left], table, odd)
+        table[slots] = left
+        tables.append(table)
+        first = table[slots]
+        lost = first != left
+        is_twin = words[first[lost]] == words[left[lost]]
+        left = left[lost]
+        twins.append(left[is_twin])
+        left = left[~is_twin]
+        if not len(left):
+            return tuple(tables), np.concatenate(twins)
+    return None
+
+
+def _found(held: Words, tables: tuple[Table, ...], asked: Words) -> tuple[Positions, Positions]:
+    """(which words are held, ascending; where)."""
+    rows, found = np.arange(len(asked)), []
+    for table, odd in zip(tables, _ODD, strict=False):
+        places = table[_slots(asked, table, odd)]
+        taken = np.flatnonzero(places >= 0)
+        places, rows, asked = places[taken], rows[taken], asked[taken]
+        same = held[places] == asked
+        found.append((rows[same], places[same]))
+        rows, asked = rows[~same], asked[~same]
+    if len(found) == 1:
+        return found[0][0], found[0][1].astype(np.int64)
+    every = np.concatenate([one for one, _ in found])
+    order = np.argsort(every, kind="stable")
+    return every[order], np.concatenate([one for _, one in found])[order].astype(np.int64)
+
+
+def _slots(words: Words, table: Table, odd: int) -> Words:
+    slots = words * np.uint64(odd)
+    slots >>= np.uint64(_WORD * 8 + 1 - len(table).bit_length())
+    return slots
