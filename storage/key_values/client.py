@@ -1,15 +1,18 @@
 """Client: many keys at once, asked of a key-value store with care.
 
-    batches    the keys of a region, at most `BATCH_KEYS`, are one request
-    in flight  at most `IN_FLIGHT` requests of one caller, each on a connection of its own
-    rate       a process sends no more requests a second than it is told to, retries included
-    retries    what a store has not answered is sent again, on another connection, after a pause
-               that doubles; everything in here may be repeated (`protocol.py`)
+    batches      the keys of a region, at most `BATCH_KEYS`, are one request; few keys are spread
+                 over as many requests as may be in flight, unless requests are limited
+    in flight    at most `IN_FLIGHT` requests of a process, all of its tasks together, each on a
+                 connection of its own; on Spark, so many of each of the workers' processes
+    rate         a process sends no more requests a second than it is told to, retries included
+    retries      what a store has not answered is sent again, on another connection, after a pause
+                 that doubles; everything in here may be repeated (`protocol.py`)
+    connections  stay, for whichever task of the process comes next (`pool.py`)
 
-One client a process and place, with connections that stay: tasks of a worker share them.
+One client a process and place; a forked child makes its own.
 
-Counted: `kv.batches`, `kv.requests` (retries included), `kv.retries`, `kv.bytes_read` and
-`kv.bytes_written` (of keys, names and values).
+Counted: `kv.batches`, `kv.requests` (retries included), `kv.retries`, `kv.connections` (opened),
+`kv.bytes_read` and `kv.bytes_written` (of keys, names and values).
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import pyarrow as pa
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import StoreError
+from metatable.storage.key_values.pool import Pool
 from metatable.storage.key_values.protocol import CELLS, KeyValues
 from metatable.storage.ordering import PrefixIndex, sort_order
 from metatable.storage.together import at_once
@@ -45,7 +49,11 @@ SQLITE = "sqlite:"
 BATCH_KEYS = 2000
 """Answers of some 300 kB: more do not come sooner, and are sent again whole."""
 
+LEAST_KEYS = 250
+"""Fewer are not worth a request of their own."""
+
 IN_FLIGHT = 4
+"""More do not come sooner: making objects of the answers keeps a processor of ours busy."""
 
 TRIES = 5
 FIRST_PAUSE_S = 0.25
@@ -61,9 +69,10 @@ class Client:
     """Keys in any order and number; threads may share it. `connect` opens a connection."""
 
     def __init__(self, connect: Callable[[], KeyValues], requests_per_second: float = 0.0) -> None:
-        self._connect = connect
+        self._pool = Pool(connect)
+        self._slots = threading.BoundedSemaphore(IN_FLIGHT)
         self._pace = _Pace(requests_per_second)
-        self._idle: list[KeyValues] = []
+        self._least = BATCH_KEYS if requests_per_second else LEAST_KEYS
         self._borders: tuple[float, pa.Array] | None = None
 
     def get_many(self, keys: pa.Array, counters: Counters) -> pa.Table:
@@ -108,18 +117,19 @@ class Client:
         store, tried = None, 0
         while True:
             try:
-                store = store or self._taken()
+                store = store or self._pool.take(counters)
                 for batch in store.scan(first, end):
                     self._pace.wait()
                     counters.add("kv.requests")
                     counters.add("kv.bytes_read", batch.nbytes)
                     tried, first = 0, batch["key"][-1].as_py() + b"\0"
                     yield batch
-                self._idle.append(store)
+                self._pool.give_back(store)
                 return
             except StoreError as error:
                 tried += 1
                 _dropped(store)
+                self._pool.clear()
                 store = None
                 _pause(tried, error, counters)
 
@@ -155,12 +165,13 @@ class Client:
         """Ranges of sorted keys: of one region, and of at most `BATCH_KEYS`."""
         if not len(keys):
             return []
+        size = min(max(-(-len(keys) // IN_FLIGHT), self._least), BATCH_KEYS)
         begins = PrefixIndex(keys).place(self._regions(counters), "left")
         ends = [*np.unique(begins).tolist(), len(keys)]
         return [
-            (start, min(start + BATCH_KEYS, hi))
+            (start, min(start + size, hi))
             for lo, hi in pairwise(ends)
-            for start in range(lo, hi, BATCH_KEYS)
+            for start in range(lo, hi, size)
         ]
 
     def _regions(self, counters: Counters) -> pa.Array:
@@ -179,24 +190,20 @@ class Client:
             counters.add("kv.requests")
             store = None
             try:
-                store = self._taken()
-                given = ask(store)
+                with self._slots:
+                    store = self._pool.take(counters)
+                    given = ask(store)
+                    self._pool.give_back(store)
             except StoreError as error:
                 tried += 1
                 _dropped(store)
+                self._pool.clear()
                 _pause(tried, error, counters)
             except BaseException:
                 _dropped(store)
                 raise
             else:
-                self._idle.append(store)
                 return given
-
-    def _taken(self) -> KeyValues:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
 
 
 class _Pace:

@@ -18,9 +18,10 @@ import pytest
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StoreError
-from metatable.storage.key_values import CELLS, Client, client, client_of
+from metatable.storage.key_values import CELLS, Client, client, client_of, pool
 from metatable.storage.key_values.protocol import KeyValues
 from metatable.storage.key_values.sqlite import SqliteValues
+from metatable.storage.together import at_once
 
 Cell = tuple[bytes, bytes, bytes]
 
@@ -218,16 +219,69 @@ def test_puts_and_deletes_are_spread_as_gets_are(
     assert told(asked.get_many(binary(), counters)) == []
 
 
-def test_no_more_are_in_flight_than_may_be_and_connections_stay(
+def test_few_keys_are_spread_over_the_requests_that_may_be_in_flight(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "BATCH_KEYS", 40)
+    monkeypatch.setattr(client, "LEAST_KEYS", 5)
+    keys = binary(*filled(memory, 200))
+    for count, sizes in {4: [4], 12: [5, 5, 2], 100: [25] * 4, 200: [40] * 5}.items():
+        memory.asked.clear()
+        Client(memory.connect).get_many(keys[:count], Counters())
+        assert sorted(map(len, memory.asked), reverse=True) == sizes
+    memory.asked.clear()
+    Client(memory.connect, 1e6).get_many(keys[:20], Counters())
+    assert len(memory.asked) == 1, "who counts requests is sent few"
+
+
+def test_no_more_are_in_flight_of_all_tasks_than_may_be_and_connections_stay(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "BATCH_KEYS", 2)
-    keys, asked = binary(*filled(memory, 200)), Client(memory.connect)
-    for _ in range(3):
-        assert len(asked.get_many(keys, Counters())) == 200
+    keys, asked, counters = binary(*filled(memory, 200)), Client(memory.connect), Counters()
+
+    def task() -> None:
+        assert len(asked.get_many(keys, counters)) == 200
+
+    at_once([task] * 3)
+    task()
     assert 1 < memory.most <= client.IN_FLIGHT
-    assert memory.connections <= client.IN_FLIGHT
+    assert counters["kv.connections"] == memory.connections <= client.IN_FLIGHT
     assert memory.closed == 0
+
+
+def test_what_waited_long_is_closed_and_not_asked(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(pool.time, "monotonic", lambda: now[0])
+    waiting, counters = pool.Pool(memory.connect), Counters()
+    taken = [waiting.take(counters) for _ in range(3)]
+    for wait_s, one in zip((0.0, 1.0, pool.IDLE_S), taken, strict=True):
+        now[0] += wait_s
+        waiting.give_back(one)
+    assert (memory.connections, memory.closed) == (3, 1)
+    now[0] += pool.IDLE_S - 0.5
+    waiting.take(counters)
+    assert (memory.connections, memory.closed) == (3, 2)
+    now[0] += pool.IDLE_S + 1
+    waiting.take(counters)
+    assert (memory.connections, memory.closed) == (counters["kv.connections"], 2) == (4, 2)
+
+
+def test_behind_a_connection_that_broke_none_that_waits_is_asked(
+    memory: Memory, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that was started again has hung up on all of them."""
+    monkeypatch.setattr(client, "BATCH_KEYS", 2)
+    keys, asked, counters = binary(*filled(memory, 200)), Client(memory.connect), Counters()
+    asked.get_many(keys, counters)
+    opened = memory.connections
+    assert opened > 1
+    memory.refusals = 1
+    assert len(asked.get_many(keys[:1], counters)) == 1
+    assert counters["kv.retries"] == 1
+    assert (memory.connections, memory.closed) == (opened + 1, opened)
 
 
 def test_no_more_requests_a_second_are_sent_than_may_be(
