@@ -328,7 +328,7 @@ class LocalEngine:
         tidy = partial(_tidied, work)
         if self._random is not None:
             yield from self._each_in_random_order(list(parts), tidy)
-        elif self.slots == 1:
+        elif self.slots == 1 or (isinstance(parts, Sequence) and len(parts) == 1):
             yield from map(tidy, parts)
         else:
             yield from _pooled(parts, tidy, self.slots)

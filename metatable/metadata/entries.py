@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import carried, taken_along
 from metatable.data.options import Options
@@ -74,7 +75,7 @@ class Entries:
         self.manifest = manifest
         self._after = after
         self._columns = columns
-        self.table_schema = TableSchema.decode(columns or manifest.schema, manifest.path)
+        self.table_schema = _parsed(columns or manifest.schema, manifest.path)
         self.schema: pa.Schema = self.table_schema.arrow
 
     @property
@@ -204,6 +205,19 @@ class Entries:
         values = answers.take(pa.array(back))
         return Found(_hide(partition, values), sources[back], tuple(refs))
 
+    def values(self, partition: MetadataPartition, keys: pa.Array) -> pa.Array:
+        """The stored value of each key (binary), null where it is absent or deleted. A small
+        partition is read whole, once a version, and kept by the process: that is sooner than to
+        ask each of its HFiles for every few keys."""
+        if not self.is_small(partition.name):
+            return self.lookup(partition, keys).values
+        held = cached(
+            ("entries", partition.name, self.identity),
+            lambda: self.scan(partition).read_all().combine_chunks(),
+            lambda table: table.nbytes + 500,
+        )
+        return held["value"].take(pc.index_in(keys, value_set=held["key"])).combine_chunks()
+
     def prefix(self, partition: MetadataPartition, prefix: bytes) -> pa.Table:
         """Live entries whose key starts with `prefix`: columns key, value, by key."""
         refs = self.placed(partition)
@@ -271,6 +285,14 @@ class Entries:
 
 
 _PAIRS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+
+
+def _parsed(columns: str, path: str) -> TableSchema:
+    return cached(
+        ("schema", columns),
+        lambda: TableSchema.decode(columns, path),
+        lambda _: 10 * len(columns),
+    )
 
 
 def _reload(store: Store, version: int, nonce: str) -> Manifest:

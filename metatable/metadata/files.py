@@ -75,9 +75,9 @@ def current_slices(
     if not partition_paths:
         return []
     keys = file_group_keys(pa.array(partition_paths, pa.string()), pa.array(file_ids, pa.string()))
-    found = entries.lookup(FilesPartition(entries.options), keys)
-    present = iter(slices_of(decode_files(found.values.drop_null())))
-    return [next(present) if valid else None for valid in found.values.is_valid().to_pylist()]
+    found = entries.values(FilesPartition(entries.options), keys)
+    present = iter(slices_of(decode_files(found.drop_null())))
+    return [next(present) if valid else None for valid in found.is_valid().to_pylist()]
 
 
 def published_since(entries: Entries, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:

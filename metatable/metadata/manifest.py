@@ -373,8 +373,18 @@ def load_newest(store: Store) -> Manifest | None:
     while later is not None:
         version, raw = version + 1, later
         later = store.get(version_path(version + 1))
-    newest = Manifest.decode(raw, version_path(version))
     shared.replace(("seen", store.uri), version, 200)
+    return _decoded(store, raw, version)
+
+
+def _decoded(store: Store, raw: bytes, version: int) -> Manifest:
+    """A root; that which this process has met last is not parsed again while its bytes are the
+    same."""
+    known, name = shared.get(("root", store.uri)), version_path(version)
+    if known is None or known[0] != (name, raw):
+        known = (name, raw), Manifest.decode(raw, name)
+        shared.replace(("root", store.uri), known, 10 * len(raw))
+    newest: Manifest = known[1]
     return newest
 
 

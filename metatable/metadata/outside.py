@@ -126,14 +126,14 @@ def client_for(options: Options) -> Client:
 
 def published(entries: Entries, names: pa.Array) -> npt.NDArray[np.bool_]:
     """Which of these commits (binary) have put entries that count at this version."""
-    found = entries.lookup(OutsidePartition(entries.options), names)
-    return np.asarray(found.values.is_valid().to_numpy(zero_copy_only=False))
+    found = entries.values(OutsidePartition(entries.options), names)
+    return np.asarray(found.is_valid().to_numpy(zero_copy_only=False))
 
 
 def latest_commit(entries: Entries) -> bytes | None:
     """The last of them; None: there is none."""
     asked = pa.array([LATEST], pa.binary())
-    found: bytes | None = entries.lookup(OutsidePartition(entries.options), asked).values[0].as_py()
+    found: bytes | None = entries.values(OutsidePartition(entries.options), asked)[0].as_py()
     return found
 
 

@@ -16,10 +16,13 @@ import pytest
 
 import metatable
 from metatable import CorruptError, StaleError, StoreError, Table, UsageError
+from metatable.data.schema_text import TableSchema
 from metatable.engine.local import LocalEngine
-from metatable.metadata import entry_files
+from metatable.metadata import entries, entry_files
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.outside import SEAL
 from metatable.metadata.transaction import Transaction
+from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import Refused, dying
@@ -115,10 +118,12 @@ def test_of_two_writers_with_one_instant_one_is_believed(table: Table) -> None:
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("small", [0, entries.SMALL_ENTRIES], ids=["asked", "kept"])
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_what_a_commit_moved_deleted_and_brought_back_is_undone_with_it(
-    table_uri: str, scope: str
+    table_uri: str, scope: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", small)
     table, model = made(table_uri, scope), Model(scope == "global", ordering=False)
     told(table, model, "insert", rows(0, 8))
     told(table, model, "upsert", rows(2, 10, 1, city="sf"))
@@ -131,6 +136,29 @@ def test_what_a_commit_moved_deleted_and_brought_back_is_undone_with_it(
         check_tags(table, model, PROBE)
     told(table, model, "insert", rows(0, 3, 5))
     check(table, model, PROBE)
+
+
+def test_a_second_lookup_at_a_version_parses_nothing_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes beside the request is what few keys cost."""
+    parsed: list[str] = []
+
+    def noting(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given: parsed.append(name) or real(*given))
+
+    for number in range(4):
+        table.upsert(arrow(rows(number, number + 3, number)))
+    before = where(table, PROBE)
+    noting(Manifest, "decode")
+    noting(TableSchema, "decode")
+    noting(HFileReader, "get_sorted")
+    assert where(metatable.open(table.uri), PROBE) == before
+    assert parsed == []
+    table.upsert(arrow(rows(0, 1, 9, city="sf")))
+    assert where(table, PROBE) != before
+    assert "decode" in parsed
 
 
 def test_an_older_version_answers_as_long_as_it_is_kept(table: Table) -> None:
