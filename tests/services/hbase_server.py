@@ -72,7 +72,13 @@ class HBaseServer(Server):
             jars, self.heap, "master", [MASTER, "--localRegionServers=1", "start"]
         )
         self._wait(READY)
+        self.start_gateway()
+
+    def start_gateway(self) -> None:
+        """Also in place of one that runs: who was connected has to come again."""
+        super().stop()
         told = ["start", "-b", "127.0.0.1", "-p", str(self.port), "-infoport", "-1"]
+        jars = self.program.path()
         self._process = self._java(jars, self.gateway_heap, "gateway", [GATEWAY, *told])
         if not self._answers():
             raise AssertionError(f"no answer from {self.program.title}: {self._said()}")

@@ -21,7 +21,7 @@ from tests.conftest import Servers
 from tests.index.index_contract import HistoryContract
 from tests.index.key_values import WatchedValues, cells, watching
 from tests.index.test_outside import FAST, PROBE, rows, told
-from tests.model import SCHEMA, Model, arrow, check, check_tags
+from tests.model import SCHEMA, Model, Row, arrow, check, check_tags
 from tests.services.hbase_server import HBaseServer
 from tests.services.servers import free_port
 from tests.storage.test_key_values import StoreContract
@@ -98,6 +98,47 @@ def test_a_table_without_a_gateway_is_told_so(table_uri: str) -> None:
         store = client.Client(lambda: client.connect(address, "t"))
         with pytest.raises(StoreError, match=rf"did not answer.*Start the store.*{address}"):
             store.get_many(pa.array([b"a"]), Counters())
+
+
+def test_workers_of_spark_ask_by_connections_that_stay(
+    spark: Any, table_uri: str, hbase: HBaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(table_uri, hbase, file_rows=400), Model(is_global=True, ordering=False)
+    monkeypatch.setattr(client, "connect", refused)  # of this process: workers have their own
+
+    def frame(given: list[Row]) -> Any:
+        return spark.createDataFrame(arrow(given)).repartition(TASKS)
+
+    for given in (rows(0, 400), rows(300, 500, 1, city="sf")):
+        written = table.upsert(frame(given))
+        model.upsert(given)
+        assert written.counters["kv.requests"] >= written.counters["kv.batches"] > 1
+        assert written.counters["kv.bytes_written"] > len(given) * 50
+    monkeypatch.undo()
+    check(table, model, PROBE)
+
+    opened = []
+
+    while not opened or (opened[-1] and len(opened) < 8):
+        told = table.explain(frame(rows(250, 550)))
+        assert told.found == 250
+        assert told.counters["kv.batches"] >= TASKS
+        assert told.counters["kv.bytes_read"] > 250 * 50
+        opened.append(told.counters.get("kv.connections", 0))
+    assert opened[-1] == 0, f"each call opened connections for its tasks: {opened}"
+
+    hbase.start_gateway()
+    told = table.explain(frame(rows(250, 550)))
+    assert told.found == 250
+    assert told.counters["kv.connections"] >= told.counters["kv.retries"] > 0
+    assert told.counters["kv.requests"] > told.counters["kv.batches"]
+
+
+TASKS = 8
+
+
+def refused(*place: str) -> KeyValues:
+    raise AssertionError(f"a connection of the driver: {place}")
 
 
 @pytest.fixture
