@@ -108,8 +108,11 @@ class HBaseValues:
 
     def _create(self) -> None:
         family = self._thrift.ColumnDescriptor(name=FAMILY, maxVersions=1, **KEPT)
-        with suppress(self._thrift.AlreadyExists):
+        try:
             self._client.createTable(self._table, [family])
+        except (self._thrift.AlreadyExists, self._thrift.IOError):
+            if not self._is_there():  # else another task was first, and HBase says so by either
+                raise
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.key_values import KeyValues, client
 from metatable.storage.key_values import hbase as hbase_values
 from metatable.storage.key_values.hbase import HBaseValues
+from metatable.storage.together import at_once
 from tests.conftest import Servers
 from tests.index.index_contract import HistoryContract
 from tests.index.key_values import WatchedValues, cells, watching
@@ -71,6 +73,19 @@ class TestHBaseValues(StoreContract):
         assert family.blockCacheEnabled
         store.close()
 
+    def test_tasks_that_all_make_its_table_need_not_ask_again(self, hbase: HBaseServer) -> None:
+        name = f"t_{uuid.uuid4().hex}"
+
+        def put(number: int) -> None:
+            store = HBaseValues(hbase.address, name)
+            store.put_many(pa.array([b"%d" % number]), b"n", pa.array([b"1"]))
+            store.close()
+
+        at_once([partial(put, number) for number in range(4)])
+        store = HBaseValues(hbase.address, name)
+        assert len(store.get_many(pa.array([b"%d" % number for number in range(4)]))) == 4
+        store.close()
+
 
 class TestHistoriesOnHBase(HistoryContract):
     """`made` of the contract has options for SQLite: the address is HBase's here."""
@@ -104,6 +119,8 @@ def test_workers_of_spark_ask_by_connections_that_stay(
     spark: Any, table_uri: str, hbase: HBaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, model = made(table_uri, hbase, file_rows=400), Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 8))
+    monkeypatch.setattr(client, "_clients", {})
     monkeypatch.setattr(client, "connect", refused)  # of this process: workers have their own
 
     def frame(given: list[Row]) -> Any:
@@ -120,18 +137,18 @@ def test_workers_of_spark_ask_by_connections_that_stay(
     opened = []
 
     while not opened or (opened[-1] and len(opened) < 8):
-        told = table.explain(frame(rows(250, 550)))
-        assert told.found == 250
-        assert told.counters["kv.batches"] >= TASKS
-        assert told.counters["kv.bytes_read"] > 250 * 50
-        opened.append(told.counters.get("kv.connections", 0))
+        asked = table.explain(frame(rows(250, 550)))
+        assert asked.found == 250
+        assert asked.counters["kv.batches"] >= TASKS
+        assert asked.counters["kv.bytes_read"] > 250 * 50
+        opened.append(asked.counters.get("kv.connections", 0))
     assert opened[-1] == 0, f"each call opened connections for its tasks: {opened}"
 
     hbase.start_gateway()
-    told = table.explain(frame(rows(250, 550)))
-    assert told.found == 250
-    assert told.counters["kv.connections"] >= told.counters["kv.retries"] > 0
-    assert told.counters["kv.requests"] > told.counters["kv.batches"]
+    asked = table.explain(frame(rows(250, 550)))
+    assert asked.found == 250
+    assert asked.counters["kv.connections"] >= asked.counters["kv.retries"] > 0
+    assert asked.counters["kv.requests"] > asked.counters["kv.batches"]
 
 
 TASKS = 8
@@ -141,11 +158,12 @@ def refused(*place: str) -> KeyValues:
     raise AssertionError(f"a connection of the driver: {place}")
 
 
-@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> WatchedValues:
     """Whoever waits for a dead HBase gives up soon; `patient` again when it is back."""
-    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 5)
+    monkeypatch.setattr(hbase_values, "TIMEOUT_S", 2)
     monkeypatch.setattr(client, "TRIES", 2)
+    monkeypatch.setattr(client, "BATCH_KEYS", 3)
+    monkeypatch.setattr(client, "IN_FLIGHT", 1)
     return watching(monkeypatch)
 
 
@@ -157,14 +175,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hbase_killed_in_the_middle_of_a_commit_gives_no_wrong_location(
-    table_uri: str, hbase: HBaseServer, impatient: WatchedValues, monkeypatch: pytest.MonkeyPatch
+    table_uri: str, hbase: HBaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "BATCH_KEYS", 3)
-    monkeypatch.setattr(client, "IN_FLIGHT", 1)
     table, model = made(table_uri, hbase), Model(is_global=True, ordering=False)
     told(table, model, "insert", rows(0, 8))
     told(table, model, "upsert", rows(6, 10, 1, city="sf"))
-    before, puts = len(cells(table)), 0
+    before, puts, watched = len(cells(table)), 0, impatient(monkeypatch)
 
     def kill(verb: str, number: int) -> None:
         nonlocal puts
@@ -172,11 +188,11 @@ def test_hbase_killed_in_the_middle_of_a_commit_gives_no_wrong_location(
         if puts == 2:
             hbase.kill()
 
-    impatient.before = kill
+    watched.before = kill
     given = rows(2, 14, 2, city="la")
     with pytest.raises(StoreError, match=r"not published.*Start the store again.*repeat the call"):
         table.upsert(arrow(given))
-    impatient.before = None
+    watched.before = None
     with pytest.raises(StoreError, match="HBase did not answer"):
         check_tags(table, model, PROBE)
     hbase.stop()
