@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,9 @@ import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import KEY_BYTES, batch_rows, make_table
-from benchmarks.harness import Case, Setup, run_module
+from benchmarks.harness import Case, Setup, left_out, run_module
+from benchmarks.hbase import MissingError, table_in_hbase
+from benchmarks.hbase import setting as hbase_setting
 from metatable.storage import cache
 
 QUESTION = (
@@ -38,6 +41,7 @@ INDEXES: dict[str, dict[str, Any]] = {
     "bloom": {"index": "bloom"},
     "metadata_bloom": {"index": "metadata_bloom"},
     "record": {"index": "record"},
+    "hbase": {"index": "hbase"},
     "bucket, simple": {"index": "bucket", "bucket_count": BUCKETS},
     **{
         f"bucket, {engine}": {
@@ -68,6 +72,7 @@ def cases(setup: Setup) -> Iterator[Case]:
 def _cases(
     setup: Setup, held: int, kind: str, table_type: str, share: float, index: str
 ) -> Iterator[Case]:
+    """Of `hbase`, a real one is started for them, with all keys in it."""
     count = int(held * share)
     told = f"{count:,} {kind} keys, {table_type}, {index}"
     if setup.only not in f"tag {told}" and setup.only not in f"upsert {told}":
@@ -75,13 +80,24 @@ def _cases(
     given = {**INDEXES[index], "table_type": table_type}
     kept = "-".join(["indexes", str(held), kind, *map(str, given.values())])
     make = partial(make_table, kind=kind, rows=held, **given)
-    jobs = _Jobs(setup, setup.cupboard.made(kept, make), batch_rows(kind, held, count), told)
     setting = (
         f"{share:.1%} of {held:,} rows in 10 partitions, 70 % updates, {_order(kind)} keys of "
         f"{KEY_BYTES} bytes; a process and a copy of the table for each run, page cache warm"
     )
-    yield Case(f"tag {told}", setting, jobs.measure("tag"))
-    yield Case(f"upsert {told}", setting, jobs.measure("upsert"))
+    with ExitStack() as stack:
+        if index == "hbase":
+            outside = table_in_hbase(setup.cupboard, kept, lambda to, place: make(to, **place))
+            try:
+                table = stack.enter_context(outside)
+            except MissingError as error:
+                yield left_out(f"tag {told}", str(error))
+                return
+            setting += f"; {hbase_setting()}"
+        else:
+            table = setup.cupboard.made(kept, make)
+        jobs = _Jobs(setup, table, batch_rows(kind, held, count), told)
+        yield Case(f"tag {told}", setting, jobs.measure("tag"))
+        yield Case(f"upsert {told}", setting, jobs.measure("upsert"))
 
 
 def _order(kind: str) -> str:
@@ -142,7 +158,8 @@ def _work(folder: str, rows: str) -> Mapping[str, float]:
         told[name] = round(time.perf_counter() - began, 4)
         told[f"{name} processor"] = round(time.process_time() - worked, 4)
         for what in ("read", "written"):
-            told[f"{name} {what}"] = round(table.counters[f"store.bytes_{what}"] / 1e6, 2)
+            moved = sum(table.counters[f"{place}.bytes_{what}"] for place in ("store", "kv"))
+            told[f"{name} {what}"] = round(moved / 1e6, 2)
     told["held"] = _held_mib()
     metadata = metatable.open(folder).describe().metadata
     sizes = [metadata[name]["bytes"] for name in OF_THE_INDEX if name in metadata]

@@ -1,27 +1,22 @@
-"""Keys in a real HBase: what lookups cost beside the client's own multi-get.
-
-HBase 2.6.1 runs on this machine, beside whoever asks: master, region server and gateway are taken
-from the processors that the client has, too.
-"""
+"""Keys in a real HBase: what lookups cost beside the client's own multi-get."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 import metatable
-from benchmarks.harness import FLOOR, Case, Peer, Setup, left_out, package, run_module, timed
+from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, left_out, run_module, timed
+from benchmarks.hbase import MissingError, setting, table_in_hbase
 from metatable import Table
 from metatable.metadata.record_index import index_keys
-from tests.services.hbase_server import HBaseServer
-from tests.services.programs import MissingError
 
 QUESTION = (
     "Where keys are in HBase: how long do 1,000 and a million of them take, beside the same rows "
@@ -38,56 +33,40 @@ FLOOR_ROWS = 1000
 INSERTED_ROWS = 1_000_000
 
 
-class _Server(HBaseServer):
-    heap: ClassVar[str] = "3g"
-    gateway_heap: ClassVar[str] = "512m"
-    flags: ClassVar[Sequence[str]] = ()
-    patience: ClassVar[Mapping[str, str]] = {}
-
-
 def cases(setup: Setup) -> Iterator[Case]:
     """Keys that are there, chosen by chance."""
     count = 10_000_000 if setup.full else 200_000
     asked = (1_000, 1_000_000 if setup.full else 50_000)
-    happybase = package("happybase")
     with ExitStack() as stack:
-        server = _Server(setup.cupboard.scratch())
         try:
-            if happybase is None:
-                raise MissingError("no happybase: pip install 'metatable[hbase]'")
-            stack.enter_context(server)
+            kept = table_in_hbase(setup.cupboard, f"outside-{count}", partial(_fill, count))
+            table = metatable.open(stack.enter_context(kept))
         except MissingError as error:
             yield left_out("keys in HBase", str(error))
             return
-        table = _made(str(setup.cupboard.scratch() / "table"), server.address, count)
         for number in asked:
             keys = _ids(np.random.default_rng(number).choice(count, number, replace=False))
             yield Case(
                 f"{number:,} keys into {count:,}",
-                f"random keys, all there; HBase's heap {server.heap}, its gateway's "
-                f"{server.gateway_heap}, one region at first; tag_locations; warm",
+                f"random keys, all there; {setting()}; tag_locations; warm",
                 timed(partial(table.tag_locations, keys), check=_all_found),
-                [
-                    Peer(
-                        f"{FLOOR}happybase's rows()",
-                        _floor(happybase, table, keys),
-                        "",
-                        1 / AT_MOST,
-                    )
-                ],
+                [Peer(f"{FLOOR}happybase's rows()", _floor(table, keys), "", 1 / AT_MOST)],
                 "four requests are under way at a time, where the client alone has one",
             )
 
 
-def _made(uri: str, address: str, count: int) -> Table:
-    place = {"hbase_table": f"b_{uuid.uuid4().hex}", "hbase_address": address}
+def _fill(count: int, folder: Path, place: Mapping[str, str]) -> None:
     table = metatable.create(
-        uri, SCHEMA, key="id", index="hbase", options=place, storage_options={"durable": "false"}
+        folder,
+        SCHEMA,
+        key="id",
+        index="hbase",
+        options=place,
+        storage_options={"durable": "false"},
     )
     for start in range(0, count, INSERTED_ROWS):
         numbers = np.arange(start, min(start + INSERTED_ROWS, count))
         table.insert(_ids(numbers).append_column("value", pa.array(numbers)))
-    return table
 
 
 def _ids(numbers: npt.NDArray[np.int64]) -> pa.Table:
@@ -98,19 +77,26 @@ def _all_found(tagged: pa.Table) -> None:
     assert tagged["_location"].null_count == 0
 
 
-def _floor(happybase: Any, table: Table, keys: pa.Table) -> Any:
-    """The rows as they are stored, in their order, by a connection that is open."""
+def _floor(table: Table, keys: pa.Table) -> Measure:
+    """The rows as they are stored, in their order, by a connection that is open: a new one for
+    each run, for the gateway hangs up on who is silent for a minute."""
+    import happybase  # noqa: PLC0415  (where there is no HBase, it may be missing)
+
     options = table.options
     stored = index_keys(options, keys["id"].combine_chunks(), pa.scalar(""))
     rows = sorted(stored.to_pylist())
     host, _, port = options.hbase_address.partition(":")
-    client = happybase.Connection(host, int(port)).table(options.hbase_table)
+    opened: list[Any] = []
+
+    def connect() -> None:
+        opened[:] = [happybase.Connection(host, int(port)).table(options.hbase_table)]
+        opened[0].row(rows[0])
 
     def ask() -> int:
         starts = range(0, len(rows), FLOOR_ROWS)
-        return sum(len(client.rows(rows[start : start + FLOOR_ROWS])) for start in starts)
+        return sum(len(opened[0].rows(rows[start : start + FLOOR_ROWS])) for start in starts)
 
-    return timed(ask, check=lambda found: _same(found, len(rows)))
+    return timed(ask, prepare=connect, check=lambda found: _same(found, len(rows)))
 
 
 def _same(found: int, expected: int) -> None:
