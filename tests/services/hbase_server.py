@@ -18,6 +18,7 @@ PATIENCE_S = 120
 READY = "Master has completed initialization"
 MASTER = "org.apache.hadoop.hbase.master.HMaster"
 GATEWAY = "org.apache.hadoop.hbase.thrift.ThriftServer"
+SPLITTER = "org.apache.hadoop.hbase.util.RegionSplitter"
 
 OPENED = ["lang", "lang.reflect", "nio", "util", "util.concurrent", "net"]
 EXPORTED = ("java.base/jdk.internal.misc", "java.security.jgss/sun.security.krb5")
@@ -83,6 +84,13 @@ class HBaseServer(Server):
         if not self._answers():
             raise AssertionError(f"no answer from {self.program.title}: {self._said()}")
 
+    def make_table(self, name: str, regions: int) -> None:
+        """With the family `e`, evenly split by the first bytes of keys."""
+        told = [SPLITTER, name, "UniformSplit", "-c", str(regions), "-f", "e"]
+        made = self._java(self.program.path(), self.gateway_heap, "splitter", told)
+        if made.wait(PATIENCE_S):
+            raise AssertionError((self._root / "splitter.log").read_text(errors="replace")[-500:])
+
     def kill(self) -> None:
         """SIGKILL for what holds the data; the gateway stays, and has nobody to ask."""
         if self._master is not None:
@@ -97,7 +105,7 @@ class HBaseServer(Server):
     def _java(
         self, jars: Path, heap: str, name: str, told: Sequence[str]
     ) -> subprocess.Popen[bytes]:
-        log = self._root / "log" if name == "gateway" else self._root / "master.log"
+        log = self._root / ("log" if name == "gateway" else f"{name}.log")
         path = f"{self._root / 'conf'}:{jars}/*"
         with open(log, "wb") as file:
             return subprocess.Popen(

@@ -21,7 +21,7 @@ from metatable.storage.key_values.hbase import HBaseValues
 from metatable.storage.together import at_once
 from tests.conftest import Servers
 from tests.index.index_contract import HistoryContract
-from tests.index.key_values import WatchedValues, cells, watching
+from tests.index.key_values import WatchedValues, cells, connection, watching
 from tests.index.test_outside import FAST, PROBE, rows, told
 from tests.model import SCHEMA, Model, Row, arrow, check, check_tags
 from tests.services.hbase_server import HBaseServer
@@ -113,6 +113,36 @@ def test_a_table_without_a_gateway_is_told_so(table_uri: str) -> None:
         store = client.Client(lambda: client.connect(address, "t"))
         with pytest.raises(StoreError, match=rf"did not answer.*Start the store.*{address}"):
             store.get_many(pa.array([b"a"]), Counters())
+
+
+def test_a_table_is_adopted_into_regions_that_were_made_before(
+    table_uri: str, hbase: HBaseServer
+) -> None:
+    """And mended there: a request goes to each region."""
+    given, model = rows(0, 80), Model(is_global=True, ordering=False)
+    outside = place(hbase)
+    hbase.make_table(outside["hbase_table"], regions=4)
+    table = metatable.create(
+        table_uri,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index="record",
+        options={"file_rows": 40},
+        storage_options=FAST,
+    )
+    told(table, model, "insert", given)
+    metatable.adopt(table_uri, index="hbase", options=outside)
+    check(table, model, PROBE)
+    assert table.explain(arrow(given)).counters["kv.batches"] == 4
+    store = connection(table)
+    assert len(store.regions()) == 4
+    gone = pa.array([cell["key"] for cell in cells(table)[::20]], pa.binary())
+    store.delete_many(gone, pa.array([cells(table)[0]["name"]] * len(gone), pa.binary()))
+    store.close()
+    assert table.verify().finding_counts.keys() == {"entries", "entry-count"}
+    assert table.repair(dry_run=False).unmended == ()
+    check(table, model, PROBE)
 
 
 def test_workers_of_spark_ask_by_connections_that_stay(
