@@ -3,7 +3,8 @@
     batches      the keys of a region, at most `BATCH_KEYS`, are one request; few keys are spread
                  over as many requests as may be in flight, unless requests are limited
     in flight    at most `IN_FLIGHT` requests of a process, all of its tasks together, each on a
-                 connection of its own; on Spark, so many of each of the workers' processes
+                 connection of its own, and one for each scan; on Spark, so many of each of the
+                 workers' processes
     rate         a process sends no more requests a second than it is told to, retries included
     retries      what a store has not answered is sent again, on another connection, after a pause
                  that doubles; everything in here may be repeated (`protocol.py`)
