@@ -79,14 +79,26 @@ def add_meta_columns(
     sequence number, `<instant>_<task>_<row>`, is given once. `numbers` are the rows' own, from 0
     on unless they are given.
     """
-    rows = pc.cast(pa.array(np.arange(table.num_rows) if numbers is None else numbers), pa.string())
-    sequence = pc.binary_join_element_wise(f"{data_file.instant}_{task}_", rows, "")
-    same = (
-        pa.repeat(word, table.num_rows)
-        for word in (data_file.instant, data_file.partition_path, data_file.name)
-    )
-    instant, partition_path, name = same
-    columns = [instant, sequence, keys, partition_path, name, *table.columns]
+    told = (data_file.partition_path, data_file.name, str(task))
+    words = [pa.repeat(word, table.num_rows) for word in told]
+    own = np.arange(table.num_rows) if numbers is None else numbers
+    return with_meta_columns_of(table, keys, data_file.instant, words, own)
+
+
+def with_meta_columns_of(
+    table: pa.Table,
+    keys: pa.Array,
+    instant: str,
+    words: Sequence[pa.Array],
+    numbers: npt.NDArray[np.int64],
+) -> pa.Table:
+    """The same for rows of several files. `words` (strings): partition path, file name and task of
+    each row."""
+    partition_paths, names, tasks = words
+    own = pc.cast(pa.array(numbers), pa.string())
+    sequence = pc.binary_join_element_wise(instant, tasks, own, "_")
+    instants = pa.repeat(instant, table.num_rows)
+    columns = [instants, sequence, keys, partition_paths, names, *table.columns]
     return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
 
 

@@ -15,9 +15,10 @@ such a block could not say which one was meant.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -89,14 +90,23 @@ class LogWriter:
         meta = {"type": ["null", "string"], "doc": "", "default": None}
         record["fields"] = [{"name": name, **meta} for name in META_COLUMNS] + record["fields"]
         self.schema_text = json.dumps(record, separators=(",", ":"))
-        self._codec = RecordCodec(record, logical=True)
+        self._codec = _codec_of(self.schema_text)
 
     def avro_blocks(self, rows: pa.Table, instant: str) -> Iterator[LogBlock]:
         """The rows, meta columns included: mostly one block. Raises UsageError."""
         step = rows_of(rows, BLOCK_BYTES)
         for start in range(0, rows.num_rows, step):
-            datums = self._codec.encode(rows.slice(start, step))
-            yield self._block(BlockKind.AVRO_DATA, instant, encode_datums(datums))
+            [content] = encode_datums(self._codec.encode(rows.slice(start, step)))
+            yield self._block(BlockKind.AVRO_DATA, instant, content)
+
+    def avro_parts(self, rows: pa.Table, cuts: Sequence[int], instant: str) -> list[list[LogBlock]]:
+        """The same of the rows between each two of `cuts` (ascending): small parts cost little more
+        than one of all their rows."""
+        if rows.nbytes > BLOCK_BYTES:
+            parts = (rows.slice(lo, hi - lo) for lo, hi in pairwise(cuts))
+            return [[*self.avro_blocks(part, instant)] for part in parts]
+        contents = encode_datums(self._codec.encode(rows), cuts)
+        return self._blocks(BlockKind.AVRO_DATA, instant, contents, cuts)
 
     def parquet_block(self, rows: pa.Table, instant: str, compression: str) -> LogBlock:
         """The same rows as one block that is a Parquet file."""
@@ -117,8 +127,28 @@ class LogWriter:
         wheel reads no block of which some deletes have a value.
         """
         columns = [keys, pa.repeat(partition_path, len(keys)), _wrapped(ordering, len(keys))]
-        content = encode_deletes(pa.table(columns, schema=DELETES))
+        [content] = encode_deletes(pa.table(columns, schema=DELETES))
         return self._block(BlockKind.DELETE, instant, content)
+
+    def delete_parts(
+        self, keys: pa.Array, partition_paths: pa.Array, cuts: Sequence[int], instant: str
+    ) -> list[list[LogBlock]]:
+        """The same, without ordering values, of the keys between each two of `cuts` (ascending),
+        each with its partition path (string): a block for each part that has some."""
+        if not len(keys):
+            return [[] for _ in pairwise(cuts)]
+        columns = [keys, partition_paths, _wrapped(None, len(keys))]
+        contents = encode_deletes(pa.table(columns, schema=DELETES), cuts)
+        return self._blocks(BlockKind.DELETE, instant, contents, cuts)
+
+    def _blocks(
+        self, kind: BlockKind, instant: str, contents: Sequence[bytes], cuts: Sequence[int]
+    ) -> list[list[LogBlock]]:
+        """One for each part that is not empty."""
+        return [
+            [self._block(kind, instant, content)] if hi > lo else []
+            for content, (lo, hi) in zip(contents, pairwise(cuts), strict=True)
+        ]
 
     def _block(self, kind: BlockKind, instant: str, content: bytes | memoryview) -> LogBlock:
         header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: self.schema_text}

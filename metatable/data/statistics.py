@@ -17,8 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +37,7 @@ __all__ = [
     "cut_bounds",
     "of_all",
     "of_file",
+    "of_parts",
     "of_table",
     "stored_sizes",
 ]
@@ -44,6 +48,8 @@ BOUND_LENGTH = 64
 _KEY = "_hoodie_record_key"
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
+
+_Ends = tuple[pa.Scalar, pa.Scalar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,40 @@ class ColumnStats:
 def of_table(table: pa.Table, columns: Sequence[str]) -> list[ColumnStats]:
     """Statistics of these columns of a file's rows, in this order."""
     return [_of_column(name, table.column(name)) for name in columns]
+
+
+def of_parts(
+    table: pa.Table, columns: Sequence[str], cuts: Sequence[int]
+) -> list[list[ColumnStats]]:
+    """`of_table` of the rows between each two of `cuts` (ascending, from 0 to all): small parts
+    cost little more than one of all their rows."""
+    ends = _ends_of_parts(table, columns, np.diff(cuts))
+    return [
+        [
+            _of_column(name, table.column(name).slice(lo, hi - lo), told.get(part))
+            for name, told in zip(columns, ends, strict=True)
+        ]
+        for part, (lo, hi) in enumerate(pairwise(cuts))
+    ]
+
+
+def _ends_of_parts(
+    table: pa.Table, columns: Sequence[str], counts: npt.NDArray[np.int64]
+) -> list[dict[int, _Ends]]:
+    """For each column the least and greatest value of the parts (numbers) that have rows, `counts`
+    of them; of a column with NaN none: they would have to be looked for in each part."""
+    parts = pa.array(np.repeat(np.arange(len(counts)), counts))
+    held = {
+        str(place): _comparable(table.column(name))
+        for place, name in enumerate(columns)
+        if _has_ends(table.column(name).type) and not _has_nan(table.column(name))
+    }
+    asked = [(name, end) for name in held for end in ("min", "max")]
+    found = pa.table({"": parts, **held}).group_by("", use_threads=False).aggregate(asked)
+    numbers = found[""].to_pylist()
+    pairs = {name: zip(found[f"{name}_min"], found[f"{name}_max"], strict=True) for name in held}
+    ends = {name: dict(zip(numbers, told, strict=True)) for name, told in pairs.items()}
+    return [ends.get(str(place), {}) for place in range(len(columns))]
 
 
 def of_all(parts: Sequence[Sequence[ColumnStats]]) -> list[ColumnStats]:
@@ -115,8 +155,9 @@ def of_file(
     ]
 
 
-def _of_column(name: str, column: pa.ChunkedArray) -> ColumnStats:
-    minimum, maximum = _bounds(column, cut=name != _KEY)
+def _of_column(name: str, column: pa.ChunkedArray, ends: _Ends | None = None) -> ColumnStats:
+    """`ends`: its least and greatest value, where it has no NaN and they are known."""
+    minimum, maximum = _bounds(column, ends, cut=name != _KEY)
     return ColumnStats(
         column=name,
         type=column.type,
@@ -129,17 +170,29 @@ def _of_column(name: str, column: pa.ChunkedArray) -> ColumnStats:
     )
 
 
-def _bounds(column: pa.ChunkedArray, cut: bool) -> tuple[Any | None, Any | None]:
-    kind = column.type
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+def _bounds(
+    column: pa.ChunkedArray, ends: _Ends | None, cut: bool
+) -> tuple[Any | None, Any | None]:
+    if not _has_ends(column.type):
         return None, None
-    if pa.types.is_fixed_size_binary(kind):
-        column = column.cast(pa.binary())
-    ends = pc.min_max(column)
-    minimum, maximum = _value(ends["min"]), _value(ends["max"])
-    if pa.types.is_floating(kind):
-        return _float_bounds(column, minimum, maximum)
+    if ends is None:
+        ends = tuple(pc.min_max(_comparable(column)).values())
+        if _has_nan(column):  # the greatest number, which Arrow leaves out
+            return _least_beside_nan(column, _value(ends[0])), None
+    minimum, maximum = map(_value, ends)
     return cut_bounds(minimum, maximum) if cut else (minimum, maximum)
+
+
+def _has_ends(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def cut_bounds(minimum: Any, maximum: Any) -> tuple[Any | None, Any | None]:
@@ -161,18 +214,10 @@ def _value(bound: pa.Scalar) -> Any | None:
         return None
 
 
-def _float_bounds(
-    column: pa.ChunkedArray, minimum: float | None, maximum: float | None
-) -> tuple[float | None, float | None]:
-    """Arrow's minimum and maximum leave NaN out; it would be the maximum."""
-    if pc.any(pc.is_nan(column)).as_py():
-        return (None if minimum is None or not _is_bound(column, minimum) else minimum), None
-    return minimum, maximum
-
-
-def _is_bound(column: pa.ChunkedArray, minimum: float) -> bool:
-    """Whether `minimum` is a value, and not what Arrow starts from where all is NaN."""
-    return not math.isnan(minimum) and bool(pc.any(pc.equal(column, minimum)).as_py())
+def _least_beside_nan(column: pa.ChunkedArray, minimum: Any) -> Any | None:
+    """`minimum`, unless it is no value, but what Arrow starts from where all is NaN."""
+    is_value = not math.isnan(minimum) and pc.any(pc.equal(column, minimum)).as_py()
+    return minimum if is_value else None
 
 
 def _raised_text(longest: str) -> str | None:

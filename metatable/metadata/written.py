@@ -28,6 +28,7 @@ __all__ = [
     "entries_of",
     "facts_of_stored",
     "stats_columns",
+    "stats_of_parts",
     "stats_of_rows",
 ]
 
@@ -126,6 +127,14 @@ def facts_of_stored(
 def stats_of_rows(rows: pa.Table, columns: Mapping[str, str]) -> list[ColumnStats]:
     """Statistics of these columns of a table's rows, under the names that they have there."""
     return _called(statistics.of_table(rows, [*columns]), columns)
+
+
+def stats_of_parts(
+    rows: pa.Table, cuts: Sequence[int], columns: Mapping[str, str]
+) -> list[list[ColumnStats]]:
+    """The same of the rows between each two of `cuts`."""
+    parts = statistics.of_parts(rows, [*columns], cuts)
+    return [_called(one, columns) for one in parts]
 
 
 def _called(stats: Iterable[ColumnStats], columns: Mapping[str, str]) -> list[ColumnStats]:

@@ -14,12 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.base_file import store_base_file
-from metatable.data.children import is_virtual
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
@@ -32,7 +29,7 @@ from metatable.data.slices import (
     partition_metadata_path,
 )
 from metatable.data.statistics import ColumnStats
-from metatable.data.taking import joined, whole
+from metatable.data.taking import joined
 from metatable.index.bucket.rings import put_first_ring
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
@@ -45,18 +42,17 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write.new_log import NewLog, fits_log, logs_of_children, new_log, stats_of_log
+from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log, stats_of_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import (
     DELETE,
-    SOURCE_COLUMN,
     TASK_COLUMN,
     UPSERT,
-    Destinations,
     GroupPlan,
     WritePlan,
 )
 from metatable.write.spliced_slice import spliced_file
+from metatable.write.task_rows import TaskRows
 
 __all__ = [
     "ARRIVALS",
@@ -108,78 +104,6 @@ class FileReceipt:
         return cls(WriteStat(**held["stat"]), RowCounts(**held["counts"]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of one task, and where each comes from and goes to.
-
-    `leaving` and `entering` are row numbers, sorted by the group that they leave and enter.
-    """
-
-    table: pa.Table
-    to: Destinations
-    all_keys: pa.Array
-    leaving: _Grouped
-    entering: _Grouped
-    texts: pa.Array | None = None
-    """What they are in order by, if that is not their keys."""
-
-    @classmethod
-    def of(cls, plan: WritePlan, table: pa.Table) -> _Rows:
-        source = whole(table[SOURCE_COLUMN]).to_numpy().astype(np.int64)
-        to = Destinations.of(plan, table, source)
-        return cls(
-            table,
-            to,
-            whole(table[KEY]),
-            _Grouped.of(np.arange(len(to.source)), to.source),
-            _Grouped.of(to.rows, to.groups),
-            plan.texts(table) if plan.sort_by else None,
-        )
-
-    @classmethod
-    def none(cls, table: pa.Table) -> _Rows:
-        """No rows, of these columns."""
-        no = np.zeros(0, np.int64)
-        return cls(table, Destinations(no, no, no), whole(table[KEY]), *[_Grouped.of(no, no)] * 2)
-
-    def keys(self, rows: npt.NDArray[np.int64]) -> pa.Array:
-        return self.all_keys.take(pa.array(rows))
-
-    def new(self, place: int) -> npt.NDArray[np.int64]:
-        """Rows put into this group whose key no group held."""
-        rows = self.entering.of_group(place)
-        return np.asarray(rows[self.to.source[rows] == -1])
-
-    def arriving(self, place: int) -> npt.NDArray[np.int64]:
-        """Rows put into this group that it did not hold: new ones and those that move."""
-        rows = self.entering.of_group(place)
-        return np.asarray(rows[self.to.source[rows] != place])
-
-    def gone(self, place: int) -> npt.NDArray[np.int64]:
-        """Rows whose key this group held, and that go elsewhere or nowhere."""
-        rows = self.leaving.of_group(place)
-        stays = np.isin(rows, self.entering.of_group(place), assume_unique=True)
-        return np.asarray(rows[~stays])
-
-
-@dataclass(frozen=True, slots=True)
-class _Grouped:
-    """Row numbers, each with a group: one sort, instead of a look at all rows for each group."""
-
-    rows: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> _Grouped:
-        order = np.argsort(groups, kind="stable")
-        return cls(rows[order], groups[order])
-
-    def of_group(self, place: int) -> npt.NDArray[np.int64]:
-        """Its row numbers, ascending where those given were."""
-        lo, hi = np.searchsorted(self.groups, [place, place + 1])
-        return np.asarray(self.rows[lo:hi])
-
-
 def write_groups(
     view: TableView,
     plan: WritePlan,
@@ -189,7 +113,7 @@ def write_groups(
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out."""
-    rows = _Rows.of(plan, joined(pa.Table.from_batches(list(batches))))
+    rows = TaskRows.of(plan, joined(pa.Table.from_batches(list(batches))))
     task = rows.table[TASK_COLUMN][0].as_py()
     chosen = (
         place
@@ -210,7 +134,7 @@ def empty_groups(
     """Task: write groups (numbers in the plan, in `EMPTIED`) without rows; `RECEIPT` out."""
     nothing = pa.schema([pa.field(KEY, pa.string()), *view.schema]).empty_table()
     places = (place for batch in batches for place in batch["place"].to_pylist())
-    rows = _Rows.none(nothing)
+    rows = TaskRows.none(nothing)
     yield from _told(view.counting(counters), plan, places, rows, partitions, scratch, counters)
 
 
@@ -218,7 +142,7 @@ def _told(
     view: TableView,
     plan: WritePlan,
     places: Iterable[int],
-    rows: _Rows,
+    rows: TaskRows,
     partitions: Sequence[MetadataPartition],
     scratch: Store,
     counters: Counters,
@@ -234,29 +158,33 @@ def _told(
 
 
 def _written(
-    view: TableView, plan: WritePlan, places: Iterable[int], rows: _Rows
+    view: TableView, plan: WritePlan, places: Iterable[int], rows: TaskRows
 ) -> Iterator[tuple[int, list[FileReceipt], WrittenSlice]]:
     """These groups of the plan, by number, with the rows that are theirs."""
-    for some in _some(view, ((place, plan.groups[place]) for place in places)):
+    maker = LogMaker(view, plan.instant, _columns(view, plan, rows), rows.all_keys)
+    for some in _some(view, ((place, plan.groups[place]) for place in places), rows):
         if not plan.prepared:
             before = preparations(view, plan, [group for _, group in some])
             view.store.together(before, writes=True)
-        made = [_made(view, plan, place, group, rows) for place, group in some]
+        made = _all_made(view, plan, some, rows, maker)
         stored = view.store.together([partial(_stored, view, one) for one in made], writes=True)
         for (place, _), (receipts, written) in zip(some, stored, strict=True):
             yield place, receipts, written
 
 
 def _some(
-    view: TableView, groups: Iterable[tuple[int, GroupPlan]]
+    view: TableView, groups: Iterable[tuple[int, GroupPlan]], rows: TaskRows
 ) -> Iterator[list[tuple[int, GroupPlan]]]:
-    """One group after the other; some at a time where who writes waits, while what is read of them
-    is small."""
+    """One group after the other; some at a time where who writes waits, or logs are made of their
+    rows together, while what is held of them is small."""
     some: list[tuple[int, GroupPlan]] = []
     held = 0
     for place, group in groups:
         size = group.base.size_bytes if group.kind == "MERGE" and group.base else 0
-        if some and (not view.store.waits or held + size > TOGETHER_BYTES):
+        if group.kind == "APPEND":
+            size = rows.size_bytes(place)
+        together = view.store.waits or group.kind == "APPEND"
+        if some and (not together or held + size > TOGETHER_BYTES):
             yield some
             some, held = [], 0
         some.append((place, group))
@@ -303,12 +231,26 @@ class _Made:
     """The group's part of the commit's counts."""
 
 
-def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> _Made:
+def _all_made(
+    view: TableView,
+    plan: WritePlan,
+    some: Sequence[tuple[int, GroupPlan]],
+    rows: TaskRows,
+    maker: LogMaker,
+) -> list[_Made]:
+    logged = [_logged(view, plan, place, group, rows) for place, group in some]
+    logs = maker.logs([one for one in logged if one])
+    return [
+        _made_logs(view, plan, told, next(logs), rows)
+        if told
+        else _made(view, plan, place, group, rows)
+        for told, (place, group) in zip(logged, some, strict=True)
+    ]
+
+
+def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: TaskRows) -> _Made:
     waits = isinstance(group.target, DataFile)  # who plans logs plans many together
-    if isinstance(group.target, LogFile):
-        entering = _entering(view, plan, place, group, rows)
-        if group.base is not None and fits_log(view, group.base, entering):
-            return _made_logs(view, plan, place, group, entering, rows)
+    if not waits:
         group = plan.anew(place)
         view.store.put(marker_path(group.target, plan.instant, group.kind), b"")
     assert isinstance(group.target, DataFile)
@@ -333,53 +275,42 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
     return _Made(bodies, new.ours, written, new.counts, told)
 
 
+def _logged(
+    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: TaskRows
+) -> LoggedGroup | None:
+    """What a log on the group is to say; None: it is written whole."""
+    target, base, here = group.target, group.base, rows.entering.of_group(place)
+    if not isinstance(target, LogFile) or base is None:
+        return None
+    if not fits_log(view, base, _entering(view, plan, place, group, rows)):
+        return None
+    return LoggedGroup(place, target, base, group.forwards, here, rows.gone(place))
+
+
 def _made_logs(
-    view: TableView,
-    plan: WritePlan,
-    place: int,
-    group: GroupPlan,
-    entering: Entering,
-    rows: _Rows,
+    view: TableView, plan: WritePlan, group: LoggedGroup, logs: Sequence[NewLog], rows: TaskRows
 ) -> _Made:
-    gone, arriving = rows.keys(rows.gone(place)), rows.arriving(place)
-    base = group.base
-    assert base is not None
-    logs = _new_logs(view, group, base, entering, gone)
-    named = [replace(target, size_bytes=len(log.body)) for target, log in logs]
+    gone, arriving = rows.keys(group.gone), rows.arriving(group.place)
     written = WrittenSlice(
-        made=base.with_logs(named),
-        replaced=base,
-        keys=rows.keys(entering.here),
+        made=group.base.with_logs([one.file for one in logs]),
+        replaced=group.base,
+        keys=rows.keys(group.here),
         arrived=rows.keys(arriving),
         departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
         stats=(),
         past_stats=view.table_schema.past_stats,
-        logs=tuple((file, log.stats) for file, (_, log) in zip(named, logs, strict=True)),
+        logs=tuple((one.file, one.stats) for one in logs),
     )
-    stay = len(entering.here) - len(arriving)
+    stay = len(group.here) - len(arriving)
     known = plan.proven or plan.operation != UPSERT  # whose keys alone nobody looks for
     counts = RowCounts(
         inserted=len(arriving) if known else None,
         updated=stay if known else None,
         deleted=len(gone),
     )
-    moved = len(arriving) - len(rows.new(place))
-    bodies = tuple(log.body for _, log in logs)
+    moved = len(arriving) - len(rows.new(group.place))
+    bodies = tuple(one.body for one in logs)
     return _Made(bodies, True, written, counts, _counts(plan, counts, len(arriving), moved))
-
-
-def _new_logs(
-    view: TableView, group: GroupPlan, base: FileSlice, entering: Entering, gone: pa.Array
-) -> list[tuple[LogFile, NewLog]]:
-    """Those that the group comes to, the first of them with what it counts."""
-    assert isinstance(group.target, LogFile)
-    if not base.children:
-        return [(group.target, new_log(view, entering, gone))]
-    parts = logs_of_children(view, entering, gone, base.children)
-    logs = [(file, log) for file, log in zip(group.forwards, parts, strict=True) if log]
-    if is_virtual(base.children[0]):
-        return logs
-    return [(group.target, NewLog.together([log for _, log in logs])), *logs]
 
 
 def _stored_logs(
@@ -437,19 +368,23 @@ def _counts(plan: WritePlan, here: RowCounts, arriving: int, moved: int) -> RowC
 
 
 def _entering(
-    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows
+    view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: TaskRows
 ) -> Entering:
-    if plan.operation == DELETE:  # its rows are key texts
-        columns = view.schema.empty_table()
-    else:
-        columns = rows.table.select(view.schema.names)
+    columns = _columns(view, plan, rows)
     target, here = group.target, rows.entering.of_group(place)
     if isinstance(target, LogFile):  # its rows are of this instant all the same
         target = DataFile(target.partition_path, target.file_id, "", plan.instant)
     return Entering(columns, rows.all_keys, here, target, place, rows.texts)
 
 
-def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: _Rows) -> Filed:
+def _columns(view: TableView, plan: WritePlan, rows: TaskRows) -> pa.Table:
+    """The table's, of all rows."""
+    if plan.operation == DELETE:  # its rows are key texts
+        return view.schema.empty_table()
+    return rows.table.select(view.schema.names)
+
+
+def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: TaskRows) -> Filed:
     """The group's new file."""
     assert isinstance(group.target, DataFile)
     entering, target = _entering(view, plan, place, group, rows), group.target

@@ -1,4 +1,4 @@
-"""Rows to log: what a commit puts on top of a file group of a merge-on-read table.
+"""Rows to logs: what a commit puts on top of file groups of a merge-on-read table.
 
 Rows that are put in stand whole in data blocks, keys that are taken out in a delete block, whatever
 the group holds: nothing of it is read. A delete has no ordering value, so it takes what was there
@@ -10,49 +10,91 @@ they can compare. Such rows are put into the group by writing it anew (`fits_log
 
 Where the group is being resized each child gets a log of what is in its hashes, and so does the
 group one, of the same blocks, unless its reader merges those of the children.
+
+A commit of few rows may well put a log on each of many groups. So what costs by the call is done
+for the rows of many logs at once: taking, encoding and looking through them, hashing their keys. A
+log is cut out of that, and has only its sizes and header for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import with_file_name
-from metatable.data.children import node_of
+from metatable.data.base_file import with_meta_columns_of
+from metatable.data.children import is_virtual, node_of
 from metatable.data.key_texts import KEY
 from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import log_deletes, log_rows
-from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.slices import FileSlice, LogFile
 from metatable.data.statistics import ColumnStats, of_all
+from metatable.data.taking import rows_of, taker
 from metatable.index.bucket.ring import hashes_of, part_of
 from metatable.metadata.view import TableView
-from metatable.metadata.written import stats_columns, stats_of_rows
+from metatable.metadata.written import (
+    stats_columns,
+    stats_of_parts,
+    stats_of_rows,
+)
+from metatable.storage.byte_columns import offsets_of
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import LogBlock
-from metatable.write.new_slice import Entering
+from metatable.write.new_slice import PIECE_BYTES, Entering
 
-__all__ = ["NewLog", "fits_log", "logs_of_children", "new_log", "stats_of_log"]
+__all__ = ["LogMaker", "LoggedGroup", "NewLog", "fits_log", "stats_of_log"]
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class NewLog:
-    """The bytes of a log, and what its rows tell."""
+    """The name of a log and its size, its bytes, and what its rows tell."""
 
+    file: LogFile
     body: bytes
     stats: tuple[ColumnStats, ...]
 
     @classmethod
-    def together(cls, parts: Sequence[NewLog]) -> NewLog:
-        """One log of all that these say."""
-        body = b"".join(one.body for one in parts)
-        return cls(body, tuple(of_all([one.stats for one in parts])))
+    def of(cls, file: LogFile, body: bytes, stats: Sequence[ColumnStats]) -> NewLog:
+        return cls(replace(file, size_bytes=len(body)), body, tuple(stats))
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGroup:
+    """A file group that gets a log, the group at this `place` of its plan.
+
+    `here` and `gone`: numbers of the task's rows that enter it, and of those whose keys go from it;
+    `forwards`: the names of logs on its children.
+    """
+
+    place: int
+    target: LogFile
+    base: FileSlice
+    forwards: tuple[LogFile, ...]
+    here: Rows
+    gone: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What stands in one log: of the rows that enter a group, those of these `numbers`."""
+
+    group: LoggedGroup
+    file: LogFile
+    numbers: Rows
+    gone: Rows
+
+    @property
+    def here(self) -> Rows:
+        return self.group.here[self.numbers]
 
 
 def fits_log(view: TableView, base: FileSlice, entering: Entering) -> bool:
@@ -67,56 +109,109 @@ def fits_log(view: TableView, base: FileSlice, entering: Entering) -> bool:
     return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in gone)
 
 
-def new_log(view: TableView, entering: Entering, gone: pa.Array) -> NewLog:
-    """Of the rows that enter, and the keys (texts) that go."""
-    every = np.arange(len(entering.here))
-    return _new_log(view, entering, every, gone, entering.target.file_id)
+@dataclass(frozen=True)
+class LogMaker:
+    """Makes logs of the rows of a task: `columns` are the table's, `keys` the key texts (string) of
+    all its rows."""
+
+    view: TableView
+    instant: str
+    columns: pa.Table
+    keys: pa.Array
+
+    def logs(self, groups: Sequence[LoggedGroup]) -> Iterator[list[NewLog]]:
+        """What each of them comes to, the first log with what the group counts."""
+        parts = [self._parts(one) for one in groups]
+        made = self._made([part for of_group in parts for part in of_group])
+        for group, of_group in zip(groups, parts, strict=True):
+            logs = [next(made) for _ in of_group]
+            if group.base.children and not is_virtual(group.base.children[0]):
+                body = b"".join(one.body for one in logs)
+                copied = of_all([one.stats for one in logs])
+                logs.insert(0, NewLog.of(group.target, body, copied))
+            yield logs
+
+    def _parts(self, group: LoggedGroup) -> list[_Part]:
+        """Of a group that is being resized by the hashes of its children; none that is empty."""
+        if not group.base.children:
+            return [_Part(group, group.target, np.arange(len(group.here)), group.gone)]
+        nodes = [node_of(one) for one in group.base.children]
+        rows = part_of(nodes, self._hashes[group.here])
+        gone = part_of(nodes, self._hashes[group.gone])
+        parts = [
+            _Part(group, file, np.flatnonzero(rows == number), group.gone[gone == number])
+            for number, file in enumerate(group.forwards)
+        ]
+        return [one for one in parts if len(one.numbers) or len(one.gone)]
+
+    def _made(self, parts: Sequence[_Part]) -> Iterator[NewLog]:
+        """Those of small parts together, while their rows are no more than a piece."""
+        most, some, held = rows_of(self.columns, PIECE_BYTES), list[_Part](), 0
+        for part in parts:
+            if some and held + len(part.numbers) > most:
+                yield from self._together(some)
+                some, held = [], 0
+            some.append(part)
+            held += len(part.numbers)
+        if some:
+            yield from self._together(some)
+
+    def _together(self, parts: Sequence[_Part]) -> Iterator[NewLog]:
+        counts = np.array([len(one.numbers) for one in parts])
+        rows, cuts = self._rows(parts, counts), offsets_of(counts).tolist()
+        deletes, data = self._delete_blocks(parts), self._data_blocks(rows, cuts)
+        columns = stats_columns(self.view.table_schema, self.view.options)
+        told = zip(parts, deletes, data, stats_of_parts(rows, cuts, columns), strict=True)
+        for part, first, then, stats in told:
+            yield NewLog.of(part.file, log_file.LogFile.encode([*first, *then]), stats)
+
+    def _rows(self, parts: Sequence[_Part], counts: Rows) -> pa.Table:
+        """As they stand in logs: each names its group in place of a file."""
+        numbers = np.concatenate([one.numbers for one in parts])
+        here = pa.array(np.concatenate([one.here for one in parts]))
+        words = (
+            _each([one.file.partition_path for one in parts], counts),
+            _each([one.file.file_id for one in parts], counts),
+            _each([str(one.group.place) for one in parts], counts),
+        )
+        told = self.keys.take(here), self.instant, words, numbers
+        rows = with_meta_columns_of(self._take(here), *told)
+        return rows.cast(with_meta_columns(self.view.schema))
+
+    def _data_blocks(self, rows: pa.Table, cuts: Sequence[int]) -> list[list[LogBlock]]:
+        if self.view.options.log_format == "avro":
+            return self._writer.avro_parts(rows, cuts, self.instant)
+        parts = (rows.slice(lo, hi - lo) for lo, hi in pairwise(cuts))
+        codec = self.view.options.parquet_codec
+        written = partial(self._writer.parquet_block, instant=self.instant, compression=codec)
+        return [[written(one)] if one.num_rows else [] for one in parts]
+
+    def _delete_blocks(self, parts: Sequence[_Part]) -> list[list[LogBlock]]:
+        keys = self.keys.take(pa.array(np.concatenate([one.gone for one in parts])))
+        counts = np.array([len(one.gone) for one in parts])
+        paths = _each([one.file.partition_path for one in parts], counts)
+        return self._writer.delete_parts(keys, paths, offsets_of(counts).tolist(), self.instant)
+
+    @cached_property
+    def _writer(self) -> LogWriter:
+        view = self.view
+        return LogWriter(view.schema, view.options.name, view.table_schema)
+
+    @cached_property
+    def _take(self) -> Callable[[pa.Array], pa.Table]:
+        return taker(self.columns)
+
+    @cached_property
+    def _hashes(self) -> Rows:
+        return hashes_of(self.keys, self.view.options.key)
 
 
-def logs_of_children(
-    view: TableView, entering: Entering, gone: pa.Array, children: Sequence[DataFile]
-) -> list[NewLog | None]:
-    """The same, parted by the hashes of the children; None for one that gets nothing."""
-    nodes, columns = [node_of(one) for one in children], view.options.key
-    rows = part_of(nodes, hashes_of(entering.keys.take(pa.array(entering.here)), columns))
-    keys = part_of(nodes, hashes_of(gone, columns))
-    found: list[NewLog | None] = []
-    for number, child in enumerate(children):
-        ours, going = np.flatnonzero(rows == number), gone.filter(pa.array(keys == number))
-        is_empty = not len(ours) and not len(going)
-        told = entering, ours, going, child.file_id
-        found.append(None if is_empty else _new_log(view, *told))
-    return found
-
-
-def _new_log(
-    view: TableView,
-    entering: Entering,
-    ours: npt.NDArray[np.int64],
-    gone: pa.Array,
-    file_id: str,
-) -> NewLog:
-    """`ours`: which of the rows that enter."""
-    instant = entering.target.instant
-    writer = LogWriter(view.schema, view.options.name, view.table_schema)
-    take = entering.taker(with_meta_columns(view.schema))
-    rows = with_file_name(take(ours), file_id)
-    blocks: list[LogBlock] = []
-    if len(gone):
-        blocks.append(writer.delete_block(gone, entering.target.partition_path, instant))
-    if rows.num_rows and view.options.log_format == "parquet":
-        codec = view.options.parquet_codec
-        blocks.append(writer.parquet_block(rows, instant, codec))
-    elif rows.num_rows:
-        blocks += writer.avro_blocks(rows, instant)
-    return NewLog(log_file.LogFile.encode(blocks), _facts(view, rows))
+def _each(words: Sequence[str], counts: Rows) -> pa.Array:
+    """Each word so many times."""
+    return pa.array(words, pa.string()).take(pa.array(np.repeat(np.arange(len(words)), counts)))
 
 
 def stats_of_log(view: TableView, log: LogFile) -> tuple[ColumnStats, ...]:
     """What the rows of one tell that another attempt has stored. Raises CorruptError."""
     rows = log_rows(view.store, log, with_meta_columns(view.schema), view.table_schema)
-    return _facts(view, rows)
-
-
-def _facts(view: TableView, rows: pa.Table) -> tuple[ColumnStats, ...]:
     return tuple(stats_of_rows(rows, stats_columns(view.table_schema, view.options)))

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,13 +71,16 @@ DELETES: pa.Schema = _CODEC.arrow_schema
 is not null, the wrapper that was stored. A null struct: none was."""
 
 
-def encode_deletes(deletes: pa.Table) -> bytes:
-    """The content for columns of `DELETES`; absent ones are null."""
+def encode_deletes(deletes: pa.Table, cuts: Sequence[int] | None = None) -> list[bytes]:
+    """The content for columns of `DELETES`, of which absent ones are null: one for the rows between
+    each two of `cuts` (ascending), if not one for all."""
     offsets, data = byte_layout(_CODEC.encode(deletes))
-    body = data[offsets[0] : offsets[-1]]
-    count = _long(deletes.num_rows) if deletes.num_rows else b""
-    parts = (count, body.data, b"\0")
-    return b"".join((_HEAD.pack(CONTENT_VERSION, sum(map(len, parts))), *parts))
+    contents = []
+    for lo, hi in pairwise((0, deletes.num_rows) if cuts is None else cuts):
+        count = _long(hi - lo) if hi > lo else b""
+        parts = (count, data[offsets[lo] : offsets[hi]].data, b"\0")
+        contents.append(b"".join((_HEAD.pack(CONTENT_VERSION, sum(map(len, parts))), *parts)))
+    return contents
 
 
 def decode_deletes(block: LogBlock) -> pa.Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -36,8 +37,9 @@ SEEMING_BYTES = 16
 that."""
 
 
-def encode_datums(datums: pa.Array) -> bytes:
-    """The content for a `pa.binary()` column without nulls."""
+def encode_datums(datums: pa.Array, cuts: Sequence[int] | None = None) -> list[bytes]:
+    """The content for a `pa.binary()` column without nulls: one for the datums between each two of
+    `cuts` (ascending), if not one for all."""
     offsets, _ = byte_layout(datums)
     sizes = np.ascontiguousarray(np.diff(offsets), ">i4")
     told = pa.Array.from_buffers(pa.binary(4), len(sizes), [None, pa.py_buffer(sizes)])
@@ -45,8 +47,10 @@ def encode_datums(datums: pa.Array) -> bytes:
         told.cast(pa.binary()), datums, pa.scalar(b"", pa.binary())
     )
     offsets, data = byte_layout(joined)
-    body = data[offsets[0] : offsets[-1]]
-    return b"".join((_HEAD.pack(CONTENT_VERSION, len(datums)), body.data))
+    return [
+        b"".join((_HEAD.pack(CONTENT_VERSION, hi - lo), data[offsets[lo] : offsets[hi]].data))
+        for lo, hi in pairwise((0, len(datums)) if cuts is None else cuts)
+    ]
 
 
 def decode_datums(block: LogBlock) -> pa.Array:

@@ -215,7 +215,7 @@ def test_a_block_of_hudi_s_may_mix_deletes_with_and_without_ordering_values() ->
         {"recordKey": "c", "orderingVal": None},
         {"recordKey": "d", "orderingVal": {"IntWrapper": {"value": 9}}},
     ]
-    content = encode_deletes(pa.Table.from_pylist(rows, DELETES))
+    [content] = encode_deletes(pa.Table.from_pylist(rows, DELETES))
     found = block_deletes(LogBlock(BlockKind.DELETE, {}, content), pa.int64())
     assert found.unordered.to_pylist() == [False, True, True, False]
     assert found.ordering.to_pylist() == [7, None, None, 9]  # type: ignore[union-attr]

@@ -135,7 +135,7 @@ ROOMS = (
         ),
         (
             _files(FACE, "rules", "notes", "file_sizes", "overwrite", "bulk_insert"),
-            _files(FACE, "bad_input", "writers", "mistakes")
+            _files(FACE, "bad_input", "writers", "mistakes", "new_logs")
             + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),
     ),
