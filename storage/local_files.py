@@ -18,6 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -121,6 +122,21 @@ class LocalFiles:
                     raise
                 return False
         return True
+
+    def mark(self, paths: Sequence[str]) -> None:
+        """Some hundred names, in any order, of one empty file: it is made and settles once. Those
+        that are taken stay as they are."""
+        targets = [self._root / path for path in paths]
+        with self._staged(paths[0]) as (file, staged), self._asking(paths[0]):
+            self._settle(file)
+            for target in targets:
+                try:
+                    _again(target.parent, partial(os.link, staged, target), self._settle_folder)
+                except FileExistsError:
+                    if not target.is_file():
+                        raise
+            for folder in dict.fromkeys(target.parent for target in targets):
+                self._settle_folder(folder)
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:

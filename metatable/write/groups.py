@@ -203,16 +203,16 @@ def preparations(
     files that will be merged, fetched."""
     store = view.store
     calls: list[Callable[[], object]] = []
-    for file, kind in ((file, group.kind) for group in groups for file in group.targets):
-        calls.append(partial(store.put, marker_path(file, plan.instant, kind), b""))
+    files = [(file, group.kind) for group in groups for file in group.targets]
+    calls += store.marking([marker_path(file, plan.instant, kind) for file, kind in files])
     for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
         body = partition_metadata(plan.instant, path)
         calls.append(partial(store.create, partition_metadata_path(path), body))
         if view.options.hudi_hashing_metadata:
             calls.append(partial(put_first_ring, view, path))
     read = [group.base for group in groups if group.kind == "MERGE" and not plan.replaces]
-    files = [(file.path, file.size_bytes) for one in read if one for file in one.files]
-    calls.append(partial(store.hold, files))
+    held = [(file.path, file.size_bytes) for one in read if one for file in one.files]
+    calls.append(partial(store.hold, held))
     return calls
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.children import is_virtual
 from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.log_names import log_write_token
@@ -90,6 +91,8 @@ class GroupPlan:
     @property
     def targets(self) -> tuple[DataFile | LogFile, ...]:
         """All files that it may come to."""
+        if self.base and self.forwards and is_virtual(self.base.children[0]):
+            return self.forwards
         return self.target, *self.forwards
 
     @property

@@ -14,7 +14,7 @@ import pytest
 
 import metatable
 from metatable.data.base_file import add_meta_columns, with_file_name
-from metatable.data.children import WAYS, child_of
+from metatable.data.children import VIRTUAL_LOG, WAYS, child_of
 from metatable.data.hashing_metadata import LAST_HASH, HashingNode
 from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import with_meta_columns
@@ -29,6 +29,7 @@ from metatable.storage.hudi_log import log_file
 from metatable.storage.store import Store
 from metatable.write import new_log
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog
+from metatable.write.plan import GroupPlan
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 
 BEFORE, INSTANT = "20260101000000000", "20260102000000000"
@@ -158,3 +159,13 @@ def test_logs_made_together_are_those_made_alone(
         assert bounds[0] == bounds[1]
         sizes = [(one.size_bytes, other.size_bytes) for one, other in zip(*told, strict=True)]
         assert all(abs(one - other) <= 2 for one, other in sizes)  # of bits that begin in a byte
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_copies_stand_beside_a_log_of_the_group_itself(way: str) -> None:
+    base = FileSlice(DataFile("p", "f-0", "0-0-0", BEFORE, 100))
+    children = [child_of("p", HashingNode(MIDDLE, "lo"), 0, way, INSTANT)]
+    token, of_base = "1-7-8", base.next_log("1-7-8")
+    forwards = tuple(child.log(1, token) for child in children)
+    planned = GroupPlan(of_base, base.split(children), 0, forwards)
+    assert planned.targets == (forwards if way == VIRTUAL_LOG else (of_base, *forwards))

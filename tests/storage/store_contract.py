@@ -97,6 +97,17 @@ class StoreContract:
 
     # create
 
+    def test_marks_are_empty_files_and_those_that_are_there_stay(self, store: Store) -> None:
+        paths = ["a/1", "a/2", "b/c/1"]
+        for _ in range(2):
+            for mark in store.marking(paths):
+                mark()
+        assert [one.path for one in store.list("", recursive=True)] == paths
+        assert [store.get(path) for path in paths] == [b""] * 3
+        store.put("a/1", b"own")
+        assert [store.get(path) for path in paths] == [b"own", b"", b""]
+        assert not store.marking([])
+
     def test_create_writes_what_is_not_there(self, store: Store) -> None:
         assert store.create("a/b", b"1")
         assert store.get("a/b") == b"1"
@@ -263,6 +274,7 @@ VERBS: list[Callable[[Store, str], object]] = [
     lambda store, path: store.map(path, 1),
     lambda store, path: store.open(path, 1).read(),
     lambda store, path: store.put(path, b"1"),
+    lambda store, path: store.marking([path])[0](),
     lambda store, path: store.create(path, b"1"),
     _sink,
     lambda store, path: store.delete([path]),

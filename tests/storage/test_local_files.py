@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,7 +33,10 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("a/b", b"1"),
     "create": lambda store: store.create("a/b", b"1"),
     "sink": _sink,
+    "mark": lambda store: [mark() for mark in store.marking(["a/b"])],
 }
+STEPS = {"put": "replace", "create": "link", "sink": "replace", "mark": "link"}
+"""How each gives a file its name."""
 
 
 # durability
@@ -69,9 +73,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of handles are unknown here")
-@pytest.mark.parametrize(
-    ("verb", "step"), [("put", "replace"), ("create", "link"), ("sink", "replace")]
-)
+@pytest.mark.parametrize(("verb", "step"), STEPS.items())
 def test_file_is_durable_before_its_name_and_the_name_before_the_answer(
     store: Store, verb: str, step: str, log: list[tuple[str, str]]
 ) -> None:
@@ -95,6 +97,22 @@ def test_new_folder_is_durable_in_the_folder_that_holds_it(
     assert told[-1] == ("fsync folder", "a")
 
 
+def test_marks_settle_once_and_each_of_their_folders(
+    store: Store, log: list[tuple[str, str]]
+) -> None:
+    for path in ("a/1", "b/1"):
+        store.put(path, b"")
+    log.clear()
+    paths = [f"{folder}/{number}" for folder in "ab" for number in range(2, 5)]
+    [mark] = store.marking(paths)
+    mark()
+    told = Counter(call for call, _ in log)
+    assert told == {"fsync file": 1, "link": 6, "fsync folder": 2}
+    assert {call for call, _ in log[-2:]} == {"fsync folder"}
+    store.delete(["a/2"])
+    assert [store.get(path) for path in paths] == [None, *[b""] * 5]
+
+
 def test_without_durability_nothing_is_synced(tmp_path: Path, log: list[tuple[str, str]]) -> None:
     store = Store(tmp_path, {"durable": "false"})
     for write in WRITES.values():
@@ -109,7 +127,7 @@ def test_without_durability_nothing_is_synced(tmp_path: Path, log: list[tuple[st
 def test_folder_that_vanishes_before_the_name_is_given_is_made_again(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = "link" if verb == "create" else "replace"
+    place = STEPS[verb]
     true, left = getattr(os, place), [3]
 
     def placed(source: Path, target: Path) -> None:
@@ -120,14 +138,14 @@ def test_folder_that_vanishes_before_the_name_is_given_is_made_again(
 
     monkeypatch.setattr(os, place, placed)
     WRITES[verb](store)
-    assert store.get("a/b") == b"1"
+    assert store.get("a/b") == (b"" if verb == "mark" else b"1")
 
 
 @pytest.mark.parametrize("verb", WRITES)
 def test_file_that_another_deletes_before_its_folder_is_synced_was_written(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = "link" if verb == "create" else "replace"
+    place = STEPS[verb]
     true = getattr(os, place)
 
     def placed(source: Path, target: Path) -> None:
@@ -229,7 +247,7 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [20_000, 1 << 20])
-@pytest.mark.parametrize("verb", WRITES)
+@pytest.mark.parametrize("verb", ["put", "create", "sink"])
 def test_file_that_finds_no_room_is_a_store_error_and_leaves_nothing(
     store: Store, verb: str, size: int
 ) -> None:
