@@ -74,6 +74,9 @@ ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.strin
 TOGETHER_BYTES, MOST_TOGETHER = 16 << 20, 64
 """Stored bytes of groups, and how many groups, that a task merges before it stores them."""
 
+UNPACKED = 4
+"""How many bytes of rows, which come to a log, weigh as one that is stored in a base file."""
+
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
 
@@ -182,7 +185,7 @@ def _some(
     for place, group in groups:
         size = group.base.size_bytes if group.kind == "MERGE" and group.base else 0
         if group.kind == "APPEND":
-            size = rows.size_bytes(place)
+            size = rows.size_bytes(place) // UNPACKED
         together = view.store.waits or group.kind == "APPEND"
         if some and (not together or held + size > TOGETHER_BYTES):
             yield some
