@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, ti
 from metatable.data.children import WAYS
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.storage import cache
+from metatable.storage.store import Store
 from metatable.storage.xxh32 import xxh32
 
 QUESTION = (
@@ -85,15 +86,24 @@ def cases(setup: Setup) -> Iterator[Case]:
         [Peer("Hudi's form of a resize", timed(partial(_rewritten, logged)))],
         "our form costs the bucket",
     )
-    idle = timed(_upsert(setup, logged, upserted, None))
+    idle = timed(_upsert(_waiting(setup, logged, None), upserted))
     for way in WAYS:
+        table = _waiting(setup, logged, way)
+        upsert = _upsert(table, upserted)
+        upsert()
+        more = sorted(_sizes_of_logs(table))[:-LOGGED]
         yield Case(
             f"{upserted:,} rows to buckets that are being resized, {way}",
             f"an upsert to a merge-on-read table of {count:,} keys in {LOGGED} buckets, all of "
             "which are being split",
-            timed(_upsert(setup, logged, upserted, way)),
-            [Peer(f"{FLOOR}no resize waits", idle)],
-            "a row is encoded once; dual write puts its bytes twice, into three logs a bucket",
+            timed(upsert),
+            [
+                Peer(f"{FLOOR}no resize waits", idle),
+                Peer(f"{FLOOR}the {len(more)} logs more, alone", timed(_files(setup, more))),
+            ],
+            "a row is encoded once; dual write puts its bytes twice, into three logs a bucket; "
+            "that many files with their markers, and nothing else, are the floor of what comes "
+            "on top",
         )
 
 
@@ -142,16 +152,38 @@ def _make_logged(folder: Path, count: int) -> None:
     table.insert(pa.table([_keys(np.arange(count)), pa.array(np.arange(count))], schema=SCHEMA))
 
 
-def _upsert(setup: Setup, source: Path, count: int, way: str | None) -> Callable[[], Any]:
-    """One to a copy of the table, of which all buckets are being split this way, if any; each time
-    with other values."""
+def _waiting(setup: Setup, source: Path, way: str | None) -> Any:
+    """A copy of the table, of which all buckets are being split this way, if any."""
     table = _fresh(setup, source)()
     if way is not None:
         table.resize_buckets(split_above=1, merge_below=0, writers=way, schedule=True)
+    return table
+
+
+def _upsert(table: Any, count: int) -> Callable[[], Any]:
+    """One of these keys, each time with other values."""
     keys, turns = _keys(np.arange(count)), iter(range(1 << 30))
     return lambda: table.upsert(
         pa.table([keys, pa.array(np.arange(count) + next(turns))], schema=SCHEMA)
     )
+
+
+def _sizes_of_logs(table: Any) -> list[int]:
+    return [path.stat().st_size for path in Path(table.uri).rglob(".*.log.*")]
+
+
+def _files(setup: Setup, sizes: Sequence[int]) -> Callable[[], None]:
+    """So many files of these sizes, and before them their markers, as a commit writes them."""
+    store, turns = Store(setup.cupboard.scratch(), {"durable": "false"}), iter(range(1 << 30))
+    bodies = [b"x" * size for size in sizes]
+
+    def write() -> None:
+        names = [f"p/{next(turns)}" for _ in bodies]
+        store.together(store.marking([f".hoodie/.temp/{name}" for name in names]), writes=True)
+        pairs = zip(names, bodies, strict=True)
+        store.together([partial(store.create, *pair) for pair in pairs], writes=True)
+
+    return write
 
 
 def _is_crowded(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
