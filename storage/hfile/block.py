@@ -19,30 +19,48 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.checksum import (
     CHECKSUM_BYTES,
     Checksum,
     chunk_count,
-    chunk_sums,
     verify_chunks,
 )
 from metatable.storage.hfile.codec import Codec, decompress
+from metatable.storage.hfile.columns import Int64s
 
 __all__ = [
     "CHUNK_BYTES",
+    "HEADERS",
     "HEADER_SIZE",
     "BlockHeader",
     "BlockType",
+    "Headers",
+    "chunk_sizes",
     "decode_block",
-    "seal",
 ]
 
 _LAYOUT = struct.Struct(">8siiqBii")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 HEADER_SIZE = _LAYOUT.size
+
+HEADERS = np.dtype(
+    [
+        ("magic", ">u8"),
+        ("on_disk_size", ">i4"),
+        ("payload_size", ">i4"),
+        ("previous_offset", ">i8"),
+        ("checksum", "u1"),
+        ("chunk_bytes", ">i4"),
+        ("covered_size", ">i4"),
+    ]
+)
+"""The same as a column, of many blocks at a time."""
+Headers = npt.NDArray[Any]
 
 CHUNK_BYTES = (1 << 20, 1 << 30)
 """Bytes of one checksum: what to try, in this order."""
@@ -114,31 +132,6 @@ _KINDS = {one.value: one for one in BlockType}
 _CHECKSUMS = {int(one): one for one in Checksum}
 
 
-def seal(
-    kind: BlockType,
-    stored: bytes | memoryview,
-    payload_size: int,
-    *,
-    previous_offset: int = -1,
-    checksum: Checksum = Checksum.CRC32C,
-    chunk_bytes: Sequence[int] = CHUNK_BYTES,
-    last_entry_size: int | None = None,
-) -> tuple[bytes, bytes]:
-    """(header, checksums): what stands before and behind a payload `stored` as it is.
-
-    `chunk_bytes`: the first of them that every reader survives, or else the last.
-    """
-    view = np.frombuffer(stored, np.uint8)
-    covered_size = HEADER_SIZE + len(view)
-    chosen = _chunk_bytes(covered_size, last_entry_size, chunk_bytes)
-    area_size = CHECKSUM_BYTES * chunk_count(covered_size, chosen)
-    on_disk_size = len(view) + area_size
-    header = BlockHeader(
-        kind, on_disk_size, payload_size, previous_offset, checksum, chosen, covered_size
-    ).encode()
-    return header, chunk_sums(checksum, header, view, chosen)
-
-
 def decode_block(
     raw: bytes | memoryview,
     codec: Codec,
@@ -163,21 +156,24 @@ def decode_block(
     return header, decompress(codec, stored, header.payload_size, path=path, offset=offset)
 
 
-def _chunk_bytes(
-    covered_size: int, last_entry_size: int | None, candidates: Sequence[int] = CHUNK_BYTES
-) -> int:
-    """A chunk size that every reader survives.
+def chunk_sizes(
+    covered: Int64s, last_entry_sizes: Int64s | None, candidates: Sequence[int] = CHUNK_BYTES
+) -> Int64s:
+    """For blocks of so many covered bytes the first chunk size that every reader survives, or
+    else the last of the candidates.
 
     hudi-io drops entries that begin in a data block's last 4 * chunks bytes, and hudi-rs
     counts the chunks over the checksums too: neither may matter (FORMAT.md, "Two hazards").
     """
-    for chunk_bytes in candidates:
-        count = chunk_count(covered_size, chunk_bytes)
+    chosen = np.full(len(covered), candidates[-1], np.int64)
+    for chunk_bytes in reversed(candidates):
+        count = chunk_count(covered, chunk_bytes)
         area = CHECKSUM_BYTES * count
-        tail_is_safe = last_entry_size is None or area < last_entry_size
-        if tail_is_safe and chunk_count(covered_size + area, chunk_bytes) == count:
-            return chunk_bytes
-    return candidates[-1]
+        is_safe = chunk_count(covered + area, chunk_bytes) == count
+        if last_entry_sizes is not None:
+            is_safe &= area < last_entry_sizes
+        chosen[is_safe] = chunk_bytes
+    return chosen
 
 
 def _corrupt(what: str, path: str, offset: int, expected: object, found: object) -> CorruptError:

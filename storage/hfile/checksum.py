@@ -14,13 +14,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TypeVar
 
 import google_crc32c
 import numpy as np
 from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import UInt8s
+from metatable.storage.hfile.columns import Int64s, UInt8s
 
 __all__ = ["CHECKSUM_BYTES", "Checksum", "chunk_count", "chunk_sums", "verify_chunks"]
 
@@ -56,7 +57,10 @@ _EXTEND: dict[Checksum, Callable[[int, bytes | UInt8s], int]] = {
 }
 
 
-def chunk_count(size: int, chunk_bytes: int) -> int:
+Sizes = TypeVar("Sizes", int, Int64s)
+
+
+def chunk_count(size: Sizes, chunk_bytes: int | Sizes) -> Sizes:
     """How many chunks cover `size` bytes."""
     return -(-size // chunk_bytes)
 

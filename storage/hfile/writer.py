@@ -29,19 +29,17 @@ from metatable.storage import filters
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile import file_info, record_sizes
 from metatable.storage.hfile.block import BlockType
-from metatable.storage.hfile.block_index import Entry
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.forms import OURS, Form
 from metatable.storage.hfile.key_values import full_key
 from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
-from metatable.storage.hfile.writing.block_writer import BlockWriter
+from metatable.storage.hfile.writing.block_writer import BlockWriter, Stored
 from metatable.storage.hfile.writing.index_writer import (
     INDEX_CHUNK_BYTES,
     IndexWriter,
     Root,
     encode_root,
-    entry_of,
     separator,
 )
 from metatable.storage.hfile.writing.packing import Packer, Tally
@@ -201,25 +199,35 @@ class HFileWriter:
         """Write what waits, and then `runs`."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for packed in in_order(self._packer.pack, chain(waiting, runs)):
-            for block, stored in zip(packed.blocks, packed.stored, strict=True):
-                self._append_block(block, stored)
+            self._append_blocks(packed.blocks, packed.stored)
             self._tally.add(packed, with_sizes=self._form.has_hints)
 
-    def _append_block(self, block: BlockPlan, stored: bytes | memoryview) -> None:
-        offset, size = self._open_blocks().emit_stored(
-            BlockType.DATA, stored, block.size, block.last_entry_size
-        )
-        self._index.add(self._entry(offset, size, block))
-        if not self._data_blocks:
-            self._data_from = offset
-        self._data_to = offset
-        self._data_blocks += 1
-        self._last_key = block.last_key
+    def _append_blocks(self, blocks: list[BlockPlan], stored: list[Stored]) -> None:
+        """Write blocks, and each leaf of the index right behind the one that fills it."""
+        keys = self._index_keys(blocks)
+        while keys:
+            count = self._index.takes(keys)
+            offsets, sizes = self._open_blocks().emit_stored(
+                BlockType.DATA,
+                stored[:count],
+                np.array([block.size for block in blocks[:count]]),
+                np.array([block.last_entry_size for block in blocks[:count]]),
+            )
+            self._index.add(list(zip(offsets.tolist(), sizes.tolist(), keys[:count], strict=True)))
+            if not self._data_blocks:
+                self._data_from = int(offsets[0])
+            self._data_to = int(offsets[-1])
+            self._data_blocks += count
+            keys, blocks, stored = keys[count:], blocks[count:], stored[count:]
 
-    def _entry(self, offset: int, size: int, block: BlockPlan) -> Entry:
-        if self._form.shortens_keys and self._data_blocks:
-            return entry_of(offset, size, *separator(self._last_key, block.first_key))
-        return entry_of(offset, size, block.first_key, self._form.key_suffix)
+    def _index_keys(self, blocks: list[BlockPlan]) -> list[bytes]:
+        """The keys that lead to these blocks, the next ones of the file."""
+        if not self._form.shortens_keys:
+            return [full_key(block.first_key, self._form.key_suffix) for block in blocks]
+        befores = [self._tally.last_key, *(block.last_key for block in blocks[:-1])]
+        between = zip(befores, blocks, strict=True)
+        keys = [full_key(*separator(before, block.first_key)) for before, block in between]
+        return keys if self._data_blocks else [full_key(blocks[0].first_key), *keys[1:]]
 
     # What stands at the end
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
-from metatable.storage.hfile.block import HEADER_SIZE, BlockType, decode_block
+from metatable.storage.hfile.block import (
+    HEADER_SIZE,
+    HEADERS,
+    BlockType,
+    Headers,
+    decode_block,
+)
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_chunks
 from metatable.storage.hfile.codec import Codec, decompress
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
 
-__all__ = ["Headers", "Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
+__all__ = ["Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
 
 _DATA = (BlockType.DATA,)
 ROOM_BYTES = 8 << 20
@@ -31,22 +35,7 @@ _here = threading.local()
 WIDEST_BYTES = 1 << 30
 """Places in what is used as one piece must fit into 32 bits: Arrow's offsets have no more."""
 
-_HEADER = np.dtype(
-    [
-        ("magic", ">u8"),
-        ("on_disk_size", ">i4"),
-        ("payload_size", ">i4"),
-        ("previous_offset", ">i8"),
-        ("checksum", "u1"),
-        ("chunk_bytes", ">i4"),
-        ("covered_size", ">i4"),
-    ]
-)
-"""The header of block.py, as a column."""
-
 _MAGIC = int.from_bytes(BlockType.DATA.value, "big")
-
-Headers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +121,13 @@ def payloads_in_place(
 def read_headers(stored: Stored, codec: Codec, path: str) -> Headers:
     """The headers as a column, in agreement with themselves. Raises CorruptError."""
     if not len(stored):
-        return np.empty(0, _HEADER)
+        return np.empty(0, HEADERS)
     raw = stored.one_piece()
     if raw is None:
         table = np.stack([block[:HEADER_SIZE] for block in stored.blocks()])
     else:
         table = raw[stored.starts[:, None] + np.arange(HEADER_SIZE)]
-    headers = np.ascontiguousarray(table).view(_HEADER).reshape(-1)
+    headers = np.ascontiguousarray(table).view(HEADERS).reshape(-1)
     chunk = headers["chunk_bytes"].astype(np.int64)
     covered = headers["covered_size"].astype(np.int64)
     chunks = -(-covered // np.maximum(chunk, 1))

@@ -17,13 +17,12 @@ import numpy as np
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hfile.block import BlockType, decode_block
+from metatable.storage.hfile.block import BlockType, Headers, decode_block
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.data_blocks import (
-    Headers,
     Payloads,
     decode_blocks,
     payloads_in_place,

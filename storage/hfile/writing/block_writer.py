@@ -1,27 +1,33 @@
 """Blocks into a file: where each comes to lie, what links and protects it, and the sums.
 
 Only here is known where the file ends so far; a block's header needs it, and its checksums
-cover the header. Large payloads are written from where they are.
+cover the header. Blocks come as they were packed, a few at a time: their headers are made as a
+column, and they are written as one piece, unless they are large: then from where they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO
 
 import google_crc32c
 import numpy as np
 
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile.block import HEADER_SIZE, BlockType, seal
+from metatable.storage.hfile.block import HEADER_SIZE, HEADERS, BlockType, Headers, chunk_sizes
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count, chunk_sums
 from metatable.storage.hfile.codec import Codec, compress
+from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.writing.runs import MAX_PAYLOAD
 
-__all__ = ["BlockWriter"]
+__all__ = ["BlockWriter", "Stored"]
 
+Stored = bytes | memoryview
+"""A payload as it lies in its block."""
 
-JOINED_BYTES = 1 << 20
-"""To copy so much costs less than two more calls of the system."""
+JOINED_BYTES = 2 << 20
+"""To copy so much, a run and its headers, costs less than two calls of the system a block."""
 
 
 class BlockWriter:
@@ -31,7 +37,6 @@ class BlockWriter:
         self._file = file
         self._codec = codec
         self._form = form
-        self._chunks = form.chunk_bytes
         self._last: dict[BlockType, int] = {}
         self.offset = 0
         self.checksum = 0
@@ -45,34 +50,33 @@ class BlockWriter:
             name, expected = kind.name, f"at most {MAX_PAYLOAD} bytes"
             raise UsageError(f"{name} block is too large", expected=expected, found=len(payload))
         stored = compress(self._codec, payload, like_java=self._form.java_deflate)
-        return self.emit_stored(kind, stored, len(payload))
+        [offset], [size] = self.emit_stored(kind, [stored], np.array([len(payload)]))
+        return int(offset), int(size)
 
     def emit_stored(
         self,
         kind: BlockType,
-        stored: bytes | memoryview,
-        payload_size: int,
-        last_entry_size: int | None = None,
-    ) -> tuple[int, int]:
-        """Write a block whose payload is compressed; (its offset, its size)."""
-        offset = self.offset
-        header, area = seal(
-            kind,
-            stored,
-            payload_size,
-            previous_offset=self._link(kind),
-            checksum=self._form.checksum,
-            chunk_bytes=self._chunks,
-            last_entry_size=last_entry_size,
-        )
-        self._last[kind] = offset
-        self.unpacked_bytes += HEADER_SIZE + payload_size
-        if len(stored) <= JOINED_BYTES:
-            self.write(b"".join((header, stored, area)))
-        else:
-            for part in (header, stored, area):
-                self.write(part)
-        return offset, self.offset - offset
+        stored: Sequence[Stored],
+        payload_sizes: Int64s,
+        last_entry_sizes: Int64s | None = None,
+    ) -> tuple[Int64s, Int64s]:
+        """Write blocks whose payloads are compressed; (their offsets, their sizes)."""
+        headers = np.empty(len(stored), HEADERS)
+        covered = HEADER_SIZE + np.array([len(one) for one in stored], np.int64)
+        chunks = chunk_sizes(covered, last_entry_sizes, self._form.chunk_bytes)
+        sizes = covered + CHECKSUM_BYTES * chunk_count(covered, chunks)
+        offsets = self.offset + np.cumsum(sizes) - sizes
+        headers["magic"] = int.from_bytes(kind.value, "big")
+        headers["on_disk_size"] = sizes - HEADER_SIZE
+        headers["payload_size"] = payload_sizes
+        headers["previous_offset"] = self._links(kind, offsets)
+        headers["checksum"] = self._form.checksum
+        headers["chunk_bytes"] = chunks
+        headers["covered_size"] = covered
+        self._last[kind] = int(offsets[-1])
+        self.unpacked_bytes += HEADER_SIZE * len(stored) + int(payload_sizes.sum())
+        self._write_parts(self._parts(headers, stored))
+        return offsets, sizes
 
     def write(self, body: bytes | memoryview) -> None:
         """Append bytes that are no block."""
@@ -80,7 +84,29 @@ class BlockWriter:
         self.checksum = google_crc32c.extend(self.checksum, np.frombuffer(body, np.uint8))
         self.offset += len(body)
 
-    def _link(self, kind: BlockType) -> int:
-        if self._form.links_blocks:
-            return self._last.get(kind, -1)
-        return self.offset if kind is BlockType.DATA and kind in self._last else -1
+    def _parts(self, headers: Headers, stored: Sequence[Stored]) -> list[Stored]:
+        """Header, payload and checksums of each block."""
+        parts: list[Stored] = []
+        kind, raw = self._form.checksum, headers.tobytes()
+        for number, (body, chunk) in enumerate(
+            zip(stored, headers["chunk_bytes"].tolist(), strict=True)
+        ):
+            header = raw[HEADER_SIZE * number :][:HEADER_SIZE]
+            view = np.frombuffer(body, np.uint8)
+            parts += (header, body, chunk_sums(kind, header, view, chunk))
+        return parts
+
+    def _write_parts(self, parts: list[Stored]) -> None:
+        if sum(map(len, parts)) <= JOINED_BYTES:
+            parts = [b"".join(parts)]
+        for part in parts:
+            self.write(part)
+
+    def _links(self, kind: BlockType, offsets: Int64s) -> Int64s:
+        """The `previous_offset` of blocks that come to lie at these places."""
+        first = kind not in self._last
+        if not self._form.links_blocks:
+            links = offsets.copy() if kind is BlockType.DATA else np.full(len(offsets), -1)
+            links[:first] = -1
+            return links
+        return np.concatenate(([self._last.get(kind, -1)], offsets[:-1]))

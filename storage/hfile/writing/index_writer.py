@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 import numpy as np
 
@@ -26,14 +27,13 @@ from metatable.storage.hfile import wire
 from metatable.storage.hfile.block import HEADER_SIZE, BlockType
 from metatable.storage.hfile.block_index import Entry
 from metatable.storage.hfile.columns import common_prefix_size
-from metatable.storage.hfile.key_values import KEY_SUFFIX, full_key
+from metatable.storage.hfile.key_values import KEY_SUFFIX
 
 __all__ = [
     "INDEX_CHUNK_BYTES",
     "IndexWriter",
     "encode_inner",
     "encode_root",
-    "entry_of",
     "separator",
 ]
 
@@ -68,11 +68,6 @@ def encode_inner(entries: Sequence[Entry]) -> bytes:
     return b"".join((struct.pack(">i", len(entries)), positions.tobytes(), *body))
 
 
-def entry_of(offset: int, size: int, row: bytes, suffix: bytes = KEY_SUFFIX) -> Entry:
-    """The entry for a block that begins with `row`."""
-    return offset, size, full_key(row, suffix)
-
-
 def separator(before: bytes, first: bytes) -> tuple[bytes, bytes]:
     """(row, suffix) of the shortest key above row `before` that is not above row `first`."""
     if before == first:
@@ -93,7 +88,8 @@ class Root:
 
 
 class IndexWriter:
-    """`add` for every data block, `end_of_data` behind the last, `finish` behind META blocks."""
+    """`add` for data blocks, as many as it `takes`, `end_of_data` behind the last, `finish`
+    behind META blocks."""
 
     def __init__(self, emit: Emit, chunk_bytes: int | None) -> None:
         """`chunk_bytes`: None for one level whatever its size."""
@@ -108,10 +104,17 @@ class IndexWriter:
         self.upper_bytes = 0
         """Headers and payloads of those above the leaves."""
 
-    def add(self, entry: Entry) -> None:
-        """The entry of a data block that was just written; writes the leaf if that filled it."""
-        self._leaf.append(entry)
-        self._leaf_size += _inner_size(1) - _inner_size(0) + _PLACE.size + len(entry[2])
+    def takes(self, keys: Sequence[bytes]) -> int:
+        """How many blocks with entries of these keys may be written before the leaf is."""
+        if self._chunk_bytes is None:
+            return len(keys)
+        sizes = accumulate(map(_entry_size, keys), initial=self._leaf_size)
+        return max(1, sum(size < self._chunk_bytes for size in islice(sizes, len(keys))))
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Entries of data blocks that were just written; writes the leaf if they filled it."""
+        self._leaf += entries
+        self._leaf_size += sum(_entry_size(key) for _, _, key in entries)
         if self._chunk_bytes is not None and self._leaf_size >= self._chunk_bytes:
             self._write_leaf()
 
@@ -177,6 +180,11 @@ class IndexWriter:
 def _inner_size(count: int) -> int:
     """Of an inner payload without its entries."""
     return 4 + 4 * (count + 1)
+
+
+def _entry_size(key: bytes) -> int:
+    """What an entry adds to an inner payload."""
+    return _POSITION.itemsize + _PLACE.size + len(key)
 
 
 def _root_size(entry: Entry) -> int:

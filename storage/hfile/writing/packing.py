@@ -19,6 +19,7 @@ from metatable.storage.hfile.columns import Int64s, sizes_of
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
+from metatable.storage.hfile.writing.block_writer import Stored
 from metatable.storage.hfile.writing.runs import BlockPlan, Run
 
 __all__ = ["HINTED_ENTRIES", "Packed", "Packer", "Tally"]
@@ -27,7 +28,6 @@ HINTED_ENTRIES = 1 << 26
 """A file of more is written without the size of each record and without a filter; sizes that
 all records have in common are told all the same."""
 
-Stored = bytes | memoryview
 Narrow = npt.NDArray[np.unsignedinteger]
 """Sizes in as few bytes as they need: there may be many."""
 _WIDTHS: tuple[type[np.unsignedinteger], ...] = (np.uint8, np.uint16, np.uint32)

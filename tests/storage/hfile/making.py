@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pyarrow as pa
 
 from metatable.storage import cache
 from metatable.storage.counters import Counters
-from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType, seal
+from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType
 from metatable.storage.hfile.checksum import Checksum
-from metatable.storage.hfile.codec import Codec, compress
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.forms import OURS
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.hfile.writer import HFileWriter, WrittenHFile
+from metatable.storage.hfile.writing.block_writer import BlockWriter
 from metatable.storage.store import Store
 
 Entries = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
@@ -84,6 +88,6 @@ def encode_block(
     kind: BlockType, payload: bytes, codec: Codec, *, checksum: Checksum = Checksum.CRC32C
 ) -> bytes:
     """A whole block by itself."""
-    stored = compress(codec, payload)
-    header, area = seal(kind, stored, len(payload), checksum=checksum)
-    return header + stored + area
+    file = io.BytesIO()
+    BlockWriter(file, codec, replace(OURS, checksum=checksum)).emit(kind, payload)
+    return file.getvalue()

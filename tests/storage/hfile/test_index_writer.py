@@ -123,7 +123,7 @@ def test_only_a_leaf_and_the_entries_above_it_are_held() -> None:
 
     index = IndexWriter(emit, 1000)
     for number in range(10_000):
-        index.add((number, 1, b"k" * 20))
+        index.add([(number, 1, b"k" * 20)])
         assert len(index._leaf) <= 1000 // 36
     assert len(index._roots) == len(written) == 10_000 // 28 + (10_000 % 28 == 0)
 
@@ -181,5 +181,5 @@ def test_a_leaf_is_closed_once_its_payload_has_reached_the_chunk_size(spare: int
 
     index = IndexWriter(emit, len(encode_inner(entries[:5])) + spare)
     for entry in entries[:7]:
-        index.add(entry)
+        index.add([entry])
     assert written == [encode_inner(entries[: 5 + (spare > 0)])]

@@ -11,11 +11,12 @@ from metatable.storage.hfile import file_info
 from metatable.storage.hfile.block import BlockType
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.forms import HBASE
+from metatable.storage.hfile.key_values import full_key
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.hfile.verify import verify
 from metatable.storage.hfile.writing.block_writer import BlockWriter
-from metatable.storage.hfile.writing.index_writer import encode_root, entry_of
+from metatable.storage.hfile.writing.index_writer import encode_root
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, entries_of
 from tests.storage.hfile.sound_files import record
@@ -38,7 +39,7 @@ def put(payloads: Sequence[bytes], index_keys: Sequence[bytes], entry_count: int
     with store.sink("a.hfile") as sink:
         file = BlockWriter(sink, Codec.NONE, HBASE)
         places = [file.emit(BlockType.DATA, payload) for payload in payloads]
-        entries = [entry_of(*place, key) for place, key in zip(places, index_keys, strict=True)]
+        entries = [(*place, full_key(key)) for place, key in zip(places, index_keys, strict=True)]
         root, _ = file.emit(BlockType.ROOT_INDEX, encode_root(entries))
         file.emit(BlockType.ROOT_INDEX, b"")
         facts = {file_info.KEY_VALUE_VERSION: b"\0\0\0\1"}
