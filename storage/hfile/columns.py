@@ -7,7 +7,7 @@ is the order of unsigned bytes, shorter first; Arrow's own comparison does just 
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,11 @@ __all__ = [
     "check_bytes",
     "check_width",
     "common_prefix_size",
+    "ends_of",
     "fixed_binary",
     "numbers_at",
     "offsets_of",
+    "once",
     "repeated",
     "sizes_of",
     "views",
@@ -37,6 +39,7 @@ __all__ = [
 UInt8s = npt.NDArray[np.uint8]
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
+Number = TypeVar("Number", bound=np.integer)
 
 _LAST_OFFSET = (1 << 31) - 1
 """Arrow's offsets of `pa.binary()` have 32 bits."""
@@ -112,6 +115,19 @@ def sizes_of(column: pa.Array) -> Int64s:
 def repeated(number: int, count: int) -> Int64s:
     """`count` times `number`, in eight bytes."""
     return np.ndarray((count,), np.int64, np.array([number], np.int64), strides=(0,))
+
+
+def once(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """`numbers`; of `repeated` ones the first alone."""
+    return numbers[:1] if numbers.strides == (0,) else numbers
+
+
+def ends_of(sizes: Int64s) -> Int64s:
+    """Where pieces of these sizes end, laid end to end."""
+    if sizes.strides == (0,) and len(sizes):
+        size = int(sizes[0])
+        return np.arange(size, size * len(sizes) + 1, size)
+    return np.cumsum(sizes)
 
 
 def bytes_of(column: pa.Array) -> UInt8s:

@@ -51,7 +51,7 @@ __all__ = ["HFileWriter", "WrittenHFile"]
 
 _OURS = "metatable."
 """What names of our own META blocks and facts begin with."""
-WAITING_BYTES = 8 << 20
+WAITING_BYTES = 2 << 20
 """Small additions are packed together once they have come to so much."""
 
 

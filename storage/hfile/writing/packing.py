@@ -15,7 +15,7 @@ import numpy.typing as npt
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.codec import Codec, compress
-from metatable.storage.hfile.columns import Int64s, sizes_of
+from metatable.storage.hfile.columns import Int64s, once, sizes_of
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
@@ -83,7 +83,8 @@ class _Ends:
     most: int | None = None
 
     def add(self, numbers: Narrow) -> None:
-        least, most = int(numbers.min()), int(numbers.max())
+        told = once(numbers)
+        least, most = int(told.min()), int(told.max())
         self.least = least if self.least is None else min(self.least, least)
         self.most = most if self.most is None else max(self.most, most)
 
@@ -116,8 +117,8 @@ class Tally:
         self.first_key = self.first_key or packed.blocks[0].first_key
         self.last_key = packed.blocks[-1].last_key
         self.entry_count += len(packed.key_sizes)
-        self.key_bytes += int(packed.key_sizes.sum(dtype=np.int64))
-        self.value_bytes += int(packed.value_sizes.sum(dtype=np.int64))
+        self.key_bytes += _sum(packed.key_sizes)
+        self.value_bytes += _sum(packed.value_sizes)
         self._key_ends.add(packed.key_sizes)
         self._value_ends.add(packed.value_sizes)
         if self.entry_count > HINTED_ENTRIES:
@@ -157,8 +158,13 @@ class Tally:
 
 
 def _narrow(sizes: Int64s) -> Narrow:
-    told = sizes[:1] if sizes.strides == (0,) else sizes
+    told = once(sizes)
     most = int(told.max())
     width = next(kind for kind in _WIDTHS if most <= np.iinfo(kind).max)
     narrow = told.astype(width)
     return narrow if told is sizes else np.ndarray(sizes.shape, width, narrow, strides=(0,))
+
+
+def _sum(numbers: Narrow) -> int:
+    told = once(numbers)
+    return int(told.sum(dtype=np.int64)) * (len(numbers) // max(len(told), 1))

@@ -21,7 +21,15 @@ import pyarrow.compute as pc
 
 from metatable.storage.byte_columns import joined
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile.columns import Int64s, as_binary, check_bytes, sizes_of
+from metatable.storage.hfile.columns import (
+    Int64s,
+    as_binary,
+    check_bytes,
+    ends_of,
+    once,
+    repeated,
+    sizes_of,
+)
 from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
 from metatable.storage.ordering import is_ascending
 
@@ -128,8 +136,8 @@ class Cutter:
             self._pieces = []
 
     def _runs_of(self, keys: pa.Array, values: pa.Array) -> Iterator[Run]:
-        sizes = sizes_of(keys) + sizes_of(values) + RECORD_OVERHEAD
-        ends = np.cumsum(sizes)
+        sizes = _record_sizes(keys, values)
+        ends = ends_of(sizes)
         opens = None if self._unique else np.flatnonzero(self._risen(keys, self._last_key))
         run_start, start = 0, 0
         blocks: list[BlockPlan] = []
@@ -209,7 +217,7 @@ class Cutter:
             self._plan(self._size, self._count, 0, None)
 
     def _check_sizes(self, keys: pa.Array) -> None:
-        sizes = sizes_of(keys)
+        sizes = once(sizes_of(keys))
         if sizes.min() < 1 or sizes.max() > MAX_ROW_SIZE:
             worst = int(sizes.argmin() if sizes.min() < 1 else sizes.argmax())
             raise UsageError(
@@ -241,6 +249,13 @@ class Cutter:
         keys = keys.cast(pa.binary())
         risen[1:] = compare(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
         return risen
+
+
+def _record_sizes(keys: pa.Array, values: pa.Array) -> Int64s:
+    told = once(sizes_of(keys)), once(sizes_of(values))
+    if len(keys) > 1 and len(told[0]) == len(told[1]) == 1:
+        return repeated(int(told[0][0] + told[1][0]) + RECORD_OVERHEAD, len(keys))
+    return told[0] + told[1] + RECORD_OVERHEAD
 
 
 def batches(
