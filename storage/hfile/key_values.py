@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 from metatable.storage.byte_columns import (
     Voids,
     first_words,
-    from_voids,
     of_one_size,
     voids,
 )
@@ -55,6 +54,7 @@ __all__ = [
     "encode_records",
     "full_key",
     "row_of",
+    "within",
 ]
 
 _HEADER = struct.Struct(">IIH")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
@@ -104,22 +104,6 @@ class KeyValues:
     def batch(self) -> pa.RecordBatch:
         """Columns `key` and `value`, both `pa.binary()`."""
         return pa.record_batch([self.keys(), self.values()], names=["key", "value"])
-
-    def fixed_batch(self, key_size: int, value_size: int) -> pa.RecordBatch | None:
-        """The same, both of fixed size; None unless all records are of these sizes, above 0, and
-        nothing lies between them."""
-        if min(key_size, value_size) < 1:
-            return None
-        stride = key_size + value_size + RECORD_OVERHEAD
-        alike = (self.row_sizes == key_size).all() and (self.value_sizes == value_size).all()
-        if not alike or len(self.raw) != len(self) * stride:
-            return None
-
-        def column(at: int, size: int) -> pa.Array:
-            return from_voids(_within(self.raw, at, size, stride).copy())
-
-        columns = [column(_ROW_AT, key_size), column(stride - 1 - value_size, value_size)]
-        return pa.record_batch(columns, names=["key", "value"])
 
     def view_batch(self) -> pa.RecordBatch:
         """Columns `key` and `value`, both `pa.binary_view()` over `raw`: nothing is copied but
@@ -336,11 +320,11 @@ def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: i
         (values, len(empty) - 1 - value_size, value_size),
     ):
         if size:  # numpy knows no pieces of nothing
-            _within(raw, at, size, len(empty))[:] = voids(of_one_size(column))
+            within(raw, at, size, len(empty))[:] = voids(of_one_size(column))
     return raw.data
 
 
-def _within(raw: UInt8s, at: int, size: int, stride: int) -> Voids:
+def within(raw: UInt8s, at: int, size: int, stride: int) -> Voids:
     """`size` bytes, from `at` on, of each of the records that `raw` is: moved as one, not one by
     one, they take a fifth of the time."""
     kind = np.dtype((np.void, size))

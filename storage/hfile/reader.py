@@ -205,8 +205,8 @@ class HFileReader:
         start = 0 if first is None else max(index.first_from(first) - 1, 0)
         stop = len(index) if behind is None else index.first_from(behind)
 
-        def made(records: KeyValues, *_: int) -> pa.RecordBatch:
-            return records.view_batch() if views else self._batch(records)
+        def viewed(records: KeyValues, *_: int) -> pa.RecordBatch:
+            return records.view_batch()
 
         count = 0
         chosen = np.arange(start, stop)
@@ -221,7 +221,7 @@ class HFileReader:
             lasting=views,
             step_bytes=step_bytes,
         )
-        for batch in one_pass.each(made):
+        for batch in one_pass.each(viewed) if views else one_pass.batches():
             count += len(batch)
             if first is not None and len(batch):
                 batch = batch.slice(_first_from(batch.column(0), first))
@@ -237,11 +237,6 @@ class HFileReader:
                 expected=self.entry_count,
                 found=count,
             )
-
-    def _batch(self, records: KeyValues) -> pa.RecordBatch:
-        alike = self.opened.record_sizes
-        batch = None if alike is None else records.fixed_batch(*alike)
-        return records.batch() if batch is None else batch
 
     def meta(self, name: str) -> bytes | None:
         """The content of the META block called `name`, None where there is none."""

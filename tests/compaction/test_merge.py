@@ -17,8 +17,8 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.storage import sorted_merge
-from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import passes
 from metatable.storage.store import Store
 
 OWNER = Owner("compact", "a")
@@ -155,6 +155,6 @@ def test_bytes_of_a_file_follow_from_its_entries_alone(
     store = Store("memory://merge")
     inputs = [index_file(store, one) for one in streams]
     made = merged(store, INDEX, inputs, keep, round_entries, step_bytes)
-    with patch.object(KeyValues, "fixed_batch", lambda *_: None):
+    with patch.object(passes, "fixed_batch", lambda *_: None):
         other = merged(store, INDEX, inputs, keep, 1 << 20, 1 << 20)
     assert (made and made.checksum) == (other and other.checksum)

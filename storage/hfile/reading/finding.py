@@ -23,7 +23,9 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from metatable.storage.byte_columns import from_voids
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at, repeated
 from metatable.storage.hfile.key_values import (
@@ -31,6 +33,7 @@ from metatable.storage.hfile.key_values import (
     MAX_ROW_SIZE,
     RECORD_OVERHEAD,
     KeyValues,
+    within,
 )
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.record_sizes import Sizes
@@ -41,6 +44,7 @@ __all__ = [
     "check_records",
     "check_starts",
     "find_records",
+    "fixed_batch",
     "records_of_sizes",
     "records_of_stride",
 ]
@@ -107,6 +111,19 @@ def records_of_sizes(
     return records
 
 
+def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.RecordBatch | None:
+    """Columns `key` and `value`, both of fixed size, of records that are proven to have these
+    sizes; None where they have not, or where a size is 0."""
+    raw, stride = payloads.raw, key_size + value_size + RECORD_OVERHEAD
+    if min(key_size, value_size) < 1 or ((payloads.ends - payloads.starts) % stride).any():
+        return None
+    if not _are_alike(raw, key_size, value_size):
+        return None
+    places = (_ROW_AT, key_size), (stride - 1 - value_size, value_size)
+    columns = [from_voids(within(raw, at, size, stride).copy()) for at, size in places]
+    return pa.record_batch(columns, names=["key", "value"])
+
+
 def check_counts(payloads: Payloads, counts: Int64s, path: str, offset: int) -> None:
     """Raise CorruptError unless so many records can be in each block, before they get memory."""
     room = (payloads.ends - payloads.starts) // RECORD_OVERHEAD
@@ -167,17 +184,22 @@ def _regular(raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: In
 
 def _by_stride(raw: UInt8s) -> KeyValues | None:
     """Records that are all alike, but for rows and values; else None."""
-    key_length, value_size, row_size = _HEADER.unpack_from(raw.data)
-    stride = 8 + key_length + value_size + 1
-    if key_length != row_size + 12 or len(raw) % stride:
+    _, value_size, row_size = _HEADER.unpack_from(raw.data)
+    if not _are_alike(raw, row_size, value_size):
         return None
-    count = len(raw) // stride
-    pattern = raw[:_ROW_AT].tobytes(), KEY_SUFFIX, b"\0"
-    for at, told in zip((0, _ROW_AT + row_size, stride - 1), pattern, strict=True):
-        if not _repeats(raw, at, stride, told):
-            return None
-    starts = np.arange(_ROW_AT, len(raw), stride)
-    return _regular(raw, starts, repeated(row_size, count), repeated(value_size, count))
+    starts = np.arange(_ROW_AT, len(raw), row_size + value_size + RECORD_OVERHEAD)
+    sizes = repeated(row_size, len(starts)), repeated(value_size, len(starts))
+    return _regular(raw, starts, *sizes)
+
+
+def _are_alike(raw: UInt8s, key_size: int, value_size: int) -> bool:
+    """Whether all of `raw` is records of these sizes, without families, times and versions."""
+    stride = key_size + value_size + RECORD_OVERHEAD
+    if not len(raw) or len(raw) % stride:
+        return False
+    header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
+    places = (0, header), (_ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
+    return all(_repeats(raw, at, stride, told) for at, told in places)
 
 
 def _repeats(raw: UInt8s, at: int, stride: int, told: bytes) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
@@ -34,6 +35,7 @@ from metatable.storage.hfile.reading.finding import (
     check_records,
     check_starts,
     find_records,
+    fixed_batch,
     records_of_sizes,
     records_of_stride,
 )
@@ -78,6 +80,16 @@ class _Group:
     part: _Part
     start: int
     stop: int
+
+    @property
+    def first(self) -> int:
+        """The number of its first block in the pass."""
+        return self.part.start + self.start
+
+    @property
+    def held(self) -> list[bytes | None]:
+        """Its payloads that were in the cache."""
+        return self.part.held[self.start : self.stop]
 
 
 class Pass:
@@ -125,15 +137,23 @@ class Pass:
 
     def each(self, work: Work[R]) -> Iterator[R]:
         """What `work` makes of each group of blocks, in file order."""
-        is_alone = self._total <= ALONE_BYTES or (self._in_steps and not self._store.is_distant)
-        workers = 1 if is_alone else None
-        parts = in_order(self._fetch, cut(self._spans(), self._read_bytes), workers)
-        groups = (group for part in parts for group in _groups(part, self._group_bytes))
 
         def done(group: _Group) -> R:
             start = group.part.start
             return work(self._records(group), start + group.start, start + group.stop)
 
+        return self._each_group(done)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All entries, in file order: columns `key` and `value`, binary, both of fixed size where
+        the file says that all have one, and that is so."""
+        return self._each_group(self._batch)
+
+    def _each_group(self, done: Callable[[_Group], R]) -> Iterator[R]:
+        is_alone = self._total <= ALONE_BYTES or (self._in_steps and not self._store.is_distant)
+        workers = 1 if is_alone else None
+        parts = in_order(self._fetch, cut(self._spans(), self._read_bytes), workers)
+        groups = (group for part in parts for group in _groups(part, self._group_bytes))
         return in_order(done, groups, workers)
 
     def _spans(self) -> Int64s:
@@ -167,27 +187,42 @@ class Pass:
             block_cache.get(_key(self._store, self._opened, offset)) for offset in offsets.tolist()
         ]
 
+    def _batch(self, group: _Group) -> pa.RecordBatch:
+        if self._stride is None:
+            return self._records(group).batch()
+        payloads = self._payloads(group, *self._fetched(group))
+        batch = fixed_batch(Payloads.joined(payloads, lasting=False), *self._stride)
+        return self._found(payloads, group.first).batch() if batch is None else batch
+
     def _records(self, group: _Group) -> KeyValues:
-        part, path = group.part, self._opened.path
-        held = part.held[group.start : group.stop]
-        before = sum(one is None for one in part.held[: group.start])
-        missing = slice(before, before + sum(one is None for one in held))
-        stored, headers = part.stored.slice(missing.start, missing.stop), part.headers[missing]
-        self._store.counters.add("hfile.blocks", len(stored))
-        first = part.start + group.start
+        first, count = group.first, group.stop - group.start
+        stored, headers = self._fetched(group)
         is_placed = self._sizes or (self._stride and not self._proven)
         is_used_there = is_placed or (self._stride and self._lasting)
         if self._codec is Codec.NONE and is_used_there and not self._keep:
             verified = self._opened.verified if self._opened.mapped else None
-            in_place = payloads_in_place(stored, headers, path, verified)
+            in_place = payloads_in_place(stored, headers, self._opened.path, verified)
             if in_place is not None:
-                return self._placed(in_place, first, first + len(held))
-        fresh = iter(self._offered(stored, decode_blocks(stored, headers, self._codec, path)))
-        payloads = [next(fresh) if one is None else one for one in held]
+                return self._placed(in_place, first, first + count)
+        payloads = self._payloads(group, stored, headers)
         if is_placed:
             joined = Payloads.joined(payloads, lasting=self._lasting)
-            return self._placed(joined, first, first + len(held))
+            return self._placed(joined, first, first + count)
         return self._found(payloads, first)
+
+    def _fetched(self, group: _Group) -> tuple[Stored, Headers]:
+        """The blocks of a group that were not in the cache."""
+        part = group.part
+        before = sum(one is None for one in part.held[: group.start])
+        missing = slice(before, before + sum(one is None for one in group.held))
+        self._store.counters.add("hfile.blocks", missing.stop - missing.start)
+        return part.stored.slice(missing.start, missing.stop), part.headers[missing]
+
+    def _payloads(self, group: _Group, stored: Stored, headers: Headers) -> list[bytes | UInt8s]:
+        """Of all blocks of a group, `stored` those that were not in the cache."""
+        decoded = decode_blocks(stored, headers, self._codec, self._opened.path)
+        fresh = iter(self._offered(stored, decoded))
+        return [next(fresh) if one is None else one for one in group.held]
 
     def _offered(self, stored: Stored, payloads: list[bytes | UInt8s]) -> list[bytes | UInt8s]:
         self._offered_bytes += sum(map(len, payloads)) if self._keep else 0
