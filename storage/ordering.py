@@ -11,7 +11,14 @@ import pyarrow.compute as pc
 
 from metatable.storage.byte_columns import byte_layout, first_words, voids
 
-__all__ = ["PrefixIndex", "as_binary", "is_ascending", "same_as_previous", "sort_order"]
+__all__ = [
+    "PrefixIndex",
+    "as_binary",
+    "is_ascending",
+    "order_without_repeats",
+    "same_as_previous",
+    "sort_order",
+]
 
 _HASH = pa.binary(16)
 """Keys of this type are compared as two numbers."""
@@ -31,7 +38,7 @@ def as_binary(keys: pa.Array) -> pa.Array:
 def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     """Positions that put `keys` in unsigned byte order; stable, so equal keys keep theirs."""
     if keys.type == _HASH:
-        return _order_of_hashes(keys)
+        return _order_of_hashes(keys)[0]
     keys = as_binary(keys)
     numbers = _eight_bytes(keys, _shared_bytes(pc.min_max(keys)) if len(keys) else 0)
     order, in_order = _order(numbers)
@@ -40,6 +47,16 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     tied = np.flatnonzero(same[1:] | same[:-1])
     order[tied] = _sorted_whole(keys, order[tied])
     return order
+
+
+def order_without_repeats(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Positions that put `keys` in unsigned byte order, of equal ones the first alone."""
+    if keys.type == _HASH:
+        order, repeats = _order_of_hashes(keys)
+        return np.delete(order, repeats) if len(repeats) else order
+    order = sort_order(keys)
+    again = same_as_previous(keys.take(pa.array(order)))
+    return order[~again] if again.any() else order
 
 
 def same_as_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
@@ -61,6 +78,8 @@ def is_ascending(column: pa.Array, strictly: bool) -> bool:
     if column.type == _HASH:
         high, low = _halves(column)
         first = high.astype(np.uint64)
+        if (first[1:] > first[:-1]).all():
+            return True
         tied = np.flatnonzero(first[1:] == first[:-1])
         wrong = low[tied + 1] <= low[tied] if strictly else low[tied + 1] < low[tied]
         return not ((first[1:] < first[:-1]).any() or wrong.any())
@@ -74,14 +93,15 @@ def _halves(keys: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return halves[:, 0], halves[:, 1]
 
 
-def _order_of_hashes(keys: pa.Array) -> npt.NDArray[np.int64]:
+def _order_of_hashes(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """What sorts them, and the places in that order that have the same key as the one before."""
     high, low = _halves(keys)
     first = high.astype(np.uint64)
     order, in_order = _order(first)
     tied = np.flatnonzero(in_order[1:] == in_order[:-1])
     if (low[order[tied + 1]] < low[order[tied]]).any():
         order = np.lexsort((low.astype(np.uint64), first)).astype(np.int64, copy=False)
-    return order
+    return order, tied[low[order[tied + 1]] == low[order[tied]]] + 1
 
 
 def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:

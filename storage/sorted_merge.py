@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.storage.byte_columns import joined
-from metatable.storage.ordering import same_as_previous, sort_order
+from metatable.storage.ordering import is_ascending, order_without_repeats
 
 __all__ = ["merge_newest_first"]
 
@@ -105,16 +105,12 @@ def _upper(keys: pa.Array, bound: bytes) -> int:
 
 
 def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:
+    parts = [part for part in parts if len(part[0])]
     keys, values = joined([part[0] for part in parts]), joined([part[1] for part in parts])
-    sources = np.repeat(
-        np.array([part[2] for part in parts], dtype=np.int32), [len(part[0]) for part in parts]
-    )
-    if sum(len(part[0]) > 0 for part in parts) > 1:
-        order = sort_order(keys)
-        places = pa.array(order)
-        keys, values, sources = keys.take(places), values.take(places), sources[order]
-    again = same_as_previous(keys)
-    if again.any():
-        kept = pa.array(~again)
-        keys, values, sources = keys.filter(kept), values.filter(kept), sources[~again]
-    return keys, values, sources
+    numbers = np.array([number for _, _, number in parts], np.int32)
+    sources = np.repeat(numbers, [len(part[0]) for part in parts])
+    if len(parts) == 1 and is_ascending(keys, strictly=True):
+        return keys, values, sources
+    order = order_without_repeats(keys)
+    places = pa.array(order)
+    return keys.take(places), values.take(places), sources.take(order)
