@@ -26,7 +26,6 @@ __all__ = [
     "check_bytes",
     "check_width",
     "common_prefix_size",
-    "ends_of",
     "fixed_binary",
     "numbers_at",
     "offsets_of",
@@ -120,14 +119,6 @@ def repeated(number: int, count: int) -> Int64s:
 def once(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """`numbers`; of `repeated` ones the first alone."""
     return numbers[:1] if numbers.strides == (0,) else numbers
-
-
-def ends_of(sizes: Int64s) -> Int64s:
-    """Where pieces of these sizes end, laid end to end."""
-    if sizes.strides == (0,) and len(sizes):
-        size = int(sizes[0])
-        return np.arange(size, size * len(sizes) + 1, size)
-    return np.cumsum(sizes)
 
 
 def bytes_of(column: pa.Array) -> UInt8s:

@@ -9,7 +9,7 @@ much more than itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import cast
@@ -19,15 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import joined
+from metatable.storage.byte_columns import joined, offsets_of
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile.columns import (
     Int64s,
     as_binary,
     check_bytes,
-    ends_of,
     once,
-    repeated,
     sizes_of,
 )
 from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
@@ -131,19 +129,22 @@ class Cutter:
     def rest(self) -> Iterator[Run]:
         """The last block, if there is one."""
         if self._pieces:
-            plan = self._plan(self._size, self._count, self._last_entry_size, self._last_key)
+            assert self._last_key is not None
+            plan = self._plan(
+                self._size, self._count, self._last_entry_size, self._first_key, self._last_key
+            )
             yield Run(self._pieces, [plan])
             self._pieces = []
 
     def _runs_of(self, keys: pa.Array, values: pa.Array) -> Iterator[Run]:
-        sizes = _record_sizes(keys, values)
-        ends = ends_of(sizes)
+        size = _record_size(keys, values)
+        bounds = _bounds(keys, values, size)
         opens = None if self._unique else np.flatnonzero(self._risen(keys, self._last_key))
+        ends = self._block_ends(bounds, opens, are_even=size is not None)
         run_start, start = 0, 0
         blocks: list[BlockPlan] = []
         run_size = 0
-        while (end := self._block_end(ends, start, opens)) < len(ends):
-            plan = self._close(keys, sizes, ends, start, end)
+        for plan, end in zip(self._close(keys, bounds, ends), ends, strict=True):
             if blocks and run_size + plan.size > RUN_BYTES:
                 yield self._run(keys, values, run_start, start, blocks)
                 run_start, blocks, run_size = start, [], 0
@@ -152,39 +153,63 @@ class Cutter:
             start = end
         if blocks:
             yield self._run(keys, values, run_start, start, blocks)
-        self._hold(keys, values, sizes, start)
+        self._hold(keys, values, bounds, start)
 
-    def _block_end(self, ends: Int64s, start: int, opens: Int64s | None) -> int:
-        """The row before which the block that is open at row `start` closes; else their number."""
-        before = int(ends[start - 1]) if start else 0
-        room = before + self._block_size - self._size
+    def _block_ends(self, bounds: Int64s, opens: Int64s | None, *, are_even: bool) -> Sequence[int]:
+        """The rows before which blocks close; `are_even`: records have one size."""
+        count = len(bounds) - 1
+        end = self._block_end(bounds, 0, self._size, opens)
+        if opens is None and are_even:
+            return range(end, count, self._block_end(bounds, 0, 0, None))
+        ends: list[int] = []
+        while end < count:
+            ends.append(end)
+            end = self._block_end(bounds, end, 0, opens)
+        return ends
+
+    def _block_end(self, bounds: Int64s, start: int, held: int, opens: Int64s | None) -> int:
+        """The row before which a block closes that has `held` bytes and rows from `start` on; their
+        number or more where it stays open."""
+        before = int(bounds[start])
+        room = before + self._block_size - held
         if self._overfills:
-            end = int(ends.searchsorted(room, "left")) + 1 if room > before else start
+            end = int(bounds.searchsorted(room, "left")) if room > before else start
         else:
-            end = int(ends.searchsorted(room, "right"))
-        end = max(end, start if self._size else start + 1)
+            end = int(bounds.searchsorted(room, "right")) - 1
+        end = max(end, start if held else start + 1)
         if opens is not None:  # to where the next other key begins
             next_open = int(np.searchsorted(opens, end))
-            end = int(opens[next_open]) if next_open < len(opens) else len(ends)
+            end = int(opens[next_open]) if next_open < len(opens) else len(bounds) - 1
         return end
 
-    def _close(
-        self, keys: pa.Array, sizes: Int64s, ends: Int64s, start: int, end: int
-    ) -> BlockPlan:
-        """The block that ends before row `end` and has what was held and rows from `start` on."""
-        size, count = self._size, self._count + end - start
-        last_entry_size, last_key = self._last_entry_size, self._last_key
-        if not size:
-            self._first_key = keys[start].as_py()
-        if end > start:
-            size += int(ends[end - 1]) - (int(ends[start - 1]) if start else 0)
-            last_entry_size, last_key = int(sizes[end - 1]), keys[end - 1].as_py()
+    def _close(self, keys: pa.Array, bounds: Int64s, ends: Sequence[int]) -> list[BlockPlan]:
+        """The blocks that end before these rows; the first begins with what was held."""
+        if not ends:
+            return []
+        stops = np.array(ends)
+        starts = np.concatenate(([0], stops[:-1]))
+        sizes = bounds[stops] - bounds[starts]
+        last_sizes = bounds[stops] - bounds[stops - 1]
+        first_keys = keys.take(pa.array(starts)).to_pylist()
+        last_keys = keys.take(pa.array(np.maximum(stops - 1, 0))).to_pylist()
+        counts = stops - starts
+        if self._size:
+            sizes[0] += self._size
+            counts[0] += self._count
+            first_keys[0] = self._first_key
+        if not ends[0]:
+            last_sizes[0], last_keys[0] = self._last_entry_size, self._last_key
         self._size, self._count = 0, 0
-        return self._plan(size, count, last_entry_size, last_key)
+        columns = sizes.tolist(), counts.tolist(), last_sizes.tolist(), first_keys, last_keys
+        return [self._plan(*told) for told in zip(*columns, strict=True)]
 
     def _plan(
-        self, size: int, count: int, last_entry_size: int, last_key: bytes | None
+        self, size: int, count: int, last_entry_size: int, first_key: bytes, last_key: bytes
     ) -> BlockPlan:
+        self._check_payload(size)
+        return BlockPlan(size, count, last_entry_size, first_key, last_key)
+
+    def _check_payload(self, size: int) -> None:
         if size > MAX_PAYLOAD:
             raise UsageError(
                 "entries are too large for a block",
@@ -192,7 +217,6 @@ class Cutter:
                 expected=f"at most {MAX_PAYLOAD} bytes",
                 found=size,
             )
-        return BlockPlan(size, count, last_entry_size, self._first_key, last_key or b"")
 
     def _run(
         self, keys: pa.Array, values: pa.Array, start: int, end: int, blocks: list[BlockPlan]
@@ -202,19 +226,18 @@ class Cutter:
             pieces.append((keys[start:end], values[start:end]))
         return Run(pieces, blocks)
 
-    def _hold(self, keys: pa.Array, values: pa.Array, sizes: Int64s, start: int) -> None:
+    def _hold(self, keys: pa.Array, values: pa.Array, bounds: Int64s, start: int) -> None:
         """Keep the rows from `start` on, of the block that is open."""
         if start == len(keys):
             return
         if not self._size:
             self._first_key = keys[start].as_py()
-        size = int(sizes[start:].sum())
+        size = int(bounds[-1] - bounds[start])
         self._pieces += _apart([(keys[start:], values[start:])], size)
         self._size += size
         self._count += len(keys) - start
-        self._last_entry_size = int(sizes[-1])
-        if self._size > MAX_PAYLOAD:
-            self._plan(self._size, self._count, 0, None)
+        self._last_entry_size = int(bounds[-1] - bounds[-2])
+        self._check_payload(self._size)
 
     def _check_sizes(self, keys: pa.Array) -> None:
         sizes = once(sizes_of(keys))
@@ -251,11 +274,18 @@ class Cutter:
         return risen
 
 
-def _record_sizes(keys: pa.Array, values: pa.Array) -> Int64s:
-    told = once(sizes_of(keys)), once(sizes_of(values))
-    if len(keys) > 1 and len(told[0]) == len(told[1]) == 1:
-        return repeated(int(told[0][0] + told[1][0]) + RECORD_OVERHEAD, len(keys))
-    return told[0] + told[1] + RECORD_OVERHEAD
+def _record_size(keys: pa.Array, values: pa.Array) -> int | None:
+    """The size of all records, where columns of fixed size tell it."""
+    if not all(pa.types.is_fixed_size_binary(one.type) for one in (keys, values)):
+        return None
+    return int(keys.type.byte_width + values.type.byte_width + RECORD_OVERHEAD)
+
+
+def _bounds(keys: pa.Array, values: pa.Array, size: int | None) -> Int64s:
+    """Bytes of the records before each row, and of all: n + 1 numbers."""
+    if size is not None:
+        return np.arange(0, size * len(keys) + 1, size)
+    return offsets_of(sizes_of(keys) + sizes_of(values) + RECORD_OVERHEAD)
 
 
 def batches(
