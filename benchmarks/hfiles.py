@@ -25,7 +25,13 @@ from benchmarks import data
 from benchmarks.harness import FLOOR, Measure, Peer, Setup, absent, timed
 from benchmarks.peers.asked import Asked, Peers
 from benchmarks.peers.program import Answer, put_entries, put_keys
-from metatable.storage.hfile.codec import Codec, compress, decompress
+from metatable.storage.hfile.codec import (
+    ZSTD_LEVEL,
+    ZSTD_REPEATS_ONLY,
+    Codec,
+    compress,
+    decompress,
+)
 from metatable.storage.hfile.forms import HBASE, HUDI, OURS, Form
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
@@ -239,7 +245,8 @@ def _each(work: Callable[[Any], int], blocks: Sequence[Any]) -> int:
 
 
 def both_ways(codec: Codec, blocks: Sequence[tuple[bytes, int]]) -> int:
-    """Each block unpacked and its payload packed, on as many threads as ours; bytes packed."""
+    """Each block unpacked and its payload packed as one of hashes, on as many threads as ours;
+    bytes packed."""
     return _each(partial(_repack, codec), blocks)
 
 
@@ -250,13 +257,14 @@ def data_blocks(path: Path) -> list[tuple[bytes, int]]:
 
 def _repack(codec: Codec, block: tuple[bytes, int]) -> int:
     raw, size = block
-    return _pack(codec, raw if codec is Codec.NONE else decompress(codec, raw, size))
+    payload = raw if codec is Codec.NONE else decompress(codec, raw, size)
+    return _pack(codec, payload, ZSTD_REPEATS_ONLY)
 
 
-def _pack(codec: Codec, payload: bytes) -> int:
+def _pack(codec: Codec, payload: bytes, zstd_level: int = ZSTD_LEVEL) -> int:
     if codec is Codec.NONE:
         return int(google_crc32c.value(payload))
-    return len(compress(codec, payload))
+    return len(compress(codec, payload, zstd_level=zstd_level))
 
 
 def _unpack(codec: Codec, block: tuple[bytes, int]) -> int:

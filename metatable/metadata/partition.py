@@ -29,7 +29,7 @@ from metatable.data.slices import FileSlice
 from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
 from metatable.metadata.written import WrittenSlice
-from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.codec import ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.ordering import as_binary, sort_order
@@ -103,6 +103,11 @@ class MetadataPartition:
     def departed(self, keys: pa.Array, partition_paths: pa.Array) -> pa.Table:
         """What it loses with record keys (texts) that are in no file any more."""
         raise NotImplementedError
+
+    @property
+    def keys_are_hashes(self) -> bool:
+        """Whether keys are bytes that nothing makes shorter."""
+        return False
 
     @property
     def space(self) -> int:
@@ -222,8 +227,13 @@ class MetadataPartition:
         """A writer of a new file of this partition, with its file info filled in."""
         path = owner.new_path(self.name)
         codec = Codec.named(self.options.codec_of(self.name))
-        block_size_bytes = self.options.hfile_block_bytes
-        with HFileWriter(store, path, codec=codec, block_size_bytes=block_size_bytes) as writer:
+        with HFileWriter(
+            store,
+            path,
+            codec=codec,
+            block_size_bytes=self.options.hfile_block_bytes,
+            zstd_level=ZSTD_REPEATS_ONLY if self.keys_are_hashes else ZSTD_LEVEL,
+        ) as writer:
             for name, value in self.file_info().items():
                 writer.add_file_info(name, value)
             yield writer

@@ -59,17 +59,21 @@ class RecordIndexPartition(MetadataPartition):
         self._function = bucket_function(options.record_bucket_function)
 
     @property
+    def keys_are_hashes(self) -> bool:
+        return self.options.record_key_form == "hash"
+
+    @property
     def space(self) -> int:
         return self._function.space(self.bucket_count)
 
     def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        if self.options.record_key_form == "hash":
+        if self.keys_are_hashes:
             return place_by_hash(keys)
         return self._function.places(keys.cast(pa.string()), self.space)
 
     def key_range(self, lo: int, hi: int) -> tuple[bytes | None, bytes | None] | None:
         """A hash begins with its place."""
-        if self.options.record_key_form != "hash":
+        if not self.keys_are_hashes:
             return None
         return (lo.to_bytes(4) if lo else None, hi.to_bytes(4) if hi < HASH_SPACE else None)
 

@@ -29,7 +29,7 @@ from metatable.storage import filters
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile import file_info, record_sizes
 from metatable.storage.hfile.block import BlockType
-from metatable.storage.hfile.codec import SUPPORTED, Codec
+from metatable.storage.hfile.codec import SUPPORTED, ZSTD_LEVEL, Codec
 from metatable.storage.hfile.forms import OURS, Form
 from metatable.storage.hfile.key_values import full_key
 from metatable.storage.hfile.reading import file_filter
@@ -75,7 +75,7 @@ class HFileWriter:
 
     `unique=False` allows equal keys, which then stay in one block. `filter_kind`: store a filter
     of this family (storage/filters) over the XXH64 of all keys, wrong with probability
-    `filter_fpp` at most.
+    `filter_fpp` at most. `zstd_level`: of data blocks, where the codec is ZSTD.
     """
 
     written: WrittenHFile
@@ -92,6 +92,7 @@ class HFileWriter:
         filter_kind: str | None = None,
         filter_fpp: float = 1e-3,
         form: Form = OURS,
+        zstd_level: int = ZSTD_LEVEL,
     ) -> None:
         _check_options(codec, block_size_bytes, index_chunk_bytes, filter_kind, filter_fpp, form)
         self._store = store
@@ -109,7 +110,7 @@ class HFileWriter:
         )
         self._waiting: list[Run] = []
         self._waiting_bytes = 0
-        self._packer = Packer(codec, form, hashes=self._filter is not None)
+        self._packer = Packer(codec, form, self._filter is not None, zstd_level)
         # the file so far
         self._blocks: BlockWriter | None = None
         self._index: IndexWriter

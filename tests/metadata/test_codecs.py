@@ -9,11 +9,25 @@ import pyarrow as pa
 import pytest
 
 import metatable
+from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.options import Options
+from metatable.metadata.owner import Owner
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.storage.hfile.block import HEADER_SIZE
+from metatable.storage.hfile.codec import (
+    ZSTD_LEVEL,
+    ZSTD_REPEATS_ONLY,
+    Codec,
+    compress,
+    decompress,
+)
 from metatable.storage.hfile.inspect import meta
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
+from tests.storage.hfile.making import blocks_of
 
+LEVELS = (ZSTD_LEVEL, ZSTD_REPEATS_ONLY)
+KEYS = pa.array([b"%016d" % number for number in range(500)], pa.binary())
 ROWS = pa.table({"id": [f"k{number}" for number in range(50)], "v": range(50)})
 
 
@@ -45,6 +59,22 @@ def test_each_partition_is_compressed_as_it_is_said(
     table.compact(major=True)
     wanted = {"files": {others}, "column_stats": {others}, "record_index": {record}}
     assert codecs_of(tmp_path) == wanted
+
+
+@pytest.mark.parametrize(("form", "level"), [("hash", ZSTD_REPEATS_ONLY), ("plain", ZSTD_LEVEL)])
+def test_level_of_zstd_follows_from_whether_keys_are_hashes(form: str, level: int) -> None:
+    """Of text, so that the levels make different bytes."""
+    options = Options.create("t", ["id"], key="id", options={"record_key_form": form})
+    entries = RecordIndexPartition(options).tombstones_of(KEYS)
+    store, owner = Store("memory://levels"), Owner("compact", "a")
+    ref = RecordIndexPartition(options).store(store, 0, HASH_SPACE, entries, owner)
+    assert ref is not None
+    body = store.fetch(ref.path)
+    offset, header = next(blocks_of(body))
+    stored = body[offset + HEADER_SIZE : offset + header.covered_size]
+    payload = decompress(Codec.ZSTD, stored, header.payload_size)
+    packed = {one: compress(Codec.ZSTD, payload, zstd_level=one) for one in LEVELS}
+    assert [one for one in LEVELS if packed[one] == stored] == [level]
 
 
 def test_tables_of_before_keep_their_codec() -> None:

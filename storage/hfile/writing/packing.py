@@ -51,6 +51,7 @@ class Packer:
     codec: Codec
     form: Form
     hashes: bool
+    zstd_level: int
 
     def pack(self, run: Run) -> Packed:
         """Meant for the thread pool."""
@@ -72,7 +73,8 @@ class Packer:
     def _stored(self, payload: memoryview) -> Stored:
         if self.codec is Codec.NONE:  # where it lies, not copied
             return payload
-        return compress(self.codec, payload, like_java=self.form.java_deflate)
+        java = self.form.java_deflate
+        return compress(self.codec, payload, like_java=java, zstd_level=self.zstd_level)
 
 
 @dataclass
