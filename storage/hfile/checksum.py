@@ -47,16 +47,6 @@ def _extend_crc32(value: int, more: bytes | UInt8s) -> int:
     return int(isal_zlib.crc32(more, value))
 
 
-def _extend_crc32c(value: int, more: bytes | UInt8s) -> int:
-    return int(google_crc32c.extend(value, more))
-
-
-_EXTEND: dict[Checksum, Callable[[int, bytes | UInt8s], int]] = {
-    Checksum.CRC32: _extend_crc32,
-    Checksum.CRC32C: _extend_crc32c,
-}
-
-
 Sizes = TypeVar("Sizes", int, Int64s)
 
 
@@ -69,7 +59,9 @@ def chunk_sums(kind: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int) 
     """The checksum area of a block: of header and payload, which are never put together."""
     if kind is Checksum.NULL:
         return bytes(CHECKSUM_BYTES * chunk_count(len(header) + len(stored), chunk_bytes))
-    extend, first = _EXTEND[kind], chunk_bytes - len(header)
+    extend: Callable[[int, bytes | UInt8s], int]
+    extend = google_crc32c.extend if kind is Checksum.CRC32C else _extend_crc32
+    first = chunk_bytes - len(header)
     values = [extend(extend(0, header), stored[:first])]
     for start in range(first, len(stored), chunk_bytes):
         values.append(extend(0, stored[start : start + chunk_bytes]))
