@@ -58,9 +58,14 @@ class Stored:
         return self.pieces[int(self.piece_of[0])]
 
 
-def fetch(store: Store, opened: OpenedHFile, offsets: Int64s, sizes: Int64s) -> Stored:
-    """The blocks at these ascending places of the file; runs of neighbours are one range."""
-    if opened.whole.size:
+def fetch(
+    store: Store, opened: OpenedHFile, offsets: Int64s, sizes: Int64s, *, as_mapped: bool = True
+) -> Stored:
+    """The blocks at these ascending places of the file; runs of neighbours are one range.
+
+    Unless `as_mapped` they are read even where the file is mapped.
+    """
+    if opened.whole.size and (as_mapped or not opened.mapped):
         if opened.mapped:
             store.count_mapped(int(sizes.sum()))
         none = np.zeros(len(offsets), np.int64)

@@ -99,7 +99,8 @@ class Pass:
     work sees it; else those that it uses must be given to `check`. `lasting`: what the work
     makes may point into the records' bytes; else those are gone when it is done. `step_bytes`:
     most that is fetched, and decoded, as one; who asks for less than usual reads many files at
-    once, and on a local disk each on the caller's thread: threads have other work.
+    once, and on a local disk each on the caller's thread: threads have other work. Nor are mapped
+    files used where they lie then: what was seen of all of them would stay with the process.
     """
 
     def __init__(
@@ -174,7 +175,13 @@ class Pass:
         offsets, sizes = self._offsets[start:stop], self._stored_sizes[start:stop]
         held = self._held(offsets)
         missing = np.array([one is None for one in held])
-        stored = fetch(self._store, self._opened, offsets[missing], sizes[missing])
+        stored = fetch(
+            self._store,
+            self._opened,
+            offsets[missing],
+            sizes[missing],
+            as_mapped=not self._in_steps,
+        )
         headers = read_headers(stored, self._codec, self._opened.path)
         payload_sizes = np.array([len(one or b"") for one in held], np.int64)
         payload_sizes[missing] = headers["payload_size"]

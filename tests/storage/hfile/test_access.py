@@ -141,6 +141,18 @@ def test_a_mapped_block_is_verified_before_its_first_use_and_once(
     assert found.get_sorted(asked).null_count == 0
 
 
+def test_a_scan_in_steps_leaves_a_mapped_file_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    put(store, ALIKE, codec=Codec.NONE)
+    found = cold(store, "a.hfile")
+    monkeypatch.setattr(Store, "count_mapped", None)  # would be called where it is used
+    batches = list(found.scan(step_bytes=1000))
+    assert found.opened.mapped
+    assert sum(map(len, batches)) == len(ALIKE)
+
+
 def test_keys_that_the_filter_denies_touch_no_block() -> None:
     store = object_store("filtered")
     put(store, MIXED, filter_kind="split_block", filter_fpp=1e-6)
