@@ -214,7 +214,7 @@ class MetadataPartition:
             for keys, values, dead in _rewritten(batches, rewriter, keep_tombstones):
                 writer.add(keys, values)
                 counts[0] += len(keys)
-                counts[1] += int(dead.sum())
+                counts[1] += int(np.count_nonzero(dead))
             for name, body in rewriter.metas().items():
                 writer.add_meta(name, body)
         if not counts[0]:

@@ -197,6 +197,8 @@ class _Renumber:
         return {LOCATIONS: _encode_locations(list(self._numbers))}
 
     def _check(self, numbers: npt.NDArray[np.int64], sources: npt.NDArray[np.int32]) -> None:
+        if numbers.max(initial=0) <= self._counts.min():
+            return
         wrong = np.flatnonzero(numbers > self._counts.take(sources))
         if len(wrong):
             source = int(sources[wrong[0]])
