@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from typing import Protocol
 
 from metatable.data.options import Options
@@ -418,14 +419,15 @@ class Swap:
         what was read of them, and the output would bring back what was deleted there since.
         """
         paths = {one.path for one in self.inputs}
-        taken = [ref for ref in refs if ref.path in paths and ref.covers(self.lo, self.hi)]
+        is_taken = [ref.path in paths and ref.covers(self.lo, self.hi) for ref in refs]
+        taken = list(compress(refs, is_taken))
         if {Part.of(ref, self.lo, self.hi) for ref in taken} != set(self.inputs):
             raise ConflictError(
                 "another compaction was first: nothing is lost, retry",
                 partition=self.partition,
                 places=(self.lo, self.hi),
             )
-        kept = [ref for ref in refs if ref not in taken]
+        kept = [ref for ref, gone in zip(refs, is_taken, strict=True) if not gone]
         kept += [rest for ref in taken for rest in ref.without(self.lo, self.hi)]
         if self.output is not None:
             newest = max(ref.sequence for ref in taken)
