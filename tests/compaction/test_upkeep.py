@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
+from metatable.storage import store as stores
+from metatable.storage.hfile.reading import opened
+from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import READS, dying, watched
@@ -133,6 +137,25 @@ def test_what_a_cold_process_asks_for_does_not_grow_with_the_commits(table: Tabl
     rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     assert rows == {f"k{n:04}-{p}": n for n in range(1, 25) for p in range(10)} | {"often": 24}
     assert read_by_hudi_is_equal(table)
+
+
+def test_no_commit_leaves_a_table_that_asks_for_more(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any commit, not only at those that were just looked after; with files that are larger
+    than what is read when they are opened, so that each block is a request."""
+    monkeypatch.setattr(opened, "TAIL_BYTES", TRAILER_SIZE + 512)
+    monkeypatch.setattr(stores, "COALESCE_GAP_BYTES", 0)
+    table = made(table_uri, "record", hfile_block_bytes=256)
+    asked = batch(5)
+    tags, commits = [], []
+    for number in range(60):
+        commits.append(cost(table, partial(table.upsert, batch(number))))
+        tags.append(cost(table, lambda: table.tag_locations(asked)))
+        assert max(files(table).values()) <= MOST, number
+    early, late = slice(20), slice(20, None)
+    assert max(tags[late]) <= max(tags[early]) <= 23
+    assert max(commits[late]) <= max(commits[early]) <= 143
 
 
 def read_by_hudi_is_equal(table: Table) -> bool:
