@@ -129,12 +129,13 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
     `writers`: instants of the commits that wrote logs, by path, where they are known. Raises
     CorruptError where it is damaged.
     """
-    base = _read_base(view, file.base)
+    base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
     if not file.logs:
         return Held(file, base.keys, base.paths, base.keys, (base.stats,))
     logs = [one for one in file.files if isinstance(one, LogFile)]
-    stats = base.stats, *(_read_log(view, one, writers.get(one.path, "")) for one in logs)
-    return Held(file, *texts_left(view, file.merged), base.keys, stats)
+    stats = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
+    told = (base.stats, *stats) if file.has_base else (*stats,)
+    return Held(file, *texts_left(view, file.merged), base.keys, told)
 
 
 def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:

@@ -35,7 +35,7 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slice_reader import writer_of
-from metatable.data.slices import DataFile, LogFile, decoded, slice_instant
+from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path, next_instant
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
 from metatable.metadata.manifest import (
@@ -145,7 +145,7 @@ class Kept:
         for snapshot in (self._floor, Snapshot(self.store, self.newest)):
             paths, ids = [one.partition_path for one in files], [one.file_id for one in files]
             for place, now in enumerate(snapshot.current(paths, ids)):
-                told[place] |= now is not None and now.instant > slice_instant(files[place])
+                told[place] |= now is not None and now.instant > files[place].instant
         return told
 
     @property

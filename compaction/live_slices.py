@@ -11,7 +11,9 @@ group does not come back in its place:
     not listed, in `files`, commit denies it    the entry is wrong
 
 The name of a log does not tell whose it is: a commit that names it does, else the log itself. One
-that is not there is denied where each commit since its base can be asked, and none knows it.
+that is not there is denied where each commit since its base can be asked, and none knows it. Where
+there is no base file, none was lost if a log is of the very commit that its name tells, or `files`
+has logs alone: that commit has opened the group by it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from metatable.data.slices import (
     LogFile,
     decoded,
     partition_metadata_path,
-    slice_instant,
 )
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.keys import file_group_keys
@@ -118,6 +119,8 @@ class _Found:
     told_sizes: Mapping[str, int]
     unlisted: tuple[DataFile | LogFile, ...]
     """Of which a commit, or `files`, says that they are live."""
+    opened: frozenset[tuple[Group, str]]
+    """Groups that began as logs alone, with the instant that did it."""
 
     @classmethod
     def of(cls, store: Store, entries: Entries, state: TimelineState) -> _Found:
@@ -132,7 +135,8 @@ class _Found:
         named = {file.path: file for one in entries.values() if one for file in one.files}
         strange = {time for time, _ in state.foreign}
         listed, foreign = {}, dict[str, tuple[DataFile | LogFile, ...]]()
-        for file, instant in _owned(store, files, writers):
+        owned = [*_owned(store, files, writers)]
+        for file, instant in owned:
             if state.counts(instant) or (not instant and file.path in named):  # a damaged log
                 listed[file.path] = file
             elif instant in strange:
@@ -146,7 +150,15 @@ class _Found:
             if path not in told.keys() | seen and not state.denies(file)
         ]
         sizes = {path: file.size_bytes for path, file in named.items()}
-        return cls(listed, frozenset(marks), foreign, sizes, tuple(lost))
+        owned += ((file, writers.get(file.path, "")) for file in lost)
+        opened = {
+            ((file.partition_path, file.file_id), instant)
+            for file, instant in owned
+            if isinstance(file, LogFile) and instant == file.instant
+        }
+        alone = (one for one in entries.values() if one and not one.has_base)
+        opened |= {((one.partition_path, one.file_id), one.instant) for one in alone}
+        return cls(listed, frozenset(marks), foreign, sizes, tuple(lost), frozenset(opened))
 
 
 def _owned(
@@ -182,7 +194,9 @@ def _latest(
         path, is_base = file.path, isinstance(file, DataFile)
         if isinstance(file, LogFile):
             logs.setdefault(group, []).append(file)
-            file = DataFile(*group, LOST, slice_instant(file))  # surely it was there
+            instant = file.instant
+            token = "" if (group, instant) in found.opened else LOST  # surely it was there
+            file = DataFile(*group, token, instant)
         if state.counts(file.instant):
             # of one instant the file that its commit names, else the one that `files` does
             rank = file.instant, is_base, path in told, path in found.told_sizes, file.path
@@ -226,9 +240,8 @@ def _judged(live: FileSlice, found: _Found, sizes: Mapping[str, int]) -> FileSli
         meant.append(replace(file, size_bytes=size) if file.path in gone else file)
     if not gone:
         return live
-    base, *logs = meant
-    assert isinstance(base, DataFile)
-    on_top = tuple(one for one in logs if isinstance(one, LogFile))
+    base = next((one for one in meant if isinstance(one, DataFile)), live.base)
+    on_top = tuple(one for one in meant if isinstance(one, LogFile))
     resized = FileSlice(base, (), live.pending, live.children)
     return Broken(resized.with_logs(on_top), gone)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -268,7 +268,8 @@ def _write_slices(
             yield from entry_receipts(untold, partitions, scratch)
             untold, key_bytes = [], 0
         counts = RowCounts(updated=len(written.keys))
-        stat = WriteStat.of(written.made.base, planned.instant, counts)
+        previous = planned.instant if planned.has_base else None
+        stat = WriteStat.of(written.made.base, previous, counts)
         log_bytes = sum(one.size_bytes for one in planned.logs)
         yield file_receipt(
             replace(stat, compacted_logs=len(planned.logs), compacted_bytes=log_bytes)
@@ -284,7 +285,8 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
     if size_bytes is not None:
         new = stored_base(view, replace(target, size_bytes=size_bytes))
     else:
-        view.store.put(marker_path(target, instant, "MERGE"), b"")
+        kind: Literal["MERGE", "CREATE"] = "MERGE" if planned.has_base else "CREATE"
+        view.store.put(marker_path(target, instant, kind), b"")
         new = new_base(view, target, _rows(view, planned), _with_nan(view, planned))
     past = view.table_schema.past_stats
     return WrittenSlice(new.made, planned, new.keys, NO_KEYS, NO_KEYS, new.stats, past)

@@ -1,7 +1,8 @@
 """Which slices are due to be compacted: by their logs.
 
 A slice is due where its logs have come to a share of the bytes of its base file, or where they are
-many, for each is opened by whoever reads the slice, or old. Those come first of which most bytes
+many, for each is opened by whoever reads the slice, or old. One of logs alone has no bytes in a
+base: it is due, whatever the share, unless that is infinite. Those come first of which most bytes
 are logs, until a bound is met: what every reader merges, for each byte that is written once.
 """
 
@@ -58,13 +59,15 @@ class LogSizes:
         if self.partitions is not None:
             files = files.take(files.within(self.partitions))
         files = files.take(np.flatnonzero(files.has_logs & ~files.is_pending))
-        logs, counts = _logs(files)
-        due = (logs >= self.ratio * files.sizes) | (counts >= self.count)
+        logs, counts = files.logs_of_each()
+        bases = np.where(files.alone, 0, files.sizes)
+        # a byte for none, so that no ratio is met where it is infinite
+        due = (logs >= self.ratio * np.maximum(bases, 1)) | (counts >= self.count)
         due |= self._old(snapshot, files, due)
-        share = logs / np.maximum(logs + files.sizes, 1)
+        share = logs / np.maximum(logs + bases, 1)
         rows = np.flatnonzero(due)
         rows = rows[np.argsort(-share[rows], kind="stable")]
-        read = np.cumsum((logs + files.sizes)[rows])
+        read = np.cumsum((logs + bases)[rows])
         if self.most_bytes is not None:
             rows = rows[: max(1, int(np.searchsorted(read, self.most_bytes, "right")))]
         return [files[row] for row in rows.tolist()]
@@ -80,13 +83,3 @@ class LogSizes:
             told = in_order(partial(writer_of, snapshot.store), firsts)
             found[rows] = [instant <= border for instant in told]
         return found
-
-
-def _logs(files: FileSystemView) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(bytes, number) of the logs of each slice."""
-    _, sizes, slices = files.all_files()
-    behind = slices[len(files) :]
-    counts = np.bincount(behind, minlength=len(files))
-    held = np.zeros(len(files), np.int64)
-    np.add.at(held, behind, sizes[len(files) :])
-    return held, counts

@@ -362,9 +362,9 @@ def _listed_commit(found: Examined, instant: str) -> bytes:
     snapshot = found.snapshot
     stats = []
     for one in found.live.there:
-        if one.instant == instant:
+        if one.instant == instant and one.has_base:
             stats.append(WriteStat.of(replace(one.base, row_count=0), None, RowCounts()))
-        for log in one.files[1:]:
+        for log in one.files:
             if isinstance(log, LogFile) and writer_of(snapshot.store, log) == instant:
                 stats.append(WriteStat.of_log(one, log, 0, RowCounts()))
     name = snapshot.options.name

@@ -23,7 +23,7 @@ from functools import partial
 from metatable.compaction.kept_versions import Versions
 from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.commit_metadata import CommitMetadata, action_of
-from metatable.data.slices import DataFile, LogFile, slice_instant
+from metatable.data.slices import DataFile, LogFile
 from metatable.data.timeline import (
     DATA_ACTIONS,
     PLANNED,
@@ -106,8 +106,8 @@ class TimelineState:
         """Whether all commits can be asked that may have written a file of which none tells."""
         if isinstance(file, DataFile):
             return file.instant in self.bodies
-        base = slice_instant(file)
-        later = {one for one in self.counted if one > base}
+        base = file.instant
+        later = {one for one in self.counted if one >= base}
         return base >= self.archived and later <= self.bodies.keys()
 
     def replaced(self) -> frozenset[tuple[str, str]]:

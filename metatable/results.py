@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
-from metatable.data.slices import DataFile
+from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.storage.errors import Finding, UsageError
 
 __all__ = [
@@ -267,8 +267,9 @@ class BucketSpread:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class DataFiles(Sequence[DataFile]):
+class DataFiles(Sequence[DataFile | LogFile]):
     """Data files of a table, by partition path and file name; equal to a list of the same ones.
+    Of a file group of logs alone it is the first of them.
 
     They are held in columns, and become objects one by one. `root` is the table's address,
     `paths` (strings) are relative to it, `row_counts` are -1 where nobody knows. `has_logs` (None:
@@ -312,10 +313,10 @@ class DataFiles(Sequence[DataFile]):
         return len(self.paths)
 
     @overload
-    def __getitem__(self, place: int) -> DataFile: ...
+    def __getitem__(self, place: int) -> DataFile | LogFile: ...
     @overload
     def __getitem__(self, place: slice) -> DataFiles: ...
-    def __getitem__(self, place: int | slice) -> DataFile | DataFiles:
+    def __getitem__(self, place: int | slice) -> DataFile | LogFile | DataFiles:
         if isinstance(place, slice):
             paths = self.paths.take(pa.array(np.arange(len(self))[place]))
             logs = None if self.has_logs is None else self.has_logs[place]
@@ -323,7 +324,7 @@ class DataFiles(Sequence[DataFile]):
         at = range(len(self))[place]
         return _file(self.paths[at].as_py(), int(self.sizes[at]), int(self.row_counts[at]))
 
-    def __iter__(self) -> Iterator[DataFile]:
+    def __iter__(self) -> Iterator[DataFile | LogFile]:
         columns = self.paths.to_pylist(), self.sizes.tolist(), self.row_counts.tolist()
         return map(_file, *columns)
 
@@ -348,10 +349,11 @@ _SHOWN = 10
 """Files that a repr names."""
 
 
-def _file(path: str, size_bytes: int, row_count: int) -> DataFile:
-    return replace(
-        DataFile.decode(path, size_bytes), row_count=None if row_count < 0 else row_count
-    )
+def _file(path: str, size_bytes: int, row_count: int) -> DataFile | LogFile:
+    file = decoded(path, size_bytes)
+    if isinstance(file, LogFile) or row_count < 0:
+        return file
+    return replace(file, row_count=row_count)
 
 
 @dataclass(frozen=True, slots=True)

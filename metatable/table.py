@@ -462,15 +462,15 @@ class Table:
         """Make one new base file of the base and the logs of file groups (`table_type="mor"`); no
         row changes.
 
-        Due is a group whose logs come to `ratio` of the bytes of its base file, are `count` or
-        more, or began `hours` ago. `partitions` (paths), `most_bytes`: how much at once, those
-        first whose bytes are logs for the most part. `schedule`: only plan it, on Hudi's timeline
-        too: the result's `plan`, an instant. Writers go on, on top, and neither side waits for the
-        other. `plan`: carry that one out, here or elsewhere, as often as it takes; without one all
-        that waits is carried out, then what is due. `take_back`: of a plan, forget it instead,
-        while no log lies on top. `engine`: a Spark session; `dry_run`: only say what is due.
-        Raises UsageError; NotFoundError for a plan that is carried out; ConflictError after lost
-        races.
+        Due is a group whose logs come to `ratio` of the bytes of its base file (any, where it has
+        none), are `count` or more, or began `hours` ago. `partitions` (paths), `most_bytes`: how
+        much at once, those first whose bytes are logs for the most part. `schedule`: only plan it,
+        on Hudi's timeline too: the result's `plan`, an instant. Writers go on, on top, and neither
+        side waits for the other. `plan`: carry that one out, here or elsewhere, as often as it
+        takes; without one all that waits is carried out, then what is due. `take_back`: of a plan,
+        forget it instead, while no log lies on top. `engine`: a Spark session; `dry_run`: only say
+        what is due. Raises UsageError; NotFoundError for a plan that is carried out; ConflictError
+        after lost races.
         """
         sizes = LogSizes(ratio, count, hours, some("partitions", partitions, str), most_bytes)
         if schedule:

@@ -38,6 +38,7 @@ Row = dict[str, Any]
 Identity = tuple[str, ...]
 
 _DATA_FILE = re.compile(r"(?P<group>[^_/]+)_(?P<token>\d+-\d+-\d+)_(?P<instant>\d+)\.parquet")
+_LOG_FILE = re.compile(r"\.(?P<group>[^_/]+)_(?P<instant>\d+)\.log\.\d+_(?P<token>\d+-\d+-\d+)")
 
 
 @dataclass(slots=True)
@@ -232,21 +233,22 @@ def _group(row: Row) -> tuple[str, str]:
 
 
 def newest_files(uri: str) -> dict[tuple[str, str], tuple[str, Path]]:
-    """The base file of each live file group, and its instant."""
+    """A file of each live slice, the base file if it has one, and the slice's instant."""
     done = completed(uri)
     first, gone = min(done, default=""), replaced(uri)
     newest: dict[tuple[str, str], tuple[str, Path]] = {}
     for path in data_files(uri):
-        if path.suffix != ".parquet":
-            continue
-        name = _DATA_FILE.fullmatch(path.name)
+        is_base = path.suffix == ".parquet"
+        name = (_DATA_FILE if is_base else _LOG_FILE).fullmatch(path.name)
         assert name is not None, f"not a data file's name: {path}"
         folder = path.parent.relative_to(uri).as_posix()
         group = ("" if folder == "." else folder, name["group"])
         if group in gone:
             continue
         if name["instant"] in done or name["instant"] < first:  # archived
-            newest[group] = max(newest.get(group, ("", path)), (name["instant"], path))
+            best = newest.get(group, ("", path))
+            if best[0] < name["instant"] or (is_base and best[0] == name["instant"]):
+                newest[group] = name["instant"], path
     return newest
 
 

@@ -157,7 +157,7 @@ def _group(task: PlannedTask, slices: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _slice(uri: str, one: FileSlice) -> dict[str, Any]:
     return {
-        "dataFilePath": f"{uri}/{one.base.path}",
+        "dataFilePath": f"{uri}/{one.base.path}" if one.has_base else "",
         "deltaFilePaths": [f"{uri}/{log.path}" for log in one.logs],
         "fileId": one.file_id,
         "partitionPath": one.partition_path,

@@ -94,7 +94,7 @@ class WriteStat:
     size_bytes: int
     logs: tuple[str, ...] = ()
     """Of a log: the names of the logs on its base file, and before them that of the base file; ""
-    where something scheduled has yet to make it."""
+    where there is none, or something scheduled has yet to make it."""
     compacted_logs: int = 0
     """Of a base file that a compaction has made: how many logs are in it, and their bytes."""
     compacted_bytes: int = 0
@@ -102,7 +102,8 @@ class WriteStat:
     @classmethod
     def of_log(cls, made: FileSlice, log: LogFile, rows: int, counts: RowCounts) -> WriteStat:
         """For a log of a slice that holds so many rows."""
-        beside = (one for one in made.files[1:] if isinstance(one, LogFile))
+        beside = (one for one in made.files if isinstance(one, LogFile))
+        on_base = made.has_base and log.follows(made.base)
         lies_on = log.file_id, log.named.base_instant
         return cls(
             log.partition_path,
@@ -115,7 +116,7 @@ class WriteStat:
             counts.deleted or 0,
             log.size_bytes,
             (
-                made.base.name if log.follows(made.base) else "",
+                made.base.name if on_base else "",
                 *(one.name for one in beside if (one.file_id, one.named.base_instant) == lies_on),
             ),
         )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.slices import DataFile, FileSlice, is_log
 from metatable.storage.errors import CorruptError
 
 __all__ = ["FILE", "FileSystemView", "names_of", "slices_of"]
@@ -30,8 +30,9 @@ FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int6
 class FileSystemView(Sequence[FileSlice]):
     """Live slices in columns, by partition path and file name; its row is a slice's ordinal.
 
-    `paths` of base files (strings), `sizes` (int64), and `folders`, the distinct partition paths
-    in byte order, with the place there of each file's (int32). `logs`: a list of `FILE` a slice,
+    `paths` (strings) and `sizes` (int64) of the first file of each: its base file, or, of logs
+    `alone` (bool), the first of these; and `folders`, the distinct partition paths in byte order,
+    with the place there of each file's (int32). `logs`: a list of `FILE` a slice, the other logs,
     and in it the base file that a scheduled compaction is to make; None where none has any.
     """
 
@@ -39,6 +40,7 @@ class FileSystemView(Sequence[FileSlice]):
     sizes: npt.NDArray[np.int64]
     folders: pa.Array
     folder_of: npt.NDArray[np.int32]
+    alone: npt.NDArray[np.bool_]
     logs: pa.ListArray | None = None
 
     @classmethod
@@ -52,14 +54,16 @@ class FileSystemView(Sequence[FileSlice]):
         )
         encoded = folders.take(order).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int32)
+        alone = _begin_as_logs(names.take(order))
         logs = None if logs is None else logs.take(order)
-        return cls(paths.take(order), sizes[order.to_numpy()], encoded.dictionary, codes, logs)
+        held = paths.take(order), sizes[order.to_numpy()], encoded.dictionary
+        return cls(*held, codes, alone, logs)
 
     @classmethod
     def of_lists(cls, files: pa.ListArray) -> FileSystemView:
         """From a list of `FILE` a slice, in any order. Raises CorruptError where one is none."""
-        bases, logs = _apart(files)
-        return cls.of(*_columns(bases), logs)
+        firsts, logs = _apart(files)
+        return cls.of(*_columns(firsts), logs)
 
     @classmethod
     def joined(cls, parts: Sequence[FileSystemView]) -> FileSystemView:
@@ -68,7 +72,7 @@ class FileSystemView(Sequence[FileSlice]):
         return cls.of_lists(pa.concat_arrays([none, *(one.lists() for one in parts)]))
 
     def lists(self) -> pa.ListArray:
-        """What is told of each slice, a list of `FILE`, the base first."""
+        """What is told of each slice, a list of `FILE`, its first file before the others."""
         paths, sizes, slices = self._told()
         order = np.argsort(slices, kind="stable")
         offsets = np.searchsorted(slices[order], np.arange(len(self) + 1))
@@ -77,7 +81,7 @@ class FileSystemView(Sequence[FileSlice]):
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), files)
 
     def names(self) -> pa.Array:
-        """The bare names of the base files (strings)."""
+        """The bare names of the first files (strings)."""
         return names_of(self.paths)
 
     def contents(self) -> pa.Array:
@@ -92,7 +96,8 @@ class FileSystemView(Sequence[FileSlice]):
 
     def file_ids(self) -> pa.Array:
         """The ids of the file groups (strings)."""
-        return pc.list_element(pc.split_pattern(self.names(), "_", max_splits=1), 0)
+        begins = pc.list_element(pc.split_pattern(self.names(), "_", max_splits=1), 0)
+        return pc.utf8_ltrim(begins, ".") if self.alone.any() else begins
 
     def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
         """Some of the slices, in the same order (`rows` ascending); all folders stay."""
@@ -102,6 +107,7 @@ class FileSystemView(Sequence[FileSlice]):
             self.sizes[rows],
             self.folders,
             self.folder_of[rows],
+            self.alone[rows],
             None if self.logs is None else self.logs.take(places),
         )
 
@@ -109,17 +115,27 @@ class FileSystemView(Sequence[FileSlice]):
     def has_logs(self) -> npt.NDArray[np.bool_]:
         """Which slices have logs."""
         if self.logs is None:
-            return np.zeros(len(self), np.bool_)
-        return np.asarray(pc.list_value_length(self.logs).to_numpy() > 0)
+            return self.alone
+        return np.asarray(self.alone | (pc.list_value_length(self.logs).to_numpy() > 0))
 
     @property
     def log_count(self) -> int:
         """Log files of all slices."""
-        return len(self.all_files()[0]) - len(self)
+        return int(self.logs_of_each()[1].sum())
+
+    def logs_of_each(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(bytes, number) of the logs of each slice."""
+        _, sizes, slices = self.all_files()
+        are_logs = np.concatenate([self.alone, np.ones(len(slices) - len(self), np.bool_)])
+        counts = np.bincount(slices[are_logs], minlength=len(self))
+        held = np.zeros(len(self), np.int64)
+        np.add.at(held, slices[are_logs], sizes[are_logs])
+        return held, counts
 
     def bases(self) -> FileSystemView:
-        """The same without logs."""
-        return replace(self, logs=None)
+        """The same without logs, and without slices that have nothing else."""
+        based = self.take(np.flatnonzero(~self.alone)) if self.alone.any() else self
+        return replace(based, logs=None)
 
     @property
     def is_pending(self) -> npt.NDArray[np.bool_]:
@@ -130,12 +146,19 @@ class FileSystemView(Sequence[FileSlice]):
         return found
 
     @property
+    def slice_sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each slice, logs included."""
+        bases = np.where(self.alone, 0, self.sizes)
+        return np.asarray(bases + self.logs_of_each()[0])
+
+    @property
     def total_bytes(self) -> int:
         """Of all files."""
         return int(self.all_files()[1].sum())
 
     def all_files(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(paths, sizes, ordinal of the slice) of the base files, and behind them of all logs."""
+        """(paths, sizes, ordinal of the slice) of the first files, and behind them of all logs
+        besides."""
         paths, sizes, slices = self._told()
         if self.logs is None:
             return paths, sizes, slices
@@ -183,7 +206,8 @@ class FileSystemView(Sequence[FileSlice]):
     def nbytes(self) -> int:
         """Bytes held in memory."""
         logs = 0 if self.logs is None else self.logs.nbytes
-        return int(self.paths.nbytes + self.sizes.nbytes + self.folder_of.nbytes + logs) + 500
+        columns = self.paths, self.sizes, self.folder_of, self.alone
+        return int(sum(one.nbytes for one in columns) + logs) + 500
 
 
 def names_of(paths: pa.Array) -> pa.Array:
@@ -197,35 +221,43 @@ def slices_of(files: pa.ListArray) -> list[FileSlice]:
 
 
 def _slice(path: str, size_bytes: int, logs: Sequence[Mapping[str, Any]] = ()) -> FileSlice:
-    if not logs:
+    if not logs and not is_log(path):
         return FileSlice(DataFile.decode(path, size_bytes))
     return FileSlice.of([(path, size_bytes), *((one["path"], one["size"]) for one in logs)])
 
 
 def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
-    """(the base file of each slice, its logs; None where no slice has any)."""
+    """(the first file of each slice, the others; None where no slice has any)."""
     counts = pc.list_value_length(files).to_numpy()
     flat = files.flatten()
     if (counts == 1).all():
         return flat, None
-    is_log = _are_logs(pc.struct_field(flat, "path"))
-    is_log |= pc.struct_field(flat, "size").to_numpy() == 0  # the base file that is to come
+    are_logs = _are_logs(pc.struct_field(flat, "path"))
+    to_come = ~are_logs & (pc.struct_field(flat, "size").to_numpy() == 0)
     slices = np.repeat(np.arange(len(files)), counts)
-    if not np.array_equal(slices[~is_log], np.arange(len(files))):
-        wrong = int(np.flatnonzero(np.bincount(slices[~is_log], minlength=len(files)) != 1)[0])
+    are_bases = ~are_logs & ~to_come
+    is_first = are_bases.copy()
+    alone = np.flatnonzero(are_logs & ~np.isin(slices, slices[are_bases]))
+    is_first[alone[np.unique(slices[alone], return_index=True)[1]]] = True  # they are in order
+    if not np.array_equal(slices[is_first], np.arange(len(files))):
+        wrong = int(np.flatnonzero(np.bincount(slices[is_first], minlength=len(files)) != 1)[0])
         raise CorruptError(
             "these files are no file slice",
-            expected="one base file and its logs",
+            expected="a base file, or none, and its logs",
             found=[one["path"] for one in files[wrong].as_py()][:5],
         )
-    ends = np.cumsum(np.bincount(slices[is_log], minlength=len(files)))
+    ends = np.cumsum(np.bincount(slices[~is_first], minlength=len(files)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    logs = flat.filter(pa.array(is_log))
-    return flat.filter(pa.array(~is_log)), pa.ListArray.from_arrays(offsets, logs)
+    others = flat.filter(pa.array(~is_first))
+    return flat.filter(pa.array(is_first)), pa.ListArray.from_arrays(offsets, others)
 
 
 def _are_logs(paths: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
+    return _begin_as_logs(names_of(paths))
+
+
+def _begin_as_logs(names: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.array(pc.starts_with(names, ".").to_numpy(zero_copy_only=False))
 
 
 def _columns(files: pa.StructArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:

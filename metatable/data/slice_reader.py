@@ -77,7 +77,7 @@ def stream_slice(
     asked that has the same texts, so that Hudi's need not be read."""
     if not file_slice.logs:
         return stream_base_file(store, file_slice.base, schema, columns)
-    bases, logs = [file_slice.base], file_slice.logs
+    bases, logs = [file_slice.base] if file_slice.has_base else [], file_slice.logs
     return _merged(store, bases, logs, schema, columns, ordering, in_place, key)
 
 

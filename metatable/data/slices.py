@@ -38,7 +38,6 @@ __all__ = [
     "new_file_id",
     "partition_metadata",
     "partition_metadata_path",
-    "slice_instant",
 ]
 
 _NAME = re.compile(r"([^_./\\]+)_([^_./\\]+)_(\d{17}|\d{14})\.parquet")
@@ -99,6 +98,16 @@ class LogFile:
         return self.named.write_token
 
     @property
+    def instant(self) -> str:
+        """That of its slice, which need not be that of the commit that wrote it."""
+        return self.named.base_instant
+
+    @property
+    def row_count(self) -> None:
+        """Nobody knows it of a slice, where other logs may say the same keys."""
+        return None
+
+    @property
     def name(self) -> str:
         """The bare file name."""
         return self.named.name
@@ -111,7 +120,7 @@ class LogFile:
     def follows(self, base: DataFile) -> bool:
         """Whether it lies on this base file."""
         theirs = base.partition_path, base.file_id, base.instant
-        return (self.partition_path, self.file_id, self.named.base_instant) == theirs
+        return (self.partition_path, self.file_id, self.instant) == theirs
 
     @classmethod
     def decode(cls, path: str, size_bytes: int = 0) -> LogFile:
@@ -122,13 +131,15 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A file group as of one instant: a base file, and the log files on top of it, in order.
+    """A file group as of one instant: a base file, and the log files on top of it, in order; or
+    logs alone, of which the first opened the group (`has_base`).
 
     Whoever asks what a group is now is given this; single files matter only to those who read or
     write their bytes.
     """
 
     base: DataFile
+    """Of logs alone it is no file, and only tells whose they are: its write token is empty."""
     logs: tuple[LogFile, ...] = ()
     pending: DataFile | None = None
     """What a scheduled compaction makes of the base and the logs on it; it is not there yet. Logs
@@ -146,13 +157,21 @@ class FileSlice:
         logs = [LogFile.decode(path, size) for path, size in files if is_log(path)]
         bases = [DataFile.decode(path, size) for path, size in files if not is_log(path)]
         bases.sort(key=lambda one: (one.instant, one.write_token))
+        first = min(logs, key=lambda one: one.named.order, default=None)
+        if first is not None and not any(map(first.follows, bases)):
+            bases.insert(0, _no_base(first.partition_path, first.file_id, first.instant))
         if not bases or not _are_slice(bases, logs):
             raise CorruptError(
                 "these files are no file slice",
-                expected="one base file and its logs, and those to come with their own",
+                expected="a base file, or none, its logs, and those to come with their own",
                 found=[path for path, _ in files][:5],
             )
         return cls._of(bases, logs)
+
+    @classmethod
+    def unopened(cls, partition_path: str, file_id: str, instant: str) -> FileSlice:
+        """Of a group that the first log of this instant opens: nothing is there yet."""
+        return cls(_no_base(partition_path, file_id, instant))
 
     @classmethod
     def _of(cls, bases: Sequence[DataFile], logs: Sequence[LogFile]) -> FileSlice:
@@ -183,8 +202,13 @@ class FileSlice:
 
     @property
     def path(self) -> str:
-        """Names it in messages: the path of its base file."""
-        return self.base.path
+        """Names it in messages: the path of its first file."""
+        return self.files[0].path
+
+    @property
+    def has_base(self) -> bool:
+        """Whether there is a base file; else it is logs alone."""
+        return bool(self.base.write_token)
 
     @property
     def size_bytes(self) -> int:
@@ -199,7 +223,7 @@ class FileSlice:
     @property
     def merged(self) -> tuple[DataFile | LogFile, ...]:
         """Those of them that a reader merges."""
-        return self.base, *self.logs
+        return (self.base, *self.logs) if self.has_base else self.logs
 
     @property
     def told(self) -> tuple[DataFile | LogFile, ...]:
@@ -281,6 +305,10 @@ class FileSlice:
         return cls.of(json.loads(text))
 
 
+def _no_base(partition_path: str, file_id: str, instant: str) -> DataFile:
+    return DataFile(partition_path, file_id, "", instant)
+
+
 def _are_slice(bases: Sequence[DataFile], logs: Sequence[LogFile]) -> bool:
     """Whether each log lies on one of these, of which the first is there, and those to come are one
     of its group, or some of others."""
@@ -297,11 +325,6 @@ def _are_slice(bases: Sequence[DataFile], logs: Sequence[LogFile]) -> bool:
 def decoded(path: str, size_bytes: int = 0) -> DataFile | LogFile:
     """The data file of a path. Raises CorruptError where it names none."""
     return (LogFile if is_log(path) else DataFile).decode(path, size_bytes)
-
-
-def slice_instant(file: DataFile | LogFile) -> str:
-    """The instant of the slice that a file belongs to."""
-    return file.instant if isinstance(file, DataFile) else file.named.base_instant
 
 
 def is_log(path: str) -> bool:

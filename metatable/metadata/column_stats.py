@@ -163,11 +163,15 @@ def maxima(
     return stats_of(entries, column, type, files)["maximum"].combine_chunks()
 
 
-def row_counts(entries: Entries, files: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
-    """Rows of each file, from the statistics of its record keys; -1 where they are missing."""
+def row_counts(
+    entries: Entries, files: Sequence[FileSlice], at_most: bool = False
+) -> npt.NDArray[np.int64]:
+    """Rows of each slice, from the statistics of its record keys; -1 where they are missing, and
+    where there are logs, unless it may be `at_most` so many."""
     told = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
     counts = np.array(told.fill_null(-1).to_numpy(), np.int64)
-    counts[_with_logs(files)] = -1  # keys of a log may be in its base, too
+    if not at_most:
+        counts[_with_logs(files)] = -1  # keys of a log may be in its base, too
     return counts
 
 
@@ -180,14 +184,14 @@ def rows_in(entries: Entries, files: Sequence[DataFile | LogFile]) -> list[int]:
 
 
 def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
-    """(partition path, name, ordinal of the slice) of all files, those of bases first; of slices in
-    columns, without an object a file."""
+    """(partition path, name, ordinal of the slice) of all files, the first of each slice before
+    the others; of slices in columns, without an object a file."""
     if isinstance(files, FileSystemView):
         paths, _, slices = files.all_files()
         folders = files.folders.take(pa.array(files.folder_of)).take(pa.array(slices))
         return folders, names_of(paths), slices
     logs = [(place, log) for place, one in enumerate(files) for log in one.files[1:]]
-    each: list[tuple[int, DataFile | LogFile]] = [*enumerate(one.base for one in files), *logs]
+    each = [*enumerate(one.files[0] for one in files), *logs]
     folders = pa.array([one.partition_path for _, one in each], pa.string())
     names = pa.array([one.name for _, one in each], pa.string())
     return folders, names, np.array([place for place, _ in each], np.int64)

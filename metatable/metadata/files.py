@@ -2,7 +2,8 @@
 
     key    file_group_keys(partition path, file id)        one entry a file GROUP
     value  MetadataRecord, filesystemMetadata: {"<partition path>/<file name>": size, …}: the base
-           file and its logs; with the size 0 the base file that a scheduled compaction makes
+           file, if there is one, and its logs; with the size 0 the base file that a scheduled
+           compaction makes
 
 A new slice overwrites its group's entry, so a location found as a file id leads to the
 current slice by one get, and all groups of a table partition share a key prefix.

@@ -150,4 +150,4 @@ def _told(one: FileSlice) -> SliceCompaction:
     }
     names = tuple(log.name for log in one.logs)
     where = one.partition_path, one.file_id, one.base.instant
-    return SliceCompaction(*where, one.base.name, names, metrics)
+    return SliceCompaction(*where, one.base.name if one.has_base else None, names, metrics)

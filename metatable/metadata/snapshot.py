@@ -50,8 +50,10 @@ class Snapshot(Entries):
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
         return column_stats.maxima(self, self._told(column), type, slices)
 
-    def row_counts(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
-        return column_stats.row_counts(self, slices)
+    def row_counts(
+        self, slices: Sequence[FileSlice], at_most: bool = False
+    ) -> npt.NDArray[np.int64]:
+        return column_stats.row_counts(self, slices, at_most)
 
     def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
         return bloom_filter.filters_of(self, slices)

@@ -27,7 +27,7 @@ from functools import partial
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slice_reader import writer_of
-from metatable.data.slices import LogFile, decoded, markers_folder, slice_instant
+from metatable.data.slices import LogFile, decoded, markers_folder
 from metatable.data.timeline import (
     ACTIONS,
     CLUSTERING,
@@ -303,7 +303,7 @@ def _files_on(store: Store, instant: str) -> Iterator[str]:
     """Base files of this instant, and all logs on such: of a resize that is taken back copies."""
     for one in store.walk():
         with suppress(CorruptError):
-            if slice_instant(decoded(one.path)) == instant:
+            if decoded(one.path).instant == instant:
                 yield one.path
 
 

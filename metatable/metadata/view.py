@@ -88,8 +88,10 @@ class TableView(Protocol):
         """The column's maximum in each slice, of its type. Null: nothing is known."""
         ...
 
-    def row_counts(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.int64]:
-        """Rows of each slice; -1 where nobody knows."""
+    def row_counts(
+        self, slices: Sequence[FileSlice], at_most: bool = False
+    ) -> npt.NDArray[np.int64]:
+        """Rows of each slice; -1 where nobody knows. `at_most`: no more than so many."""
         ...
 
     def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:

@@ -37,7 +37,7 @@ def describe(snapshot: Snapshot) -> Description:
         data_bytes=files.total_bytes,
         table_type=options.table_type,
         log_files=files.log_count,
-        log_bytes=files.total_bytes - int(files.sizes.sum()),
+        log_bytes=int(files.logs_of_each()[0].sum()),
         metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
         oldest_version=max(manifest.oldest, 1),
         buckets=bucket_facts(snapshot) if options.resizes else None,

@@ -143,7 +143,7 @@ class Scan(Rows):
         """Which files would be read, and what it cost to find out; reads no data file."""
         began, counters = time.perf_counter(), Counters()
         view = self._view.counting(counters)
-        selection = keep_files(self._where, view)
+        selection = self._kept(view)
         left = {
             "all": len(selection.slices),
             "after partitions": len(selection.after_partitions),
@@ -167,7 +167,11 @@ class Scan(Rows):
     @cached_property
     def _selection(self) -> Selection:
         with self._view.reading():
-            return keep_files(self._where, self._view)
+            return self._kept(self._view)
+
+    def _kept(self, view: TableView) -> Selection:
+        kept = keep_files(self._where, view)
+        return kept.of_bases() if self._read_optimized else kept
 
     @cached_property
     def _slices(self) -> FileSystemView:

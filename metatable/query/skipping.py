@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,12 @@ class Selection:
     def files(self) -> FileSystemView:
         """The files to read, by partition path and file name."""
         return self.slices.take(self.after_statistics)
+
+    def of_bases(self) -> Selection:
+        """Without slices of logs alone."""
+        based = ~self.slices.alone[self.after_statistics]
+        kept, counts = self.after_statistics[based], self.row_counts[based]
+        return replace(self, after_statistics=kept, row_counts=counts)
 
 
 def keep_files(bound: Expression | None, view: TableView) -> Selection:

@@ -135,11 +135,28 @@ def test_a_slice_waits_from_its_schedule_on() -> None:
     assert held.next_log("7-7-7").named.name == f".f-0_{LATER}.log.1_7-7-7"
 
 
+def test_logs_alone_are_a_slice_without_a_base_file() -> None:
+    held = FileSlice.of([log(T, 2), log(T, 1)])
+    assert not held.has_base
+    assert (held.instant, held.file_id, held.size_bytes) == (T, "f-0", 6)
+    assert held.path == held.files[0].path == log(T, 1)[0]
+    assert FileSlice.decode(held.encode()) == held
+    assert FileSlice.unopened("city=sf", "f-0", T).with_logs(held.logs) == held
+    assert held.next_log("7-7-7").named.name == f".f-0_{T}.log.3_7-7-7"
+    waits = FileSlice.of([log(T, 1), base(LATER, 0), log(LATER, 1), log(T, 2)])
+    assert (waits.planned, waits.awaits, waits.has_base) == (held, LATER, False)
+    done = DataFile("city=sf", "f-0", "0-0-0", LATER, 8)
+    assert waits.compacted(done) == FileSlice(done, waits.late)
+
+
 @pytest.mark.parametrize(
     "files",
     [
         [],
-        [log(T, 1)],
+        [log(T, 1), base(LATER, 9)],
+        [log(T, 1), log(LATER, 1)],
+        [log(T, 1), log(T, 1, "g-0")],
+        [log(LATER, 1), base(T, 0)],
         [base(T, 9), log(LATER, 1)],
         [base(T, 9), base(LATER, 9)],
         [base(T, 9), base(T, 0)],
@@ -171,3 +188,23 @@ def test_many_slices_are_what_each_of_them_is() -> None:
         expected
     )
     assert not view.take(np.array([0])).is_pending.any()
+
+
+def test_many_slices_know_which_are_logs_alone() -> None:
+    alone = [log(T, 1, "a-0"), log(T, 2, "a-0", 4), base(LATER, 0, "a-0"), log(LATER, 1, "a-0", 5)]
+    groups = [alone, [log(T, 1, "b-0")], [base(T, 7, "c-0")], WAITS]
+    listed = [[{"path": path, "size": size} for path, size in one] for one in groups]
+    view = FileSystemView.of_lists(pa.array(listed, pa.list_(FILE)))
+    assert list(view) == [FileSlice.of(one) for one in groups]
+    assert view.file_ids().to_pylist() == ["a-0", "b-0", "c-0", "f-0"]
+    assert view.alone.tolist() == [True, True, False, False]
+    assert view.has_logs.tolist() == [True, True, False, True]
+    assert view.is_pending.tolist() == [True, False, False, True]
+    assert view.slice_sizes.tolist() == [12, 3, 7, 18]
+    assert [one.tolist() for one in view.logs_of_each()] == [[12, 3, 0, 9], [3, 1, 0, 3]]
+    assert view.log_count == 7
+    assert [one.file_id for one in view.bases()] == ["c-0", "f-0"]
+    assert not view.bases().has_logs.any()
+    assert FileSystemView.of_lists(view.lists()).contents().equals(view.contents())
+    only = FileSystemView.of_lists(pa.array(listed[1:3], pa.list_(FILE)))
+    assert (only.logs, only.log_count, only.has_logs.tolist()) == (None, 1, [True, False])
