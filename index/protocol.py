@@ -92,11 +92,20 @@ def register(name: str, make: Callable[[Options], Index]) -> None:
 
 
 def create_index(options: Options) -> Index:
-    """The index of a table. Raises UsageError for a name that nobody registered."""
+    """The index of a table. Raises UsageError for a name that nobody registered, and where file
+    groups shall begin as logs whose keys it would not find."""
     make = _INDEXES.get(options.index)
     if make is None:
         raise UsageError("no such index", found=options.index, expected=sorted(_INDEXES))
-    return make(options)
+    made = make(options)
+    if options.opens_by_logs and not made.indexes_logs:
+        raise UsageError(
+            "this index finds no keys that only logs hold: none may open a file group",
+            index=options.index,
+            new_groups=options.new_groups,
+            expected="new_groups='base', or an index such as 'bucket' or 'record'",
+        )
+    return made
 
 
 def locations(

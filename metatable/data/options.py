@@ -29,6 +29,7 @@ BUCKET_ENGINES = (SIMPLE, CONSISTENT, EXTENDIBLE)
 HFILE_CODECS = ("gz", "none", "zstd")
 COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("cow", "mor")
 LOG_FORMATS = ("avro", "parquet")
+BASE, LOG = NEW_GROUPS = ("base", "log")
 PARQUET_CODECS = ("zstd", "snappy", "gzip", "none")
 
 DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 16}
@@ -84,6 +85,9 @@ class Options:
     """What comes to a file group makes a new file of it (`cow`), or a log on top of it (`mor`)."""
     log_format: str = "avro"
     """How rows stand in logs: as Avro, or as Parquet."""
+    new_groups: str = BASE
+    """What opens a file group: a base file, or (merge-on-read, of indexes that find keys in logs) a
+    log, but where a bulk insert or an overwrite does."""
     file_rows: int = 500_000
     """Most rows that one commit puts into one file group (Hudi's insert split size)."""
     small_file_bytes: int = 100 << 20
@@ -192,6 +196,11 @@ class Options:
         return self.table_type == MERGE_ON_READ
 
     @property
+    def opens_by_logs(self) -> bool:
+        """Whether file groups may begin as logs."""
+        return self.new_groups == LOG
+
+    @property
     def may_move(self) -> bool:
         """Whether a row that is written may have its key in another table partition."""
         return self.is_global and bool(self.partition_by)
@@ -227,6 +236,14 @@ class Options:
             _one_of(f"hfile_codecs.{partition}", codec, HFILE_CODECS)
         _one_of("table_type", self.table_type, TABLE_TYPES)
         _one_of("log_format", self.log_format, LOG_FORMATS)
+        _one_of("new_groups", self.new_groups, NEW_GROUPS)
+        if self.opens_by_logs and not self.has_logs:
+            raise UsageError(
+                "options contradict each other: without logs none can open a file group",
+                new_groups=LOG,
+                table_type=self.table_type,
+                expected=f"table_type={MERGE_ON_READ!r}",
+            )
         _one_of("parquet_codec", self.parquet_codec, PARQUET_CODECS)
         self._check_numbers()
         self._check_rings()

@@ -67,12 +67,14 @@ __all__ = [
 
 HOME = ".hoodie/metatable"
 COMMITS = f"{HOME}/commits"
-READER_FORMAT = 9
-WRITER_FORMAT = 9
+READER_FORMAT = 10
+WRITER_FORMAT = 10
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
 LEAST_READER, READER_BY_ID, READER_OF_RINGS, READER_OF_LOGS, READER_OF_CHILDREN = 2, 6, 7, 8, 9
 """Whom a version asks for; where columns have to be found by their ids; where keys have to be found
 by rings; where slices have logs; and where those lie in other groups, too."""
+READER_OF_LOGS_ALONE = 10
+"""Where slices may have nothing else."""
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
@@ -325,6 +327,8 @@ def least_reader(
 ) -> int:
     """Whom a version with these options asks for; `misleads`: by name a wrong column is found;
     `waiting`: what is scheduled in it."""
+    if options.opens_by_logs:
+        return READER_OF_LOGS_ALONE
     if any(one.action == CLUSTERING for one in waiting):
         return READER_OF_CHILDREN
     if options.has_logs:

@@ -36,7 +36,7 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
         raise UsageError("the buckets of this table have no rings", index=snapshot.options.index)
     files = snapshot.slices()
     file_ids = files.file_ids()
-    sizes, rows = pa.array(files.sizes), pa.array(snapshot.row_counts(files))
+    sizes, rows = pa.array(files.slice_sizes), pa.array(snapshot.row_counts(files))
     parts = []
     for number, path in enumerate(files.folders.to_pylist()):
         if partition_paths is not None and path not in partition_paths:

@@ -95,15 +95,17 @@ def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -
 
 
 def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
-    """Files of a partition that may be filled up, smallest first, with their row counts."""
-    limit = view.options.small_file_bytes
+    """Files of a partition that may be filled up, smallest first, with their row counts; with logs
+    only where logs open groups, or each commit would open some more."""
+    limit, opens = view.options.small_file_bytes, view.options.opens_by_logs
     if not limit:
         return []
     files = view.slices(path)  # a partition may have many: no object a file
-    below = np.flatnonzero(files.sizes < limit)
-    smallest = below[np.argsort(files.sizes[below], kind="stable")[:SMALL_FILES]]
+    sizes = files.slice_sizes if opens else files.sizes
+    below = np.flatnonzero(sizes < limit)
+    smallest = below[np.argsort(sizes[below], kind="stable")[:SMALL_FILES]]
     small = [files[place] for place in smallest.tolist()]
-    counts = view.row_counts(small).tolist()
+    counts = view.row_counts(small, at_most=opens).tolist()
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
 
 

@@ -46,6 +46,7 @@ OF_THE_INDEX = (
     "hbase_table",
     "hbase_address",
     "hbase_requests_per_second",
+    "new_groups",
 )
 """Options that may be others with another index."""
 
@@ -76,6 +77,12 @@ def _changed(
         return base
     store = snapshot.store
     other = create_index(options)
+    if not other.indexes_logs and snapshot.slices().alone.any():
+        raise UsageError(
+            "file groups are logs alone, whose keys this index does not find: compact the logs"
+            " first",
+            index=index,
+        )
     view = Snapshot(store, replace(base, options=options))  # for what its index asks of it
     made = StoredFiles.of(view, other, other.partitions, {}, foreign=False)
     owner = transaction.serve(OPERATION)

@@ -282,9 +282,10 @@ def _logged(
     view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: TaskRows
 ) -> LoggedGroup | None:
     """What a log on the group is to say; None: it is written whole."""
-    target, base, here = group.target, group.base, rows.entering.of_group(place)
-    if not isinstance(target, LogFile) or base is None:
+    target, here = group.target, rows.entering.of_group(place)
+    if not isinstance(target, LogFile):
         return None
+    base = _on_top(group.base, target)
     if not fits_log(view, base, _entering(view, plan, place, group, rows)):
         return None
     return LoggedGroup(place, target, base, group.forwards, here, rows.gone(place))
@@ -296,7 +297,7 @@ def _made_logs(
     gone, arriving = rows.keys(group.gone), rows.arriving(group.place)
     written = WrittenSlice(
         made=group.base.with_logs([one.file for one in logs]),
-        replaced=group.base,
+        replaced=plan.groups[group.place].base,
         keys=rows.keys(group.here),
         arrived=rows.keys(arriving),
         departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
@@ -305,7 +306,8 @@ def _made_logs(
         logs=tuple((one.file, one.stats) for one in logs),
     )
     stay = len(group.here) - len(arriving)
-    known = plan.proven or plan.operation != UPSERT  # whose keys alone nobody looks for
+    # whose keys alone nobody looks for, where there may be some
+    known = plan.proven or plan.operation != UPSERT or not plan.groups[group.place].base
     counts = RowCounts(
         inserted=len(arriving) if known else None,
         updated=stay if known else None,
@@ -316,15 +318,20 @@ def _made_logs(
     return _Made(bodies, True, written, counts, _counts(plan, counts, len(arriving), moved))
 
 
+def _on_top(base: FileSlice | None, log: LogFile) -> FileSlice:
+    """What a log of a group is put on: nothing, if it opens it."""
+    return base or FileSlice.unopened(log.partition_path, log.file_id, log.instant)
+
+
 def _stored_logs(
-    view: TableView, made: _Made, base: FileSlice
+    view: TableView, made: _Made, on_top: FileSlice
 ) -> tuple[list[FileReceipt], WrittenSlice]:
     written, counts, told = made.written, made.counts, made.told
     stored = [
         _stored_log(view, file, stats, body)
         for (file, stats), body in zip(written.logs, made.bodies, strict=True)
     ]
-    made_of = base.with_logs([file for file, _ in stored])
+    made_of = on_top.with_logs([file for file, _ in stored])
     receipts = []
     for file, stats in stored:
         rows = next(one.value_count for one in stats if one.column == KEY)
@@ -345,8 +352,8 @@ def _stored_log(
 def _stored(view: TableView, made: _Made) -> tuple[list[FileReceipt], WrittenSlice]:
     """The same under its name, unless another attempt was first: then what that has stored."""
     written, ours, base = made.written, made.ours, made.written.replaced
-    if written.logs and base is not None:
-        return _stored_logs(view, made, base)
+    if written.logs:
+        return _stored_logs(view, made, _on_top(base, written.logs[0][0]))
     target = written.made.base
     for body in made.bodies:
         size_bytes, ours = store_base_file(view.store, target, body)

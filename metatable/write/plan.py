@@ -97,7 +97,8 @@ class GroupPlan:
 
     @property
     def kind(self) -> Literal["CREATE", "MERGE", "APPEND"]:
-        """As Hudi calls it: a group is opened, written anew, or a log put on top of it."""
+        """As Hudi calls it: a group is opened, written anew, or a log put on top of it, or where it
+        will be."""
         if isinstance(self.target, LogFile):
             return "APPEND"
         return "MERGE" if self.base else "CREATE"
@@ -166,6 +167,7 @@ class WritePlan:
                 chosen.anew.update(bins[path][1])
         deletes = operation == DELETE or view.options.may_move
         logs = view.options.has_logs and fills_logs
+        opens = logs and view.options.opens_by_logs and operation != BULK_INSERT
         tasks, spread = _spread(chosen.loads(logs), slots)
         for one in emptied if index.placement(view) is not None else ():
             if (one.partition_path, one.file_id) not in chosen.places:
@@ -174,7 +176,7 @@ class WritePlan:
         return cls(
             instant=instant,
             operation=operation,
-            groups=chosen.planned(instant, spread, nonce if logs else None, deletes),
+            groups=chosen.planned(instant, spread, nonce if logs else None, deletes, opens),
             bins=bins,
             placement=index.placement(view),
             proven=index.proves_presence,
@@ -275,19 +277,21 @@ class _Groups:
         tasks: Sequence[int],
         nonce: str | None = None,
         deletes: bool = False,
+        opens: bool = False,
     ) -> tuple[GroupPlan, ...]:
         """`nonce`: that of a writer who puts logs on top of groups where he can. `deletes`: whether
-        keys may go from them."""
+        keys may go from them. `opens`: whether logs open groups, too."""
         planned, numbers = [], _next_numbers(self.bases)
         for ((path, file_id), place), base, task in zip(
             self.places.items(), self.bases, tasks, strict=True
         ):
             target: DataFile | LogFile = _whole_file(path, file_id, place, instant)
             forwards: tuple[LogFile, ...] = ()
-            if nonce is not None and base is not None and place not in self.anew:
-                token = log_write_token(nonce, place, deletes)
-                target = base.next_log(token)
-                named = ((one, numbers[one.file_id]) for one in base.children)
+            if nonce is not None and (base or opens) and place not in self.anew:
+                on_top = base or FileSlice.unopened(path, file_id, instant)
+                token = log_write_token(nonce, place, deletes and base is not None)
+                target = on_top.next_log(token)
+                named = ((one, numbers[one.file_id]) for one in on_top.children)
                 forwards = tuple(child.log(number, token) for child, number in named)
             planned.append(GroupPlan(target, base, task, forwards))
         return tuple(planned)

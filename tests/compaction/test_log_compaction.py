@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,20 @@ VERBS = (
     *("overwrite", "drop"),
 )
 KINDS = ("record", "metadata_bloom", "bloom", "bucket", *RINGS)
+OPENING = [(kind, "log") for kind in ("record", "bucket", *RINGS)]
 HISTORIES = (
-    [(kind, form) for kind in KINDS for form in ("avro", "parquet")]
+    [
+        (*each, form)
+        for each in [*product(KINDS, ["base"]), *OPENING]
+        for form in ("avro", "parquet")
+    ]
     if LONG
-    else [("record", "avro"), ("bloom", "parquet"), ("bucket", "avro"), (RINGS[1], "parquet")]
+    else [
+        ("record", "base", "avro"),
+        ("bloom", "base", "parquet"),
+        ("bucket", "log", "avro"),
+        (RINGS[1], "base", "parquet"),
+    ]
 )
 TWO = ("record", "metadata_bloom")
 
@@ -152,10 +163,12 @@ def timeline(table: Table, instant: str) -> set[str]:
 # What it comes to
 
 
-@pytest.mark.parametrize(("kind", "log_format"), HISTORIES)
-def test_any_history_reads_as_a_dict(table_uri: str, kind: str, log_format: str) -> None:
+@pytest.mark.parametrize(("kind", "new_groups", "log_format"), HISTORIES)
+def test_any_history_reads_as_a_dict(
+    table_uri: str, kind: str, new_groups: str, log_format: str
+) -> None:
     draw = random.Random(f"{kind}{log_format}")
-    table, model = made(table_uri, kind, log_format=log_format)
+    table, model = made(table_uri, kind, log_format=log_format, new_groups=new_groups)
     upsert(table, model, rows(0, 30))
     done, was = 0, {table.version: model.rows}
     for step in range(2, 30):

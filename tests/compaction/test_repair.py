@@ -77,10 +77,11 @@ def rows(first: int, last: int, v: int) -> list[Row]:
 
 def made(uri: str, index: str, **options: Any) -> Table:
     """Five commits over two partitions, one compaction, one commit undone."""
-    index, _, log_format = index.partition("-")
+    index, log_format, new_groups = [*index.split("-"), "", ""][:3]
     more: dict[str, Any] = {"bucket_count": 2} if index == "bucket" else {"file_rows": 5}
     if log_format:
         more |= {"table_type": "mor", "log_format": log_format}
+        more |= {"new_groups": new_groups or "base"}
     table = metatable.create(
         uri,
         SCHEMA,

@@ -251,6 +251,14 @@ def resized_beside(table: Table) -> None:
     table.resize_buckets(plan=plan)
 
 
+def opened_by_logs(table: Table) -> None:
+    """File groups of logs alone, and some that were compacted since."""
+    grown(table)
+    table.compact_logs(partitions=f"city={CITIES[0]}")
+    table.upsert(arrow(rows(0, 30, 9, cities=3)))
+    table.delete(arrow(rows(7, 13, 0, cities=3)))
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -302,6 +310,12 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
         resized_beside,
         {"bucket_engine": "consistent_hashing", "bucket_count": 1, "table_type": "mor"},
     ),
+    "opened-by-logs": (
+        "bucket",
+        "partition",
+        opened_by_logs,
+        {"bucket_count": 2, "table_type": "mor", "new_groups": "log"},
+    ),
 }
 FORMATS = {
     "format1": (
@@ -324,6 +338,7 @@ FORMATS = {
     "format7": ("rings", "directories"),
     "format8": ("logs", "logs-compacted"),
     "format9": ("resized-beside",),
+    "format10": ("opened-by-logs",),
 }
 """Which kinds there are of each."""
 

@@ -12,7 +12,9 @@ from tests.index.index_contract import KINDS, IndexContract, Kind, RaceContract
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
 
-WRITTEN = [("record", "global"), ("consistent_hashing", "partition")]
+WRITTEN = [("record", "global")]
+ALONE = [("consistent_hashing", "partition")]
+FIND_LOGS = [one for one in KINDS if "bloom" not in one[0]]
 ASKED = [("metadata_bloom", "partition"), ("record", "global")]
 AS_PARQUET = [("bloom", "partition"), ("bucket", "partition")]
 
@@ -23,6 +25,17 @@ class TestAvroLogs(RaceContract):
     options: ClassVar[dict[str, Any]] = {"table_type": "mor"}
 
     @pytest.fixture(scope="class", params=KINDS if LONG else WRITTEN, ids="-".join)
+    @classmethod
+    def kind(cls, request: pytest.FixtureRequest) -> Kind:
+        return request.param
+
+
+class TestLogsAlone(RaceContract):
+    """They open file groups, too."""
+
+    options: ClassVar[dict[str, Any]] = {"table_type": "mor", "new_groups": "log"}
+
+    @pytest.fixture(scope="class", params=FIND_LOGS if LONG else ALONE, ids="-".join)
     @classmethod
     def kind(cls, request: pytest.FixtureRequest) -> Kind:
         return request.param

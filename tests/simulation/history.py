@@ -134,6 +134,8 @@ class Game:
         self.log_format = ""
         if world.seed % LOGS_EVERY == LOGS_AT:
             self.log_format = LOG_FORMATS[world.seed // LOGS_EVERY % 2]
+        finds_logs = bool(self.log_format) and self.index != "metadata_bloom"
+        self.opens_by_logs = finds_logs and world.seed // LOGS_EVERY % 4 < 2
         self.operations: list[Operation] = []
         self.seen: list[Seen] = []
         self.compacted: list[int] = []
@@ -141,7 +143,8 @@ class Game:
         self.takers: dict[str, tuple[Operation, int]] = {}
         """By the path of an index file, what it was written for, and on which base. Instants do
         not tell: an undone one may be taken once more, by a writer whose base is older."""
-        first = beginning(self.index, self.scope, self.ordering, self.engine, self.log_format)
+        kind = self.index, self.scope, self.ordering, self.engine, self.log_format
+        first = beginning(*kind, self.opens_by_logs)
         world.files.update(first.files)
         world.told_files.update(first.told_files)
         world.cells.update(first.cells)
@@ -609,13 +612,15 @@ class Beginning:
 
 
 @lru_cache
-def beginning(index: str, scope: str, ordering: bool, engine: str, log_format: str) -> Beginning:
+def beginning(
+    index: str, scope: str, ordering: bool, engine: str, log_format: str, opens_by_logs: bool
+) -> Beginning:
     rows = [
         {"id": key, "city": CITIES[place % 2], "v": -place, "ts": place % 3}
         for place, key in enumerate(KEYS[: 1 if index == "bucket" else 6])
     ]
     with world_of(0) as world:
-        table = _created(world, index, scope, ordering, engine, log_format)
+        table = _created(world, index, scope, ordering, engine, log_format, opens_by_logs)
         operation = Operation("insert", rows, result=table.insert(arrow(rows)))
         newest = load_newest(world.store())
         assert newest is not None
@@ -629,7 +634,13 @@ def beginning(index: str, scope: str, ordering: bool, engine: str, log_format: s
 
 
 def _created(
-    world: World, index: str, scope: str, ordering: bool, engine: str, log_format: str
+    world: World,
+    index: str,
+    scope: str,
+    ordering: bool,
+    engine: str,
+    log_format: str,
+    opens_by_logs: bool,
 ) -> Table:
     class Here(Store):
         def __init__(self, *_: Any) -> None:
@@ -640,6 +651,7 @@ def _created(
         options["bucket_engine"] = engine
     if log_format:
         options |= {"table_type": "mor", "log_format": log_format}
+        options["new_groups"] = "log" if opens_by_logs else "base"
     if index == "hbase":
         options |= {"hbase_table": "cells", "hbase_address": "simulated"}
     with pytest.MonkeyPatch.context() as patch:
