@@ -145,5 +145,5 @@ def base_files(uri: str, instant: str) -> list[tuple[str, list[object]]]:
     for path in Path(uri).rglob(f"*_{instant}.parquet"):
         held = pq.ParquetFile(path).read().drop_columns(["_hoodie_file_name"])
         told = held.sort_by("_hoodie_record_key").to_pylist()
-        found.append((path.name.partition("_")[0], told))
+        found.append((f"{path.parent.name}/{path.name.partition('_')[0]}", told))
     return sorted(found)
