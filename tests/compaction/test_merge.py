@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.storage import sorted_merge
+from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import passes
 from metatable.storage.store import Store
@@ -158,3 +161,16 @@ def test_bytes_of_a_file_follow_from_its_entries_alone(
     with patch.object(passes, "fixed_batch", lambda *_: None):
         other = merged(store, INDEX, inputs, keep, 1 << 20, 1 << 20)
     assert (made and made.checksum) == (other and other.checksum)
+
+
+def test_a_number_without_a_location_in_its_own_file_is_refused() -> None:
+    store = Store("memory://merge")
+    few = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(GROUPS[:1]))
+    paths = [
+        _stored(store, INDEX, [bytes(16)], few).path,
+        index_file(store, {bytes(16): 0}).path,
+    ]
+    rewriter = INDEX.rewriter([HFileReader.open(store, path) for path in paths])
+    numbers = pa.array([(2).to_bytes(4)] * 2, pa.binary(4))
+    with pytest.raises(CorruptError, match=f"names no location: path='{paths[0]}'"):
+        rewriter.values(numbers, np.array([1, 0], np.int32))

@@ -180,6 +180,7 @@ def test_a_leaf_is_closed_once_its_payload_has_reached_the_chunk_size(spare: int
         return 0, len(payload)
 
     index = IndexWriter(emit, len(encode_inner(entries[:5])) + spare)
+    assert index.takes([key for _, _, key in entries]) == 5 + (spare > 0)
     for entry in entries[:7]:
         index.add([entry])
     assert written == [encode_inner(entries[: 5 + (spare > 0)])]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from metatable.storage.byte_columns import first_words
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import key_values, wire
-from metatable.storage.hfile.block import BlockType, decode_block
+from metatable.storage.hfile.block import CHUNK_BYTES, BlockType, chunk_sizes, decode_block
 from metatable.storage.hfile.block_index import (
     BlockIndex,
     check_places,
@@ -27,7 +27,8 @@ from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
 from metatable.storage.hfile.columns import bound
 from metatable.storage.hfile.key_values import KeyValues, encode_records, row_of
 from metatable.storage.hfile.reading import finding
-from metatable.storage.hfile.reading.finding import find_records
+from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.finding import find_records, fixed_batch
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
 from metatable.storage.ordering import is_ascending
@@ -361,3 +362,23 @@ def test_a_record_whose_key_does_not_end_as_a_puts_is_reported(place: int) -> No
     spoilt = finding._regular(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
     with pytest.raises(CorruptError, match="sizes that their file says"):
         finding.check_records(spoilt, "p", 0)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 26, 40, 52, 77])
+def test_columns_of_fixed_size_are_taken_from_whole_records_of_each_block(cut: int) -> None:
+    keys, values = binary([b"aa", b"bb", b"cc"]), binary([b"1", b"2", b"3"])
+    raw = np.frombuffer(encode_records(keys, values), np.uint8)
+    size, ends = len(raw) // 3, np.array([cut, len(raw)])
+    made = fixed_batch(Payloads(raw, np.array([0, cut]), ends), 2, 1)
+    assert (made is not None) == (cut % size == 0)
+    if made is not None:
+        columns = [one.cast(pa.binary()) for one in made.columns]
+        assert columns == [keys, values]
+
+
+def test_chunks_of_a_block_are_such_that_no_reader_loses_its_last_entry() -> None:
+    """Seven checksums are more than an entry of 28 bytes (FORMAT.md, "Two hazards")."""
+    covered = np.array([1000, 6_500_000, 6_500_000])
+    told = chunk_sizes(covered, np.array([28, 28, 29]))
+    assert told.tolist() == [CHUNK_BYTES[0], CHUNK_BYTES[1], CHUNK_BYTES[0]]
+    assert chunk_sizes(covered, None).tolist() == [CHUNK_BYTES[0]] * 3
