@@ -13,7 +13,7 @@ import pytest
 from metatable import CorruptError, Table, UpgradeError
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.stored_fields import decode_fields
-from metatable.data.timeline import next_instant
+from metatable.data.timeline import Timeline, next_instant
 from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata
 from metatable.metadata import manifest
 from metatable.metadata.change import Change, NewestIsBase
@@ -106,6 +106,28 @@ def test_a_savepoint_stands_beside_its_commit_and_is_never_requested(table: Tabl
     assert json.loads(Path(table.uri, f".hoodie/{instant}.commit").read_bytes())
     assert table.upsert(arrow(rows(8, 16, 2))).updated == 4
     assert read_by_hudi(table.uri) == scanned(table)
+
+
+@pytest.mark.parametrize("action", ["savepoint", "clean"])
+def test_two_who_complete_a_savepoint_at_once_come_to_one(
+    table: Table, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """Of a commit there may be several, dropped and made again. Other actions have an instant of
+    their own: what else has it is damage."""
+    instant = put(table, action, AVRO, at=str(table.instant) if action == "savepoint" else None)
+    completed = Path(table.uri, f".hoodie/{instant}.{action}")
+
+    def another_is_first(*given: Any) -> bool:
+        completed.write_bytes(b"another's")
+        return False
+
+    monkeypatch.setattr(Timeline, "is_complete", another_is_first)
+    if action == "savepoint":
+        recover(table)
+    else:
+        with pytest.raises(CorruptError, match="another action of this instant"):
+            recover(table)
+    assert completed.read_bytes() == b"another's"
 
 
 @pytest.mark.parametrize("action", ["replacecommit", "savepoint", "clean"])
