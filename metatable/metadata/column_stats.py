@@ -140,7 +140,7 @@ def stats_of(
     folders, names, slices = _places(files)
     if entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
-        bases = pc.index_in(names.slice(0, len(files)), value_set=whole.files.names())
+        bases = pc.index_in(_first_paths(files), value_set=whole.files.paths)
         held = np.flatnonzero(bases.is_valid().to_numpy(zero_copy_only=False))
         told = whole.files.has_logs[bases.drop_null().to_numpy()]
         if not (told & ~_with_logs(files)[held]).any():  # else bases without their logs are asked
@@ -195,6 +195,12 @@ def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray
     folders = pa.array([one.partition_path for _, one in each], pa.string())
     names = pa.array([one.name for _, one in each], pa.string())
     return folders, names, np.array([place for place, _ in each], np.int64)
+
+
+def _first_paths(files: Sequence[FileSlice]) -> pa.Array:
+    if isinstance(files, FileSystemView):
+        return files.paths
+    return pa.array([one.path for one in files], pa.string())
 
 
 def _with_logs(files: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
@@ -253,12 +259,22 @@ def _load(
         prefix = column_partition_prefix(column, partition_path)
     found = entries.prefix(ColumnStatsPartition(entries.options), prefix)
     rows = decode_stats(found["value"].combine_chunks(), type)
-    # a prefix may be shared with another column, and file names are unique by their uuid
-    rows = rows.filter(pc.equal(rows["column"], column))
-    _, names, slices = _places(files)
-    places = pc.index_in(names, value_set=rows["file_name"])
+    # a prefix may be shared with another column
+    rows = rows.append_column("key", found["key"]).filter(pc.equal(rows["column"], column))
+    folders, names, slices = _places(files)
+    places = _entry_places(rows, column, folders, names)
     told = [rows[name].combine_chunks().take(places) for name in _TOLD]
     return StatsColumn(files, *_of_slices(told, slices, len(files)))
+
+
+def _entry_places(rows: pa.Table, column: str, folders: pa.Array, names: pa.Array) -> pa.Array:
+    """Which of the entries is that of each file; null: none. As a rule names tell, in a tenth of
+    the time; but buckets have the same ids in each partition, and so may their files, names."""
+    held = rows["file_name"]
+    if len(pc.unique(held)) == len(held):
+        return pc.index_in(names, value_set=held)
+    keys = stats_keys(pa.repeat(column, len(names)), folders, names)
+    return pc.index_in(keys, value_set=rows["key"])
 
 
 def _size_bytes(stats: StatsColumn) -> int:

@@ -41,6 +41,7 @@ from metatable.compaction.service import execute
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
+from metatable.metadata import entries
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest, load_newest
 from metatable.metadata.scheduled import SetSlices
@@ -957,3 +958,22 @@ def test_repair_knows_what_is_to_come(table_uri: str) -> None:
     check(table, model)
     serve(table, CompactLogs(plan))
     check(table, model)
+
+
+@pytest.mark.parametrize("small", [0, entries.SMALL_ENTRIES])
+def test_files_of_one_name_in_two_partitions_have_statistics_of_their_own(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """Buckets have the same ids in each partition, and what compacts them gives the same names."""
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", small)
+    table, _ = made(table_uri, "bucket", bucket_count=1)
+    ny = [{"id": f"k{number}", "city": "ny", "v": number, "ts": 1} for number in range(9)]
+    sf = [{"id": f"k{number}", "city": "sf", "v": 200 + number, "ts": 9} for number in range(7)]
+    for _ in range(2):
+        table.upsert(arrow([*ny, *sf]))
+    table.compact_logs(ratio=0)
+    assert len({Path(one.path).name for one in table.files()}) == 1
+    assert listed(table.scan(where=[("v", ">", 100)]).to_arrow().to_pylist()) == listed(sf)
+    assert table.scan().count() == table.describe().rows == 16
+    stale = table.upsert(arrow([{**sf[0], "ts": 5}]))
+    assert (stale.stale, stale.updated) == (1, 0)
