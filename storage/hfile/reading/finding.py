@@ -113,9 +113,11 @@ def records_of_sizes(
 
 def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.RecordBatch | None:
     """Columns `key` and `value`, both of fixed size, of records that are proven to have these
-    sizes; None where they have not, or where a size is 0."""
+    sizes; None where they have not, or where these can be no sizes."""
     raw, stride = payloads.raw, key_size + value_size + RECORD_OVERHEAD
-    if min(key_size, value_size) < 1 or ((payloads.ends - payloads.starts) % stride).any():
+    if not 1 <= key_size <= MAX_ROW_SIZE or value_size < 1:
+        return None
+    if ((payloads.ends - payloads.starts) % stride).any():
         return None
     if not _are_alike(raw, key_size, value_size):
         return None

@@ -207,7 +207,8 @@ class Pass:
         is_placed = self._sizes or (self._stride and not self._proven)
         is_used_there = is_placed or (self._stride and self._lasting)
         if self._codec is Codec.NONE and is_used_there and not self._keep:
-            verified = self._opened.verified if self._opened.mapped else None
+            is_mapped = self._opened.mapped and not self._in_steps  # else bytes were read anew
+            verified = self._opened.verified if is_mapped else None
             in_place = payloads_in_place(stored, headers, self._opened.path, verified)
             if in_place is not None:
                 return self._placed(in_place, first, first + count)

@@ -153,6 +153,21 @@ def test_a_scan_in_steps_leaves_a_mapped_file_where_it_is(
     assert sum(map(len, batches)) == len(ALIKE)
 
 
+def test_what_is_read_anew_is_verified_anew(tmp_path: Path) -> None:
+    """A file that was mapped, and verified, and then another under its name: a bad copy of it."""
+    store = folder(tmp_path)
+    put(store, MIXED, codec=Codec.NONE)
+    found = cold(store, "a.hfile")
+    assert found.get_sorted(binary(KEYS)).null_count == 0
+    body = bytearray(store.fetch("a.hfile"))
+    body[body.index(KEYS[9]) + len(KEYS[9]) + 10] ^= 1  # of its value
+    Path(tmp_path, "b").write_bytes(body)
+    Path(tmp_path, "b").rename(tmp_path / "a.hfile")
+    with pytest.raises(CorruptError, match="checksum"):
+        for _ in found.scan(step_bytes=1000):
+            pass
+
+
 def test_keys_that_the_filter_denies_touch_no_block() -> None:
     store = object_store("filtered")
     put(store, MIXED, filter_kind="split_block", filter_fpp=1e-6)

@@ -376,6 +376,14 @@ def test_columns_of_fixed_size_are_taken_from_whole_records_of_each_block(cut: i
         assert columns == [keys, values]
 
 
+def test_columns_of_fixed_size_are_of_sizes_that_can_be() -> None:
+    """Whatever a file says: one record of this key has as many bytes as one of 65,536 and 1."""
+    raw = np.frombuffer(encode_records(binary([b"k"]), binary([b"v" * 65_536])), np.uint8)
+    payloads = Payloads(raw, np.array([0]), np.array([len(raw)]))
+    assert fixed_batch(payloads, 65_536, 1) is None
+    assert fixed_batch(payloads, 1, 65_536) is not None
+
+
 def test_chunks_of_a_block_are_such_that_no_reader_loses_its_last_entry() -> None:
     """Seven checksums are more than an entry of 28 bytes (FORMAT.md, "Two hazards")."""
     covered = np.array([1000, 6_500_000, 6_500_000])
