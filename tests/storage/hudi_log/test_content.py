@@ -87,6 +87,14 @@ def test_a_block_of_one_commit_is_walked_by_many(monkeypatch: pytest.MonkeyPatch
     assert decode_datums(block(encode_datums(binary(datums))[0])).to_pylist() == datums
 
 
+def test_walks_that_nobody_goes_beside_are_given_up() -> None:
+    """A round of many walks costs as much as ten records of one."""
+    datums = [b"%08x and the rest" % row for row in range(5000)]
+    [content] = encode_datums(binary(datums))
+    assert records._ends_by_many_walks(memoryview(content), len(datums)) is None
+    assert decode_datums(block(content)).to_pylist() == datums
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
