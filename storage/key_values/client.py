@@ -76,6 +76,10 @@ class Client:
         self._least = BATCH_KEYS if requests_per_second else LEAST_KEYS
         self._borders: tuple[float, pa.Array] | None = None
 
+    def close_idle(self) -> None:
+        """Close the connections that wait."""
+        self._pool.clear()
+
     def get_many(self, keys: pa.Array, counters: Counters) -> pa.Table:
         """All cells (`CELLS`) of the rows of these keys, which are distinct; in any order."""
 
@@ -267,5 +271,11 @@ def client_of(address: str, table: str, requests_per_second: float) -> Client:
     return _clients.setdefault(known, Client(lambda: connect(address, table), requests_per_second))
 
 
+def _close_idle() -> None:
+    for client in [*_clients.values()]:
+        client.close_idle()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_clients.clear)  # connections are their parent's
+    # a child that let go of its parent's connections would hang up for both
+    os.register_at_fork(before=_close_idle, after_in_child=_clients.clear)

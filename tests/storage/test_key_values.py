@@ -354,3 +354,17 @@ def test_a_process_has_one_client_of_a_place_and_a_forked_child_its_own(tmp_path
         )
         os._exit(0 if found and len(found) == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_who_forks_hangs_up_first_for_a_child_would_for_both(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections of Thrift shut down when they are collected, in the child as well."""
+    monkeypatch.setattr(client, "connect", lambda *_: memory.connect())
+    ours = client_of("gateway:9090", "t", 0.0)
+    ours._pool.give_back(ours._pool.take(Counters()))
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (memory.connections, memory.closed) == (1, 1)
