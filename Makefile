@@ -12,7 +12,7 @@
 #   make venv        only the environment
 #
 # PYTHON=…   another interpreter     TESTS=tests/storage   only some tests
-# WORKERS=5                 tests at a time: more than processors, for they wait for disks and JVMs
+# WORKERS=7                 tests at a time: more than processors, for they wait for disks and JVMs
 # ENGINE=local or spark   where the demo works (Spark where there is a Java)
 # SIZE=full  larger benchmarks       BENCH='tag skip'      only some benchmarks
 
@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 HUDI_VENV := .venv-hudi-spark
 TESTS ?= tests
 JOBS ?= 2
-WORKERS ?= 5
+WORKERS ?= 7
 SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150

@@ -34,6 +34,9 @@ QUESTION = (
     "write them, and what is read, written and held for it?"
 )
 
+SHARES = (0.001, 0.01, 0.1)
+"""Of the table, that a batch has."""
+
 BUCKETS = 4
 """Of each table partition: of so many files as the other tables have."""
 
@@ -61,10 +64,9 @@ OF_THE_INDEX = ("bloom_filter", "record_index", "hashing_metadata")
 def cases(setup: Setup) -> Iterator[Case]:
     """Each kind of key and of table, share of the table in the batch, and index."""
     held = setup.tenth(10_000_000)
-    shares = (0.001, 0.01, 0.1) if setup.full else (0.01,)
     for kind in ("uuid", "time"):
         for table_type in ("cow", "mor"):
-            for share in shares:
+            for share in SHARES:
                 for index in INDEXES:
                     yield from _cases(setup, held, kind, table_type, share, index)
 
