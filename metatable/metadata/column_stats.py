@@ -137,7 +137,6 @@ def stats_of(
     is known."""
     if not len(files):
         return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
-    folders, names, slices = _places(files)
     if entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
         bases = pc.index_in(_first_paths(files), value_set=whole.files.paths)
@@ -146,6 +145,7 @@ def stats_of(
         if not (told & ~_with_logs(files)[held]).any():  # else bases without their logs are asked
             columns = [getattr(whole, one).take(bases) for one in _OF_FILES]
             return pa.table(columns, names=_OF_FILES)
+    folders, names, slices = _places(files)
     keys = stats_keys(pa.repeat(column, len(names)), folders, names)
     found = entries.lookup(ColumnStatsPartition(entries.options), keys)
     known = found.values.is_valid()
