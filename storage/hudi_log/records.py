@@ -86,7 +86,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     Walks set out side by side from where a record seems to begin. That one does is proved by the
     walk before, which ends there: the first one began at a record.
     """
-    behind, steps, most_rounds = len(content), 0, 2 * math.isqrt(count)
+    behind, most_rounds = len(content), 2 * math.isqrt(count)
     at = _seeming_records(content, 3 * math.isqrt(count))
     stop = np.append(at[1:], behind)
     size_at = np.ndarray((behind + 1 - _SIZE.size,), ">i4", buffer=content, strides=(1,))
@@ -98,10 +98,10 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
         if (to < at + _SIZE.size).any() or (to > stop).any():
             return None
         found.append(to)
-        steps += len(to)
         goes_on = to < stop
         at, stop = to[goes_on], stop[goes_on]
-    return np.sort(np.concatenate(found)) if steps == count else None
+    ends = np.sort(np.concatenate(found))
+    return ends if len(ends) == count else None
 
 
 def _seeming_records(content: memoryview, most: int) -> npt.NDArray[np.int64]:
