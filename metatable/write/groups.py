@@ -295,9 +295,10 @@ def _made_logs(
     view: TableView, plan: WritePlan, group: LoggedGroup, logs: Sequence[NewLog], rows: TaskRows
 ) -> _Made:
     gone, arriving = rows.keys(group.gone), rows.arriving(group.place)
+    replaced = plan.groups[group.place].base
     written = WrittenSlice(
         made=group.base.with_logs([one.file for one in logs]),
-        replaced=plan.groups[group.place].base,
+        replaced=replaced,
         keys=rows.keys(group.here),
         arrived=rows.keys(arriving),
         departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
@@ -307,7 +308,7 @@ def _made_logs(
     )
     stay = len(group.here) - len(arriving)
     # whose keys alone nobody looks for, where there may be some
-    known = plan.proven or plan.operation != UPSERT or not plan.groups[group.place].base
+    known = plan.proven or plan.operation != UPSERT or not replaced
     counts = RowCounts(
         inserted=len(arriving) if known else None,
         updated=stay if known else None,
