@@ -40,6 +40,8 @@ class WriteResult(RowCounts):
     bytes: int = 0
     attempts: int = 1
     seconds: float = 0.0
+    engine: str = "local"
+    """Where its files were written: "spark", or "local": in this process."""
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,9 +57,10 @@ class WriteResult(RowCounts):
         if self.inserted is None:
             nothing = "rows inserted or updated, which is not known"
         did = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or nothing
+        on = " on Spark" if self.engine == "spark" else ""
         return (
             f"{self.operation} -> version {self.version}: {did}; {self.files} files,"
-            f" {_size(self.bytes)}, {self.seconds:.2f} s"
+            f" {_size(self.bytes)}, {self.seconds:.2f} s{on}"
         )
 
 

@@ -17,12 +17,13 @@ from metatable import opening
 from metatable.data.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.metadata import transaction
-from metatable.write import spliced_slice
+from metatable.write import few_rows, spliced_slice
 from tests.services.programs import MissingError
 from tests.services.servers import KINDS, Bucket, Server, Versitygw
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
+few_rows.ROWS = 0  # what is said to run on Spark does
 spliced_slice.LEAST_BYTES = 0  # files of tests are small, and are to be spliced
 settings.register_profile("metatable", deadline=None)  # machines differ; speed is for benchmarks
 settings.load_profile("metatable")

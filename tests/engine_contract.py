@@ -355,6 +355,19 @@ class EngineContract:
             assert as_set(self.all_rows(engine, kept)) == as_set(first)
         assert as_set(engine.run(drawn, same, CHANCE)) != as_set(first)
 
+    # few
+
+    def test_few_rows_that_are_kept_elsewhere_come_whole_or_not_at_all(self, engine: Any) -> None:
+        drawn = engine.map(self.numbers(engine, 20, parts=3), ["n"], by_chance, CHANCE)
+        with engine.keep(drawn) as kept:
+            found = engine.few(kept, 20, 1 << 20)
+            if engine.name == "local":
+                assert found is None
+                return
+            assert as_set(found) == as_set(engine.run(kept, same, CHANCE))
+            assert engine.few(kept, 19, 1 << 20) is None
+            assert engine.few(kept, 20, 20) is None
+
     # run
 
     def test_counters_of_all_tasks_add_up(self, engine: Any) -> None:

@@ -83,6 +83,8 @@ class LocalEngine:
     more goes to disk.
     """
 
+    name = "local"
+
     def __init__(
         self,
         threads: int | None = None,
@@ -287,6 +289,9 @@ class LocalEngine:
         self._streams.append(spill)  # what it holds counts as long as this engine works
         whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)
         return _cut(whole, schema, self.slots)
+
+    def few(self, rows: LocalRows, count: int, size_bytes: int) -> None:
+        """They are in this process."""
 
     def run(self, rows: LocalRows, task: Task, schema: pa.Schema) -> pa.Table:
         """What `task` makes of every partition with rows, in order. The only action."""

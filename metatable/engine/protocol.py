@@ -13,6 +13,7 @@ Laws, held by tests/engine_contract.py for every engine:
     exchange  partition p gets the rows with by == p; a list column sends copies
     attach    left join by value, null-safe; equal matches count once
     keep      computed once, read several times
+    few       all that is kept, or nothing
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ Task = Callable[[Iterator[pa.RecordBatch], Counters], Iterator[pa.RecordBatch]]
 
 class Engine(Protocol[Rows]):
     """One object serves one operation, so its counters are that operation's cost."""
+
+    name: str
+    """What results tell of where they were made."""
 
     @property
     def slots(self) -> int:
@@ -70,6 +74,10 @@ class Engine(Protocol[Rows]):
         ...
 
     def keep(self, rows: Rows) -> AbstractContextManager[Rows]: ...
+
+    def few(self, rows: Rows, count: int, size_bytes: int) -> pa.Table | None:
+        """Rows that it keeps, if they are elsewhere, at most `count`, and of so many bytes."""
+        ...
 
     def run(self, rows: Rows, task: Task, schema: pa.Schema) -> pa.Table:
         """Run `task` over every partition; all columns reach it; small receipts come back."""

@@ -5,6 +5,7 @@
     exchange   repartitionById, after explode where a row goes to several partitions
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
+    few        limit, counted, and one toArrow
     run        mapInArrow, one toArrow
 
 Only the DataFrame API is used, nothing that Spark Connect lacks; the session comes with the
@@ -55,6 +56,8 @@ COUNTED = "_metatable_counted"
 
 class SparkEngine:
     """Runs tasks on the cluster of `source`'s session; one object serves one operation."""
+
+    name = "spark"
 
     def __init__(self, source: DataFrame | SparkSession, counters: Counters | None = None) -> None:
         self.session = source.sparkSession if isinstance(source, DataFrame) else source
@@ -166,6 +169,21 @@ class SparkEngine:
             yield kept
         finally:
             kept.unpersist()
+
+    def few(self, rows: DataFrame, count: int, size_bytes: int) -> pa.Table | None:
+        """Rows that are kept, on the driver, if there are at most `count`, of about so many bytes.
+
+        The first to ask: all of what is kept is worked out by this, once. As JSON they are weighed
+        before they are gathered, so no more than `count` numbers of a partition travel.
+        """
+        weighed = rows.select(F.octet_length(F.to_json(F.struct("*"))).alias("bytes"))
+        total = F.count(F.lit(1)).alias("rows"), F.sum("bytes").alias("bytes")
+        told = self.to_table(weighed.limit(count + 1).agg(*total)).to_pylist()[0]
+        if told["rows"] > count or (told["bytes"] or 0) > size_bytes:
+            return None
+        schema = self.schema(rows)
+        found = self.to_table(rows).to_batches()
+        return pa.Table.from_batches([conform(batch, schema) for batch in found], schema)
 
     def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:
         """What `task` makes of every partition with rows, in order. The only action."""

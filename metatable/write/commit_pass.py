@@ -1,6 +1,7 @@
 """The pass of a data commit, in order; what each step does is elsewhere.
 
     prepare    columns checked and widened, key texts made        engine.map, kept
+    few        here, if they are elsewhere, and few                few_rows
     deduplicate one row a key                                      only where keys repeat
     tag        where is each key now                               the index
     complete   columns that a merge leaves out, as they are stored engine.map
@@ -41,6 +42,7 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
+from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
@@ -68,6 +70,7 @@ from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
+from metatable.write.few_rows import is_much, nearest
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
@@ -135,11 +138,13 @@ def write(
     rows = prepared(engine, rows, options, given.columns(snapshot).arrow, operation)
     asked = operation, dict(note or {}), given, named, sort_by
     with engine.keep(rows) as rows:
-        once = distinct(engine, rows, options, operation)
+        near, rows = nearest(engine, rows, snapshot)
+        once = distinct(near, rows, options, operation)
 
         def attempt(number: int) -> WriteResult:
             young = number == 1 and clock.now_ms() - began_ms < YOUNG_MS
-            return _Attempt(first if young else begin(), engine, once, *asked).run(number, began)
+            base = first if young else begin()
+            return _Attempt(base, near, engine, once, *asked).run(number, began)
 
         return attempts(operation, options.commit_retries, attempt)
 
@@ -182,6 +187,9 @@ class _Attempt:
 
     transaction: Transaction
     engine: Engine[Any]
+    """Where rows are looked up."""
+    source: Engine[Any]
+    """Where they came from: as a rule the same."""
     rows: Any
     operation: str
     note: Mapping[str, str]
@@ -213,6 +221,7 @@ class _Attempt:
             version=done.version,
             instant=transaction.instant or None,
             files=len(done.stats),
+            engine=done.engine,
             bytes=sum(one.size_bytes for one in done.stats),
             attempts=attempt,
             seconds=time.perf_counter() - began,
@@ -285,14 +294,18 @@ class _Attempt:
             absent = RowCounts(absent=_rows(profile.filter(profile["file_id"].is_null())))
             profile = profile.filter(profile["file_id"].is_valid())
         if not profile.num_rows and not (gone and len(gone.filled)):
-            return _Done(transaction.base.version, (), absent)
-        engine, instant = (
-            self.engine,
-            transaction.start(action_of(self.operation, snapshot.options.has_logs)),
-        )
-        nonce = transaction.owner.nonce
-        told = snapshot, index, profile, self.operation, instant, engine.slots, nonce
-        plan = WritePlan.make(*told, gone.filled if gone else (), self.sort_by)
+            return _Done(transaction.base.version, (), absent, self.engine.name)
+        instant = transaction.start(action_of(self.operation, snapshot.options.has_logs))
+        nonce, filled = transaction.owner.nonce, gone.filled if gone else ()
+
+        def planned(engine: Engine[Any]) -> WritePlan:
+            told = snapshot, index, profile, self.operation, instant, engine.slots, nonce
+            return WritePlan.make(*told, filled, self.sort_by)
+
+        engine, plan = self.engine, planned(self.engine)
+        if isinstance(engine, LocalEngine) and engine is not self.source and is_much(plan):
+            located = self.source.rows(engine.to_table(located))
+            engine, plan = self.source, planned(self.source)
         _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
         inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.sort_by]))
         routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
@@ -322,16 +335,17 @@ class _Attempt:
             counts,
             self.note,
         )
-        return _Done(version, written.stats, counts)
+        return _Done(version, written.stats, counts, engine.name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What a commit came to: its version, the files it wrote, its rows."""
+    """What a commit came to: its version, the files it wrote, its rows, and which engine did it."""
 
     version: int
     stats: tuple[WriteStat, ...]
     counts: RowCounts
+    engine: str
 
 
 def _check_sorting(snapshot: Snapshot, sort_by: Sequence[str]) -> None:

@@ -1,0 +1,85 @@
+"""A DataFrame of few rows: handled in this process, and evaluated once wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.store import Store
+from metatable.write import few_rows
+from metatable.write.few_rows import nearest
+from tests.index.rows import make, rows
+
+
+@pytest.mark.parametrize(("rewritten_bytes", "engine"), [(1 << 20, "local"), (0, "spark")])
+def test_few_rows_are_written_here_unless_much_is_made_anew(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rewritten_bytes: int,
+    engine: str,
+) -> None:
+    """The source counts how often it is asked, and is different every time."""
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", rewritten_bytes)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 30))
+    log = str(tmp_path / "evaluated")
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                with open(log, "a") as file:
+                    file.write("once\n")
+            yield batch
+
+    source = (
+        spark.createDataFrame(rows(0, 60, value=7))
+        .coalesce(1)
+        .selectExpr("id", "city", "value", "cast(rand() as string) as note")
+    )
+    result = table.upsert(source.mapInArrow(counted, source.schema))
+    assert (result.inserted, result.updated, result.engine) == (30, 30, engine)
+    assert ("on Spark" in repr(result)) == (engine == "spark")
+    assert Path(log).read_text() == "once\n"  # its partition is one batch
+    assert table.verify().findings == ()
+    found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
+    assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
+
+
+class Asked:
+    """An engine that has three rows; it remembers how many it was asked for."""
+
+    counters = None
+    limits: tuple[int, int] | None = None
+
+    def few(self, rows: str, count: int, size_bytes: int) -> pa.Table:
+        self.limits = count, size_bytes
+        return pa.table({"n": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("index", ["record", "bucket", "metadata_bloom", "bloom"])
+def test_where_many_filters_may_be_asked_rows_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 10)
+    table = make(str(tmp_path / "table"), index, "partition")
+    table.insert(rows(0, 10))
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    for listed_bytes, stay in ((1 << 20, False), (0, index.endswith("bloom"))):
+        monkeypatch.setattr(few_rows, "LISTED_BYTES", listed_bytes)
+        engine: Any = Asked()
+        near, found = nearest(engine, "rows", Snapshot(store, manifest))
+        if stay:
+            assert (near, found, engine.limits) == (engine, "rows", None)
+        else:
+            assert engine.limits == (10, few_rows.ROW_BYTES)
+            assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
