@@ -99,11 +99,23 @@ class Chunk:
 
     @property
     def page_index(self) -> list[Span]:
-        """Where column index and offset index lie; empty unless there are both."""
-        fields = (Column.COLUMN_INDEX, Column.OFFSET_INDEX)
-        starts = [number(self.stored, field, self.parts.path) for field in fields]
-        sizes = [number(self.stored, field + 1, self.parts.path) for field in fields]
-        return list(zip(starts, sizes, strict=True)) if all(starts + sizes) else []
+        """Where column index and offset index lie; the first is (0, 0) where the column tells no
+        bounds. Empty where there is no offset index, without which the other is of no use.
+        Raises CorruptError."""
+        bounds, places = (
+            self._index_span(field) for field in (Column.COLUMN_INDEX, Column.OFFSET_INDEX)
+        )
+        return [bounds, places] if places[1] else []
+
+    def _index_span(self, field: int) -> Span:
+        path = self.parts.path
+        start, size = number(self.stored, field, path), number(self.stored, field + 1, path)
+        if not start or not size:
+            return 0, 0
+        if not len(MAGIC) <= start <= self.parts.data_end - size:
+            what, expected = "page index lies outside of its file", f"within {self.parts.data_end}"
+            raise self.wrong(what, start, expected=expected, found=f"{size} bytes")
+        return start, size
 
     def wrong(self, what: str, offset: int, **facts: object) -> CorruptError:
         """What is raised for damage of it, `offset` bytes from the start of the file."""

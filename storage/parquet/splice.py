@@ -47,7 +47,8 @@ __all__ = ["obstacle", "replaced", "splice"]
 READ_BYTES = 8 << 20
 """Chunks are read together up to this: by fewer requests, and soon written and forgotten."""
 
-_PAGE_INDEX = range(Column.OFFSET_INDEX, Column.CRYPTO)
+_OFFSET_INDEX = Column.OFFSET_INDEX, Column.OFFSET_INDEX_SIZE
+_COLUMN_INDEX = Column.COLUMN_INDEX, Column.COLUMN_INDEX_SIZE
 
 
 def obstacle(like: ParquetParts, other: ParquetParts) -> str | None:
@@ -136,8 +137,9 @@ class _Spliced:
     def finish(self, metadata: Mapping[bytes, bytes]) -> pq.FileMetaData:
         for place, field in enumerate((Column.COLUMN_INDEX, Column.OFFSET_INDEX)):
             for column, indexes in self._page_indexes:
-                column[field], column[field + 1] = self._at, len(indexes[place])
-                self._write(indexes[place])
+                if raw := indexes[place]:
+                    column[field], column[field + 1] = self._at, len(raw)
+                    self._write(raw)
         words = [
             Struct((Word.KEY, BINARY, key), (Word.VALUE, BINARY, value))
             for key, value in metadata.items()
@@ -212,9 +214,9 @@ def _moved(chunk: Chunk, shift: int) -> Struct:
     moved = chunk.stored.changed(
         (Column.OFFSET, I64, own + shift if is_within else 0), (Column.META, STRUCT, meta)
     )
-    if chunk.page_index:
-        return moved
-    return moved.changed(*((field, I64, None) for field in _PAGE_INDEX))
+    bounds, places = chunk.page_index or [(0, 0), (0, 0)]
+    gone = [*(() if places[1] else _OFFSET_INDEX), *(() if bounds[1] else _COLUMN_INDEX)]
+    return moved.changed(*((field, I64, None) for field in gone))
 
 
 def _moved_offset_index(chunk: Chunk, raw: bytes, pages: list[Span], shift: int) -> bytes:

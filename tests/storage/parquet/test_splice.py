@@ -384,18 +384,41 @@ def test_page_indexes_are_moved_with_their_pages() -> None:
     assert footer.row_group(0).column(0).has_offset_index
 
 
-def test_a_page_index_is_left_out_where_it_is_not_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [Column.COLUMN_INDEX, Column.OFFSET_INDEX])
+@pytest.mark.parametrize("how", ["both", "size"])
+def test_of_a_page_index_that_is_not_whole_the_places_stay(
+    tmp_path: Path, gone: int, how: str
+) -> None:
+    fields = [gone, gone + 1] if how == "both" else [gone + 1]
     raw = changed_column(
         written(ROWS, **OPTIONS["page index"]),
-        lambda one: one.changed(
-            (Column.COLUMN_INDEX, I64, None), (Column.COLUMN_INDEX_SIZE, I32, None)
-        ),
+        lambda one: one.changed(*((field, I64, None) for field in fields)),
     )
     new = spliced(parts_of(raw))
     chunks = parts_of(new).chunks(0)
-    assert set(chunks[-1].stored) == {Column.OFFSET, Column.META}
-    assert all(chunk.page_index for chunk in chunks[:-1])
+    places = {Column.OFFSET_INDEX, Column.OFFSET_INDEX_SIZE} - {gone, gone + 1}
+    assert set(chunks[-1].stored) == {Column.OFFSET, Column.META, *places}
+    assert all(chunk.page_index[0][1] for chunk in chunks[:-1])
+    if places:
+        [_, (at, size)] = chunks[-1].page_index
+        [_, (was_at, was_size)] = parts_of(raw).chunks(0)[-1].page_index
+        moved = chunks[-1].offset - parts_of(raw).chunks(0)[-1].offset
+        index, was = decode_struct(new, "", at)[0], decode_struct(raw, "", was_at)[0]
+        assert size == was_size or moved
+        assert [one[1] - moved for one in index[1]] == [one[1] for one in was[1]]
     judged(tmp_path, new, ROWS)
+
+
+@pytest.mark.parametrize("field", [Column.COLUMN_INDEX, Column.OFFSET_INDEX])
+@pytest.mark.parametrize("place", [(2, 8), (1 << 40, 8), (4, 1 << 60)], ids=str)
+def test_a_page_index_outside_of_its_file_is_damage(field: int, place: tuple[int, int]) -> None:
+    at, size = place
+    raw = changed_column(
+        written(ROWS, **OPTIONS["page index"]),
+        lambda one: one.changed((field, I64, at), (field + 1, I64, size)),
+    )
+    with pytest.raises(CorruptError, match="page index lies outside of its file"):
+        spliced(parts_of(raw))
 
 
 def test_bloom_filters_of_columns_are_left_out(tmp_path: Path) -> None:
