@@ -62,6 +62,10 @@ _COMMIT_TIME, _, _, _PARTITION_PATH, _FILE_NAME = META_COLUMNS
 _SAMPLE = 8192
 """Rows looked at to decide whether a column is worth a dictionary."""
 
+PAGE_ROWS = 2048
+"""Rows of a page at most: who looks for one row decodes so many. Files are 1 to 2 % larger than
+with pages of a megabyte, and encoding takes 7 % more; with half as many rows it takes 30 %."""
+
 STEP_BYTES = 32 << 20
 """What a stream holds of a file at once; below it, another request costs more than the memory."""
 
@@ -355,6 +359,8 @@ def _writer(
         write_statistics=_worth_statistics(rows.schema, with_nan),
         store_schema=False,
         write_page_checksum=True,
+        write_page_index=True,
+        max_rows_per_page=PAGE_ROWS,
         version="2.6",
     )
 
