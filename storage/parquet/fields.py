@@ -5,18 +5,20 @@ Others are kept as they are (`thrift.py`). All stand in parquet.thrift of the Pa
 
 from __future__ import annotations
 
-__all__ = ["Column", "Element", "Footer", "Group", "Location", "Meta", "Page", "Word"]
+__all__ = ["Bounds", "Column", "Element", "Footer", "Group", "Location", "Meta", "Page", "Word"]
 
 
 class Footer:
     """FileMetaData."""
 
+    VERSION = 1
     SCHEMA, ROWS, GROUPS, WORDS, CREATED_BY, ORDERS, ENCRYPTION, SIGNATURE = range(2, 10)
 
 
 class Element:
     """SchemaElement."""
 
+    TYPE = 1
     REPETITION, NAME, CHILDREN = 3, 4, 5
 
 
@@ -44,7 +46,8 @@ class Column:
 class Meta:
     """ColumnMetaData."""
 
-    ENCODINGS, PATH, VALUES, UNCOMPRESSED, STORED = 2, 3, 5, 6, 7
+    TYPE = 1
+    ENCODINGS, PATH, CODEC, VALUES, UNCOMPRESSED, STORED = range(2, 8)
     DATA_PAGE, INDEX_PAGE, DICTIONARY = 9, 10, 11
     BLOOM, BLOOM_SIZE = 14, 15
     LAST = 17
@@ -54,9 +57,15 @@ class Page:
     """PageHeader, and the headers that each kind of data page has in it."""
 
     KIND, UNCOMPRESSED, STORED, CRC = 1, 2, 3, 4
-    VALUES, ENCODING, V2_ENCODING = 1, 2, 4
+    VALUES, ENCODING, ROWS, V2_ENCODING = range(1, 5)
     DATA, DICTIONARY, DATA_V2 = 0, 2, 3
-    DATA_HEADER, DATA_V2_HEADER = 5, 8
+    DATA_HEADER, DICTIONARY_HEADER, DATA_V2_HEADER = 5, 7, 8
+
+
+class Bounds:
+    """ColumnIndex: lists of an element a page."""
+
+    IS_NULL, LEAST, GREATEST = 1, 2, 3
 
 
 class Location:

@@ -14,6 +14,8 @@ encoded in one of its ways; a dictionary stands first or nowhere.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
@@ -21,13 +23,52 @@ from metatable.storage.parquet.fields import Meta, Page
 from metatable.storage.parquet.parts import Chunk, Span
 from metatable.storage.parquet.thrift import Struct, decode_struct
 
-__all__ = ["checked_pages"]
+__all__ = ["Place", "checked_page", "checked_pages"]
 
 _DATA_PAGES = (
     (Page.DATA, Page.DATA_HEADER, Page.ENCODING),
     (Page.DATA_V2, Page.DATA_V2_HEADER, Page.V2_ENCODING),
 )
 """Kind, field of the own header, and in that the field of the encoding."""
+
+_HEADERS = {kind: (field, encoding) for kind, field, encoding in _DATA_PAGES} | {
+    Page.DICTIONARY: (Page.DICTIONARY_HEADER, Page.ENCODING)
+}
+
+
+class Place(Protocol):
+    """Where pages are from: the file, the offset of their bytes in it, and what is raised."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    def wrong(self, what: str, offset: int, **facts: object) -> CorruptError: ...
+
+
+def checked_page(
+    place: Place, raw: bytes, most_bytes: int, encodings: int
+) -> tuple[int, int, int | None]:
+    """(kind, values, rows if it tells them) of a single page, which is all of `raw`, comes to
+    `most_bytes` at most when it is decompressed, and is encoded in one of the ways of which
+    `encodings` has the bit. Raises CorruptError."""
+    header, body = _header(place, raw, 0)
+    if _end(place, header, 0, body, len(raw)) != len(raw):
+        raise place.wrong("page ends before its place does", place.offset)
+    _check_sum(place, header, 0, memoryview(raw)[body:])
+    kind, plain = header.get(Page.KIND, -1), header.get(Page.UNCOMPRESSED, 0)
+    if plain > most_bytes:
+        what = "page is larger than its column chunk"
+        raise place.wrong(what, place.offset, expected=f"at most {most_bytes}", found=plain)
+    field, encoding = _HEADERS.get(kind, (-1, -1))
+    own = header.get(field)
+    own = own if isinstance(own, Struct) else Struct()
+    values, stored_as, rows = (own.get(one, -1) for one in (Page.VALUES, encoding, Page.ROWS))
+    is_known = type(stored_as) is int and 0 <= stored_as < 32 and encodings >> stored_as & 1
+    if type(values) is not int or values < 0 or not is_known:
+        what, found = "header of a page is damaged", (kind, values, stored_as)
+        raise place.wrong(what, place.offset, expected="its values and encoding", found=found)
+    return kind, values, rows if kind == Page.DATA_V2 else None
 
 
 def checked_pages(chunk: Chunk, raw: bytes) -> list[Span]:
@@ -60,15 +101,15 @@ def checked_pages(chunk: Chunk, raw: bytes) -> list[Span]:
     return spans
 
 
-def _header(chunk: Chunk, raw: bytes, start: int) -> tuple[Struct, int]:
+def _header(chunk: Place, raw: bytes, start: int) -> tuple[Struct, int]:
     try:
-        return decode_struct(raw, chunk.parts.path, start)
+        return decode_struct(raw, chunk.path, start)
     except CorruptError as error:
         what = "page header is damaged"
         raise chunk.wrong(what, chunk.offset + start, found=str(error)) from error
 
 
-def _end(chunk: Chunk, header: Struct, start: int, body: int, limit: int) -> int:
+def _end(chunk: Place, header: Struct, start: int, body: int, limit: int) -> int:
     size, uncompressed = header.get(Page.STORED), header.get(Page.UNCOMPRESSED, 0)
     if type(size) is not int or type(uncompressed) is not int or not 0 <= size <= limit - body:
         what, expected = "page does not end in its column chunk", f"at most {limit - body} bytes"
@@ -76,7 +117,7 @@ def _end(chunk: Chunk, header: Struct, start: int, body: int, limit: int) -> int
     return body + size
 
 
-def _check_sum(chunk: Chunk, header: Struct, start: int, body: memoryview) -> None:
+def _check_sum(chunk: Place, header: Struct, start: int, body: memoryview) -> None:
     stored = header.get(Page.CRC)
     if stored is None:
         return

@@ -82,6 +82,11 @@ class Chunk:
     size: int
 
     @property
+    def path(self) -> str:
+        """Of its file."""
+        return self.parts.path
+
+    @property
     def meta(self) -> Struct:
         """ColumnMetaData."""
         meta: Struct = self.stored[Column.META]

@@ -1,0 +1,211 @@
+"""Page places: where the pages of a file lie, which rows they hold, and which may hold a key.
+
+    offset index    of each column chunk: places and first rows of its pages
+    column index    of a column of keys: the least and greatest one of each page; such a bound may
+                    be cut off (the greatest raised then), so it may be wider than the page
+
+Both are read once and kept in the process's cache. They have no checksum, so they are held against
+the footer: pages lie in their chunk, in order, and hold all of its rows; bounds are as many.
+Whether a page holds the rows that it should, `chosen_pages.py` sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage import cache
+from metatable.storage.errors import CorruptError
+from metatable.storage.ordering import PrefixIndex
+from metatable.storage.parquet.fields import Bounds, Element
+from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE, decode_offset_indexes
+from metatable.storage.parquet.paged_file import (
+    BOUNDS_AT,
+    PLACES_AT,
+    START,
+    STORED,
+    PagedFile,
+)
+from metatable.storage.parquet.parts import Span
+from metatable.storage.parquet.thrift import decode_struct
+from metatable.storage.store import Store
+
+__all__ = ["GroupPages", "KeyPages", "group_pages", "key_pages"]
+
+Numbers = npt.NDArray[np.int64]
+Chunk = tuple[PagedFile, int, int]
+"""A file, a row group and a leaf."""
+
+_BYTE_ARRAY = 6
+"""Parquet's type of texts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupPages:
+    """Where the pages of a row group lie. `pages`: OFFSET, SIZE, ROW of each, a row each, those of
+    leaf i from `borders[i]` on; `starts[i]`: rows at which all leaves of column i begin a page, and
+    the end."""
+
+    pages: Numbers
+    borders: Numbers
+    starts: tuple[Numbers, ...]
+
+    def of(self, leaf: int) -> Numbers:
+        return self.pages[self.borders[leaf] : self.borders[leaf + 1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyPages:
+    """The pages of a column of texts in all row groups: bounds (binary, null: no value), and the
+    first row of each in the file, and the end. No value lies outside of its page's bounds."""
+
+    least: pa.Array
+    greatest: pa.Array
+    starts: Numbers
+
+    def holding(self, keys: pa.Array) -> Numbers:
+        """The rows of the pages that may hold some of these keys, which ascend."""
+        index = PrefixIndex(keys)
+        hit = index.place(self.least, "left") < index.place(self.greatest, "right")
+        hit &= self.least.is_valid().to_numpy(zero_copy_only=False)
+        pages = np.flatnonzero(hit)
+        counts = self.starts[pages + 1] - self.starts[pages]
+        before = np.cumsum(counts) - counts
+        return np.asarray(np.repeat(self.starts[pages] - before, counts) + np.arange(counts.sum()))
+
+
+def group_pages(store: Store, asked: Sequence[tuple[PagedFile, int]]) -> list[GroupPages]:
+    """Where the pages of these row groups lie. Raises CorruptError."""
+    keys = [("group-pages", store.uri, file.path, group) for file, group in asked]
+    found: list[Any] = [cache.shared.get(key) for key in keys]
+    missing = [place for place, known in enumerate(found) if known is None]
+    chunks = [(*asked[place], leaf) for place in missing for leaf in _leaves(asked[place][0])]
+    [places] = _read(store, chunks, PLACES_AT)
+    pages, borders = _located(chunks, places)
+    first = 0
+    for place in missing:
+        file, _ = asked[place]
+        here = borders[first : first + len(_leaves(file)) + 1]
+        first += len(_leaves(file))
+        one = _group_pages(file, pages[here[0] : here[-1]].copy(), here - here[0])
+        found[place] = cache.shared.offer(keys[place], one, 2 * one.pages.nbytes + 2000)
+    return found
+
+
+def key_pages(store: Store, files: Sequence[PagedFile], name: str) -> list[KeyPages | None]:
+    """The pages of a column of texts; None where it tells no bounds, or is another one. Raises
+    CorruptError."""
+    keys = [("key-pages", store.uri, file.path, name) for file in files]
+    found: list[Any] = [cache.shared.get(key) for key in keys]
+    missing = [place for place, known in enumerate(found) if known is None]
+    leaves = {place: _bounded(files[place], name) for place in missing}
+    chunks = [
+        (files[place], group, leaf)
+        for place, leaf in leaves.items()
+        if leaf is not None
+        for group in range(len(files[place].rows))
+    ]
+    places, raws = _read(store, chunks, PLACES_AT, BOUNDS_AT)
+    pages, borders = _located(chunks, places)
+    parts: dict[str, list[tuple[pa.Array, pa.Array, Numbers]]] = {}
+    for chunk, raw, (start, end) in zip(chunks, raws, pairwise(borders.tolist()), strict=True):
+        file, group, _ = chunk
+        rows = pages[start:end, ROW] + file.starts[group]
+        parts.setdefault(file.path, []).append((*_bounds(chunk, raw, end - start), rows))
+    for place in missing:
+        one = _joined(files[place], parts.get(files[place].path, []))
+        size = one.least.nbytes + one.greatest.nbytes + one.starts.nbytes if one else 100
+        found[place] = cache.shared.offer(keys[place], (one,), size)
+    return [one for [one] in found]
+
+
+def _leaves(file: PagedFile) -> range:
+    return range(len(file.shape.leaves))
+
+
+def _read(store: Store, chunks: Sequence[Chunk], *fields: int) -> list[list[bytes]]:
+    """For each field, which tells a place, what lies there for each chunk; of a file together."""
+    wanted: dict[str, list[Span]] = {}
+    for field in fields:
+        for file, group, leaf in chunks:
+            at, size = file.chunks[group, leaf, field : field + 2].tolist()
+            wanted.setdefault(file.path, []).append((at, size))
+    calls = [partial(store.read, path, spans) for path, spans in wanted.items()]
+    found = dict(zip(wanted, map(iter, store.together(calls)), strict=True))
+    return [[next(found[file.path]) for file, _, _ in chunks] for _ in fields]
+
+
+def _located(chunks: Sequence[Chunk], raws: Sequence[bytes]) -> tuple[Numbers, Numbers]:
+    """(OFFSET, SIZE, ROW of the pages of these chunks, behind each other; where those of each
+    begin, and the end)."""
+    counts, pages = decode_offset_indexes(raws)
+    told = np.array([file.chunks[group, leaf, : STORED + 1] for file, group, leaf in chunks])
+    rows = np.array([file.rows[group] for file, group, _ in chunks], np.int64)
+    of = np.repeat(np.arange(len(chunks)), counts.clip(0))
+    begins, ends = pages[:, OFFSET], pages[:, OFFSET] + pages[:, SIZE]
+    is_first, is_last = (np.diff(of, **{side: -1}) != 0 for side in ("prepend", "append"))
+    odd = (pages[:, SIZE] <= 0) | (begins < 0)
+    odd |= is_first & ((pages[:, ROW] != 0) | (begins < told.reshape(-1, 2)[of, START]))
+    odd |= is_last & (ends > told.reshape(-1, 2).sum(axis=1)[of])
+    odd |= pages[:, ROW] > rows[of]  # pyarrow writes pages of no rows
+    odd[1:] |= ~is_first[1:] & (begins[1:] < ends[:-1])
+    odd[1:] |= ~is_first[1:] & (pages[1:, ROW] < pages[:-1, ROW])
+    for wrong in (*np.flatnonzero(counts < 1).tolist(), *of[odd][:1].tolist()):
+        file, group, leaf = chunks[wrong]
+        raise file.wrong("offset index is damaged", group, leaf)
+    return pages, np.cumsum(np.append(0, counts))
+
+
+def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPages:
+    firsts = [np.unique(pages[start:end, ROW]) for start, end in pairwise(borders.tolist())]
+    starts: list[Numbers] = []
+    for leaves in file.shape.columns:
+        own = reduce(np.intersect1d, [firsts[leaf] for leaf in leaves])
+        same = (one for one in starts if np.array_equal(one, own))
+        starts.append(next(same, own))  # one object where they are equal: looked into once
+    return GroupPages(pages, borders, tuple(starts))
+
+
+def _bounded(file: PagedFile, name: str) -> int | None:
+    """The leaf of a column of texts whose pages all have bounds."""
+    shape = file.shape
+    [column] = [one for own, one in zip(shape.names, shape.columns, strict=True) if own == name][:1]
+    leaf = column.start
+    element = shape.leaves[leaf].elements[0]
+    if len(column) > 1 or element.get(Element.TYPE) != _BYTE_ARRAY:
+        return None
+    if shape.leaves[leaf].order is None or not file.chunks[:, leaf, BOUNDS_AT].all():
+        return None
+    return leaf
+
+
+def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
+    """Least and greatest value of each page (binary), null where it has none."""
+    file, group, leaf = chunk
+    try:
+        index, _ = decode_struct(raw, file.path)
+        nulls, *bounds = (index[field] for field in (Bounds.IS_NULL, Bounds.LEAST, Bounds.GREATEST))
+        least, greatest = (pa.array(one, pa.binary(), mask=np.array(nulls, bool)) for one in bounds)
+    except (CorruptError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+        raise file.wrong("column index is damaged", group, leaf, found=str(error)) from error
+    if len(least) != count or len(greatest) != count:
+        found = f"{len(least)} and {len(greatest)} bounds"
+        raise file.wrong("column index is damaged", group, leaf, expected=count, found=found)
+    return least, greatest
+
+
+def _joined(
+    file: PagedFile, parts: Sequence[tuple[pa.Array, pa.Array, Numbers]]
+) -> KeyPages | None:
+    if not parts:
+        return None
+    least, greatest, rows = zip(*parts, strict=True)
+    starts = np.append(np.concatenate(rows), file.rows.sum())
+    return KeyPages(pa.concat_arrays(least), pa.concat_arrays(greatest), starts)

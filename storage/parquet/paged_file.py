@@ -1,0 +1,137 @@
+"""Paged files: what is kept of a footer so that single pages of its file can be read.
+
+Some numbers of each column chunk, in an array, and the schema, which files share. All of it stays
+in the process's cache: a file that is asked again is asked for pages alone.
+
+A file is not paged (None) where a column has no offset index, where the footer tells Arrow's own
+schema, which says more than a file of some pages could, and where it is encrypted or longer than
+`parts.py` takes. It is read the ordinary way then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.storage import cache
+from metatable.storage.errors import CorruptError
+from metatable.storage.parquet.fields import Footer, Meta
+from metatable.storage.parquet.footer import understood, whole_footer
+from metatable.storage.parquet.parts import Chunk, Leaf, ParquetParts, number
+from metatable.storage.parquet.thrift import (
+    I64,
+    LIST,
+    STRUCT,
+    Elements,
+    encode_struct,
+)
+from metatable.storage.store import Store
+
+__all__ = ["PagedFile", "Shape", "paged"]
+
+Numbers = npt.NDArray[np.int64]
+
+(START, STORED, UNCOMPRESSED, CODEC, ENCODINGS) = range(5)
+BOUNDS_AT, BOUNDS_SIZE, PLACES_AT, PLACES_SIZE = range(5, 9)
+"""What is kept of a column chunk; of its encodings a bit each."""
+
+_ARROW_SCHEMA = b"ARROW:schema"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What files of one schema and writer share: `columns[i]` are the leaves of top-level column i,
+    by number, in the order of the schema."""
+
+    schema: pa.Schema
+    names: tuple[str, ...]
+    columns: tuple[range, ...]
+    leaves: tuple[Leaf, ...]
+    created_by: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedFile:
+    """A file of which single pages can be read. `rows` of each row group; `chunks`: row group,
+    leaf, and the numbers from START to PLACES_SIZE; `words`: under which the footer tells things.
+    """
+
+    path: str
+    shape: Shape
+    rows: Numbers
+    chunks: Numbers
+    words: frozenset[bytes]
+
+    @property
+    def starts(self) -> Numbers:
+        """The first row of each row group, and how many there are."""
+        return np.cumsum(np.append(0, self.rows))
+
+    def wrong(self, what: str, group: int, leaf: int, **facts: object) -> CorruptError:
+        """What is raised for damage of a column chunk."""
+        column = self.shape.leaves[leaf].name
+        return CorruptError(what, path=self.path, column=column, row_group=group, **facts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        return int(self.chunks.nbytes) + 1000
+
+
+def paged(store: Store, files: Sequence[tuple[str, int]]) -> list[PagedFile | None]:
+    """These files (path, bytes), from the cache or their footers. Raises CorruptError."""
+    found: list[Any] = [cache.shared.get(("paged", store.uri, path)) for path, _ in files]
+    missing = [place for place, one in enumerate(found) if one is None]
+    read = store.together([partial(_read, store, *files[place]) for place in missing])
+    for place, one in zip(missing, read, strict=True):
+        key = ("paged", store.uri, files[place][0])
+        found[place] = cache.shared.offer(key, (one,), one.size_bytes if one else 100)
+    return [one for [one] in found]
+
+
+def _read(store: Store, path: str, size_bytes: int) -> PagedFile | None:
+    parts = ParquetParts.open(store, path, size_bytes)
+    if parts is None or parts.bound or _ARROW_SCHEMA in parts.metadata or not parts.groups:
+        return None
+    groups = [parts.chunks(group) for group in range(len(parts.groups))]
+    chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
+    rows = np.array([chunks[0].rows for chunks in groups], np.int64)
+    if (chunks[:, :, PLACES_SIZE] == 0).any() or (rows == 0).any():
+        return None
+    return PagedFile(path, _shape(parts), rows, chunks, frozenset(parts.metadata))
+
+
+def _numbers_of(chunk: Chunk) -> tuple[int, ...]:
+    codec = number(chunk.meta, Meta.CODEC, chunk.path)
+    known = {one for one in chunk.meta[Meta.ENCODINGS] if type(one) is int and 0 <= one < 32}
+    encodings = sum(1 << one for one in known)
+    bounds, places = chunk.page_index or [(0, 0), (0, 0)]
+    return chunk.offset, chunk.size, chunk.uncompressed, codec, encodings, *bounds, *places
+
+
+def _shape(parts: ParquetParts) -> Shape:
+    footer = parts.stored.changed(
+        (Footer.ROWS, I64, 0), (Footer.GROUPS, LIST, Elements(STRUCT)), (Footer.WORDS, LIST, None)
+    )
+    raw = whole_footer(encode_struct(footer))
+
+    def made() -> Shape:
+        schema = understood(raw, parts.path).schema.to_arrow_schema()
+        first = [leaf for leaf, one in enumerate(parts.leaves) if _opens(parts.leaves, leaf)]
+        columns = tuple(map(range, first, [*first[1:], len(parts.leaves)]))
+        if len(columns) != len(schema):
+            raise CorruptError("schema is damaged", path=parts.path, found=schema.names)
+        return Shape(schema, tuple(schema.names), columns, parts.leaves, parts.created_by)
+
+    return cache.cached(("shape", raw), made, lambda _: 20 * len(raw))
+
+
+def _opens(leaves: Sequence[Leaf], leaf: int) -> bool:
+    """Whether it is the first one of its column."""
+    return not leaf or leaves[leaf - 1].elements[0] is not leaves[leaf].elements[0]

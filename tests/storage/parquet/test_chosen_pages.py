@@ -1,0 +1,276 @@
+"""Chosen pages: rows by position are those of the whole file, whatever pages they come from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from metatable.storage import cache
+from metatable.storage.errors import CorruptError
+from metatable.storage.parquet import chosen_pages
+from metatable.storage.parquet.chosen_pages import read_rows
+from metatable.storage.parquet.fields import Column, Footer, Group
+from metatable.storage.parquet.offset_index import decode_offset_indexes
+from metatable.storage.parquet.page_places import KeyPages, key_pages
+from metatable.storage.parquet.paged_file import PagedFile, paged
+from metatable.storage.parquet.parts import ParquetParts
+from metatable.storage.parquet.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Elements,
+    Struct,
+    decode_struct,
+    encode_struct,
+)
+from metatable.storage.store import Store
+from tests.storage.parquet.files import (
+    OPTIONS,
+    OTHERS,
+    ROWS,
+    footer_of,
+    spliced,
+    with_footer,
+    written,
+)
+
+PAGES: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 20}
+UNEVEN: dict[str, Any] = PAGES | {"data_page_size": 300, "write_batch_size": 16}
+"""Columns have pages of different rows, nested ones some without any."""
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Iterator[Store]:
+    cache.clear()
+    yield Store(tmp_path, {"durable": "false"})
+    cache.clear()
+
+
+def put(store: Store, raw: bytes, name: str = "f") -> PagedFile | None:
+    store.put(name, raw)
+    [file] = paged(store, [(name, len(raw))])
+    return file
+
+
+def opened(store: Store, raw: bytes, name: str = "f") -> PagedFile:
+    file = put(store, raw, name)
+    assert file is not None
+    return file
+
+
+def some(count: int, seed: int = 0, of: int = 600) -> Any:
+    return np.sort(np.random.default_rng(seed).choice(of, count, replace=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "pages"),
+    [*((options, UNEVEN) for options in OPTIONS.values()), (OPTIONS["as ours"], PAGES)],
+    ids=[*OPTIONS, "even pages"],
+)
+def test_rows_by_position_are_those_of_the_whole_file(
+    store: Store, options: dict[str, Any], pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(store, written(ROWS, **options | pages), "first")
+    second = opened(store, written(OTHERS, **options | pages), "second")
+    assert first.shape is second.shape
+    for turn, count in enumerate((9, 200)):
+        asked = [(first, some(count, turn)), (second, some(count, 7)), (first, some(3))]
+        expected = [ROWS.take(asked[0][1]), OTHERS.take(asked[1][1]), ROWS.take(asked[2][1])]
+        monkeypatch.setattr(chosen_pages, "PORTION_BYTES", 20_000 if turn else 1)
+        found = read_rows(store, asked, ROWS.column_names)
+        assert str(found.to_pylist()) == str(pa.concat_tables(expected).to_pylist())
+
+
+def test_no_page_is_read_but_those_of_the_rows_and_dictionaries(store: Store) -> None:
+    rows = pa.table({"n": range(600), "word": ["a", "b", "c"] * 200})
+    raw = written(rows, use_dictionary=["word"], compression="none", **PAGES)
+    file = opened(store, raw)
+    positions = np.array([0, 19, 20, 599])  # two pages of the first row group, one of the last
+    assert read_rows(store, [(file, positions)], ["word", "n"])["n"].to_pylist() == [0, 19, 20, 599]
+    assert store.counters["data.pages"] == 3 + 3 + 2
+    before = store.counters["store.bytes_read"], store.counters["store.requests"]
+    read_rows(store, [(file, positions[:1])], ["n"])
+    assert store.counters["data.pages"] == 9
+    assert store.counters["store.requests"] - before[1] == 1  # where pages lie is remembered
+    assert 160 <= store.counters["store.bytes_read"] - before[0] < 250
+
+
+def test_spliced_files_and_those_of_no_row_have_pages_too(store: Store) -> None:
+    raw = written(ROWS, **PAGES)
+    file = opened(store, spliced(ParquetParts.of_bytes(raw)))
+    found = read_rows(store, [(file, some(50))], ROWS.column_names)
+    assert str(found.to_pylist()) == str(ROWS.take(some(50)).to_pylist())
+    assert (
+        read_rows(store, [(file, some(0))], ["id", "list"]).schema
+        == ROWS.schema.empty_table().select(["id", "list"]).schema
+    )
+
+
+def test_a_file_that_is_not_paged_is_told(store: Store) -> None:
+    assert put(store, written(ROWS), "no index") is None
+    assert put(store, written(ROWS), "no index") is None
+    assert put(store, written(ROWS, store_schema=True, **PAGES), "Arrow's schema") is None
+    assert put(store, written(ROWS.slice(0, 0), **PAGES), "no rows") is None
+    footer = footer_of(written(ROWS, **PAGES))
+    secret = footer.changed((Footer.SIGNATURE, BINARY, b"x"))
+    assert put(store, with_footer(written(ROWS, **PAGES), secret), "encrypted") is None
+    column = footer[Footer.GROUPS][1][Group.COLUMNS][3]
+    del column[Column.OFFSET_INDEX]
+    assert put(store, with_footer(written(ROWS, **PAGES), footer), "one without") is None
+
+
+def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
+    bounds = [b"b", b"cc", None, b"cc", b"z"], [b"c", b"cd", None, b"d", b"z"]
+    least, greatest = (pa.array(one, pa.binary()) for one in bounds)
+    pages = KeyPages(least, greatest, np.array([0, 10, 20, 30, 30, 32]))
+    for keys, rows in [
+        (["a"], []),
+        (["b"], range(10)),
+        (["c", "ca"], range(10)),
+        (["ccccc"], range(10, 20)),
+        (["cd"], range(10, 20)),
+        (["a", "y", "z"], [30, 31]),
+        (["aa", "bb", "cc"], range(20)),
+    ]:
+        assert pages.holding(pa.array(keys)).tolist() == [*rows]
+
+
+def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
+    texts = [f"{n:04}" for n in range(600)]
+    rows = pa.table({"key": texts, "n": range(600)})
+    file = opened(store, written(rows, **PAGES))
+    [pages] = key_pages(store, [file], "key")
+    assert pages is not None
+    assert pages.holding(pa.array(["0019", "0255", "0599"])).tolist() == [
+        *range(20),
+        *range(250, 270),
+        *range(580, 600),
+    ]
+    assert key_pages(store, [file], "n") == [None]
+    unordered = footer_of(written(rows, **PAGES)).changed((Footer.ORDERS, LIST, None))
+    unsure = opened(store, with_footer(written(rows, **PAGES), unordered), "unsure")
+    assert key_pages(store, [unsure], "key") == [None]
+    unknown = opened(store, written(rows, write_statistics=["n"], **PAGES), "unknown")
+    assert key_pages(store, [unknown], "key") == [None]
+
+
+def spoiled(store: Store, raw: bytes, field: str) -> Iterator[PagedFile]:
+    """The file with one bit of a part of it another one, each under a name of its own."""
+    draw = random.Random(5)
+    parts = ParquetParts.of_bytes(raw)
+    chunks = [chunk for group in range(3) for chunk in parts.chunks(group)]
+    for turn in range(100):
+        chunk = draw.choice(chunks)
+        bounds, places = chunk.page_index
+        at, size = {"bounds": bounds, "places": places, "pages": (chunk.offset, chunk.size)}[field]
+        bad = bytearray(raw)
+        bad[at + draw.randrange(size)] ^= 1 << draw.randrange(8)
+        yield opened(store, bytes(bad), f"{field}-{turn}")
+
+
+@pytest.mark.parametrize(
+    ("field", "least"), [("places", 60), ("bounds", 3), ("pages", 40)], ids=str
+)
+def test_a_bit_that_is_another_one_is_damage_or_says_nothing(
+    store: Store, field: str, least: int
+) -> None:
+    rows = ROWS.select(["id", "city", "list"])
+    raw = written(rows, data_page_version="2.0", compression="zstd", **PAGES)
+    positions, sound = some(40), 0
+    expected = str(rows.take(positions).to_pylist())
+    for file in spoiled(store, raw, field):
+        with suppress(CorruptError):
+            key_pages(store, [file], "city")
+            found = str(read_rows(store, [(file, positions)], rows.column_names).to_pylist())
+            assert found == expected
+            sound += 1
+    assert 100 - sound > least
+
+
+def index_of(locations: list[tuple[int, int, int]]) -> bytes:
+    every = [Struct((1, I64, at), (2, I32, size), (3, I64, row)) for at, size, row in locations]
+    return encode_struct(Struct((1, LIST, Elements(STRUCT, every))))
+
+
+def test_many_offset_indexes_are_decoded_as_one_is() -> None:
+    draw = random.Random(3)
+    some = [
+        [(draw.getrandbits(draw.randrange(62)), draw.getrandbits(31), row) for row in range(count)]
+        for count in (0, 1, 7, 8, 14, 15, 16, 200, 0, 3)
+    ]
+    raws = [index_of(one) + bytes(extra) for one, extra in zip(some, [0, 3] * 5, strict=True)]
+    assert [one[1] for one in decode_struct(raws[-1], "")[0][1]] == [one[0] for one in some[-1]]
+    counts, found = decode_offset_indexes(raws)
+    assert counts.tolist() == [len(one) for one in some]
+    assert [tuple(one) for one in found.tolist()] == [one for own in some for one in own]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x19",
+        index_of([(4, 9, 0)])[:-3],
+        b"\x19\xfc\xff\xff\xff\xff\x7f",
+        b"\x19\xfc\xff\xff\xff\xff\xff",
+        index_of([(4, 9, 0)]).replace(b"\x16", b"\x15", 1),
+        b"\x19\x1c\x16" + b"\xff" * 9 + b"\x01\x15\x02\x16\x00\x00\x00",
+    ],
+    ids=["nothing", "no list", "cut", "many", "endless", "another type", "64 bits"],
+)
+def test_an_offset_index_that_is_not_understood_is_told(raw: bytes) -> None:
+    good = index_of([(4, 9, 0), (13, 2, 5)])
+    counts, found = decode_offset_indexes([good, raw, good])
+    assert counts.tolist() == [2, -1, 2]
+    assert found.tolist() == [[4, 9, 0], [13, 2, 5]] * 2
+
+
+LOCATIONS: dict[str, Callable[[list[tuple[int, int, int]]], list[tuple[int, int, int]]]] = {
+    "none": lambda told: [],
+    "before its chunk": lambda told: [(told[0][0] - 1, *told[0][1:]), *told[1:]],
+    "behind its chunk": lambda told: [*told[:-1], (told[-1][0] + 1, *told[-1][1:])],
+    "each other": lambda told: [(told[0][0], told[0][1] + 1, 0), *told[1:]],
+    "not from the first row": lambda told: told[1:],
+    "rows backwards": lambda told: [told[0], (*told[1][:2], 50), *told[2:]],
+    "rows beyond the end": lambda told: [*told[:-1], (*told[-1][:2], 251)],
+    "of no bytes": lambda told: [told[0], (told[1][0], 0, 20), *told[2:]],
+}
+
+
+@pytest.mark.parametrize("change", LOCATIONS.values(), ids=LOCATIONS)
+def test_pages_lie_in_their_chunk_in_order(store: Store, change: Callable[..., Any]) -> None:
+    rows = pa.table({"n": range(250), "m": range(250)})
+    raw = written(rows, use_dictionary=False, compression="none", **PAGES)
+    footer = footer_of(raw)
+    column = footer[Footer.GROUPS][0][Group.COLUMNS][1]
+    at, size = column[Column.OFFSET_INDEX], column[Column.OFFSET_INDEX_SIZE]
+    told = [(one[1], one[2], one[3]) for one in decode_struct(raw, "", at)[0][1]]
+    made = index_of(change(told))
+    body = raw[:at] + made + raw[at + size :]
+    column[Column.OFFSET_INDEX_SIZE] = len(made)
+    file = opened(store, with_footer(body, footer))
+    with pytest.raises(CorruptError, match=r"offset index is damaged.*column='m' row_group=0"):
+        read_rows(store, [(file, some(3, of=250))], ["n"])
+
+
+def test_a_page_of_other_rows_is_damage(store: Store) -> None:
+    """Two pages of one column tell each other's rows: no checksum would say so."""
+    raw = written(pa.table({"n": range(250)}), use_dictionary=False, compression="none", **PAGES)
+    footer = footer_of(raw)
+    [column] = footer[Footer.GROUPS][0][Group.COLUMNS]
+    at = column[Column.OFFSET_INDEX]
+    told = [(one[1], one[2], one[3]) for one in decode_struct(raw, "", at)[0][1]]
+    told[3] = (*told[3][:2], 61)
+    made = index_of(told)
+    file = opened(store, with_footer(raw[:at] + made + raw[at + len(made) :], footer))
+    with pytest.raises(CorruptError, match=r"page holds another number.*expected=21 found=20"):
+        read_rows(store, [(file, np.array([50]))], ["n"])
+    assert read_rows(store, [(file, np.array([100]))], ["n"])["n"].to_pylist() == [100]
