@@ -2,7 +2,7 @@
 
     1  ranges    a key can only be in a file whose [min, max] record key holds it
     2  filters   ask the filters of the files that are left, in batches
-    3  validate  read the key column of the few candidate files, row groups first
+    3  validate  read pages of the key column of the few candidate files, or all of it
 
 `candidates` does the first two; the third is that of any index (`presence.py`).
 Where ranges and filters come from is a `LookupSource`'s business: metadata or footers. All else

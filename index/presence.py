@@ -1,8 +1,9 @@
 """Presence: is a key really where it may be?
 
-What an index supposes is proven by reading: the key column of the few candidate files, row groups
-first. That is the third level of a bloom lookup, and it makes an answer of an index that follows
-from the key alone, where that is not enough (inserts, deletes, `filter_exists`).
+What an index supposes is proven by reading: of the few candidate files the pages that may hold the
+keys, where these are few, else the column of keys, row groups first. That is the third level of a
+bloom lookup, and it makes an answer of an index that follows from the key alone, where that is not
+enough (inserts, deletes, `filter_exists`).
 
 Candidates travel as one row a file and chunk of them, so that a hot file spreads over tasks and
 nothing has to be counted first.
@@ -20,10 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
-from metatable.data.slice_reader import read_slice_keys
+from metatable.data.keyed_rows import Asked, keys_of_slices
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
@@ -123,11 +123,21 @@ def validate(
     for batch in batches:
         slices = [FileSlice.decode(one) for one in batch["_slice"].to_pylist()]
         hold(view, slices)
-        for number, held in enumerate(slices):
-            asked = pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
-            matches = _validate(view, held, asked)
-            counters.add("tag.false_positives", asked.num_rows - matches.num_rows)
+        view.store.counters.add("tag.files_opened", len(slices))
+        asked = (
+            Asked(one, texts_of(view.options, view.schema, _keys(batch, number))[0])
+            for number, one in enumerate(slices)
+        )
+        read = keys_of_slices(view.store, asked, view.table_schema, view.options.ordering)
+        for number, (one, held, positions) in enumerate(read):
+            rows = _keys(batch, number)
+            matches = _matches(one, rows, held, positions)
+            counters.add("tag.false_positives", rows.num_rows - matches.num_rows)
             yield matches
+
+
+def _keys(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
 
 
 def hold(view: TableView, slices: Sequence[FileSlice]) -> None:
@@ -151,32 +161,24 @@ def _match_schema(identity: pa.Schema) -> pa.Schema:
     return pa.schema([*identity, *LOCATION_FIELD])
 
 
-def _validate(view: TableView, current: FileSlice, asked: pa.RecordBatch) -> pa.RecordBatch:
-    keys, _ = texts_of(view.options, view.schema, asked)
-    ends = pc.min_max(keys).as_py()
-    view.store.counters.add("tag.files_opened")
-    held, positions = read_slice_keys(
-        view.store,
-        current,
-        view.table_schema,
-        view.options.ordering,
-        ends["min"],
-        ends["max"],
-    )
-    distinct = keys.dictionary_encode()
+def _matches(
+    asked: Asked, rows: pa.RecordBatch, held: pa.Array, positions: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    """Those of the rows whose keys are held, with their location."""
+    current, distinct = asked.of, asked.keys.dictionary_encode()
     here, places = KeyPlaces.of(distinct.dictionary).find(held)  # the asked are the fewer
     position = np.full(len(distinct.dictionary), -1, dtype=np.int64)
     position[places] = positions[here]
     found = position[distinct.indices.to_numpy()]
-    rows = np.flatnonzero(found >= 0)
+    here = np.flatnonzero(found >= 0)
     located = locations(
-        np.zeros(len(rows), dtype=np.int64),
+        np.zeros(len(here), dtype=np.int64),
         [current.partition_path],
         [current.file_id],
         [current.instant],
-        None if current.logs else pa.array(found[rows]),
+        None if current.logs else pa.array(found[here]),
     )
-    matched = asked.take(pa.array(rows))
+    matched = rows.take(pa.array(here))
     return pa.RecordBatch.from_arrays(
         [*matched.columns, located], schema=_match_schema(matched.schema)
     )

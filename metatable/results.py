@@ -200,9 +200,14 @@ class Explain:
         """HFile blocks decoded; those that were in memory already are not counted."""
         return self.counters.get("hfile.blocks", 0)
 
+    @property
+    def pages(self) -> int:
+        """Pages of data files read; where a column was read whole, none."""
+        return self.counters.get("data.pages", 0)
+
     def to_dict(self) -> dict[str, Any]:
         cost = {"requests": self.requests, "bytes": self.bytes, "blocks": self.blocks}
-        return asdict(self) | cost
+        return asdict(self) | cost | {"pages": self.pages}
 
     def __repr__(self) -> str:
         rows = [("keys", self.keys, ""), ("keys found", self.found, "")]
@@ -210,7 +215,10 @@ class Explain:
         if self.files and self.file_bytes is not None:
             rows[-1] = (*rows[-1][:2], _size(self.file_bytes))
         rows += self.buckets.rows if self.buckets is not None else []
-        rows += [("HFile blocks", self.blocks, ""), ("requests", self.requests, _size(self.bytes))]
+        rows.append(("HFile blocks", self.blocks, ""))
+        if self.pages:
+            rows.append(("data pages", self.pages, _size(self.counters.get("data.page_bytes", 0))))
+        rows.append(("requests", self.requests, _size(self.bytes)))
         rows += self._outside()
         cells = [(name, f"{count:,}", note) for name, count, note in rows if count is not None]
         cells.append(("seconds", f"{self.seconds:.3f}", ""))

@@ -32,8 +32,10 @@ from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
+    "deciding_columns",
     "log_deletes",
     "log_rows",
+    "merge_logs",
     "read_log",
     "read_slice",
     "read_slice_keys",
@@ -77,8 +79,9 @@ def stream_slice(
     asked that has the same texts, so that Hudi's need not be read."""
     if not file_slice.logs:
         return stream_base_file(store, file_slice.base, schema, columns)
-    bases, logs = [file_slice.base] if file_slice.has_base else [], file_slice.logs
-    return _merged(store, bases, logs, schema, columns, ordering, in_place, key)
+    bases = [file_slice.base] if file_slice.has_base else []
+    base = _bases(store, bases, deciding_columns(schema, columns, ordering, key), columns)
+    return _merged(store, base, file_slice.logs, schema, columns, ordering, in_place, key)
 
 
 def read_slice_keys(
@@ -99,6 +102,20 @@ def read_slice_keys(
         if bound is not None:
             inside &= holds(keys, bound).to_numpy(zero_copy_only=False)
     return keys.filter(pa.array(inside)), np.flatnonzero(inside)
+
+
+def merge_logs(
+    store: Store,
+    file_slice: FileSlice,
+    base: pa.Table,
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+) -> pa.Table:
+    """Some rows of the base file of a slice, with `deciding_columns`, as its logs have them; and
+    the rows that the logs have besides."""
+    pieces = _merged(store, iter([base]), file_slice.logs, schema, columns, ordering)
+    return pa.concat_tables([schema.empty_table(), *pieces])
 
 
 def log_rows(
@@ -143,7 +160,8 @@ def stream_left(
     bases = [one for one in files if isinstance(one, DataFile)]
     logs = [one for one in files if isinstance(one, LogFile)]
     if logs:
-        yield from _merged(store, bases, logs, schema, columns, ordering)
+        below = _bases(store, bases, deciding_columns(schema, columns, ordering), columns)
+        yield from _merged(store, below, logs, schema, columns, ordering)
     for base in () if logs else bases:
         yield from stream_base_file(store, base, schema, columns)
 
@@ -182,7 +200,7 @@ def _instants(blocks: Iterable[LogBlock]) -> frozenset[str]:
 
 def _merged(
     store: Store,
-    bases: Sequence[DataFile],
+    base: Iterator[pa.Table],
     on_top: Sequence[LogFile],
     schema: pa.Schema,
     columns: TableSchema | None,
@@ -190,7 +208,7 @@ def _merged(
     in_place: bool = True,
     key: str = KEY_COLUMN,
 ) -> Iterator[pa.Table]:
-    asked = _deciding(schema, columns, ordering, key)
+    asked = deciding_columns(schema, columns, ordering, key)
 
     def read_logs() -> SliceLogs:
         found = store.together([partial(_blocks, store, one) for one in on_top])
@@ -198,13 +216,18 @@ def _merged(
         return SliceLogs.of(blocks, asked, columns, ordering, key)
 
     logs = beside(read_logs)
-    base = chain.from_iterable(stream_base_file(store, one, asked, columns) for one in bases)
     first = [*islice(base, 1)]
     return logs().merged(chain(first, base), in_place, schema.names)
 
 
-def _deciding(
-    schema: pa.Schema, columns: TableSchema | None, ordering: str | None, key: str
+def _bases(
+    store: Store, bases: Sequence[DataFile], schema: pa.Schema, columns: TableSchema | None
+) -> Iterator[pa.Table]:
+    return chain.from_iterable(stream_base_file(store, one, schema, columns) for one in bases)
+
+
+def deciding_columns(
+    schema: pa.Schema, columns: TableSchema | None, ordering: str | None, key: str = KEY_COLUMN
 ) -> pa.Schema:
     """The columns asked, and those that decide which row of a key lives."""
     needed = [_KEY] if key == KEY_COLUMN else []

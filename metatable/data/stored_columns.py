@@ -12,7 +12,7 @@ the table any more is passed over. All else is damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,8 +46,13 @@ class StoredColumns:
     @classmethod
     def of(cls, parquet: Any, path: str) -> StoredColumns:
         """Of an open file (`pyarrow.parquet.ParquetFile`). Raises CorruptError for wrong ids."""
-        by_id = IDS_ARE_OURS.encode() in (parquet.metadata.metadata or {})
-        made = cls(tuple(parquet.schema_arrow), by_id, path)
+        return cls.of_schema(parquet.schema_arrow, parquet.metadata.metadata or {}, path)
+
+    @classmethod
+    def of_schema(cls, schema: pa.Schema, words: Container[bytes], path: str) -> StoredColumns:
+        """Of a file with this schema, whose footer tells things under these words."""
+        by_id = IDS_ARE_OURS.encode() in words
+        made = cls(tuple(schema), by_id, path)
         if by_id:
             made._check_ids([one for one in made.fields if one.metadata])
         return made

@@ -1,4 +1,4 @@
-"""Point reads: the rows of some keys, from the few files that hold them."""
+"""Point reads: the rows of some keys, from the few files that hold them, page by page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, texts_of
-from metatable.data.slice_reader import read_slice
-from metatable.data.slices import FileSlice
+from metatable.data.key_texts import texts_of
+from metatable.data.keyed_rows import Asked, rows_of_keys
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
@@ -28,24 +27,30 @@ def read_keys(
     Raises UsageError for unknown columns and for keys without their columns.
     """
     wanted = _chosen(view.schema, columns)
-    tagged = engine.to_table(create_index(view.options).tag(engine, engine.rows(keys), view))
-    parts = []
-    for file, asked in _by_file(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid())):
-        texts, _ = texts_of(view.options, view.schema, asked)
-        schema = pa.schema([pa.field(KEY, pa.string()), *wanted])
-        rows = read_slice(view.store, file, schema, view.table_schema, view.options.ordering)
-        parts.append(rows.filter(pc.is_in(rows[KEY], value_set=texts)).drop_columns([KEY]))
-    return pa.concat_tables(parts) if parts else wanted.empty_table()
+    index = create_index(view.options)
+    tagged = engine.to_table(index.tag(engine, engine.rows(keys), view))
+    asked = _asked(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid()), index.proves_presence)
+    ordering = view.options.ordering
+    rows = rows_of_keys(view.store, asked, wanted, view.table_schema, ordering)
+    return pa.concat_tables([wanted.empty_table(), *rows])
 
 
-def _by_file(view: TableView, tagged: pa.Table) -> list[tuple[FileSlice, pa.RecordBatch]]:
+def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:
+    """The keys by slice, with their places where the index tells them all."""
+    if not tagged.num_rows:
+        return []
     location = tagged[LOCATION_COLUMN].combine_chunks()
-    keys = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks()
-    return [
-        (file, keys.take(pa.array(here)).to_batches()[0])
-        for _, file, here in located_slices(view, location)
-        if file is not None
-    ]
+    [keys] = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks().to_batches()
+    texts, _ = texts_of(view.options, view.schema, keys)
+    positions = pc.struct_field(location, "position")
+    asked = []
+    for _, held, here in located_slices(view, location):
+        if held is not None:
+            rows = pa.array(here)
+            own = positions.take(rows)
+            known = None if own.null_count else own.to_numpy()
+            asked.append(Asked(held, texts.take(rows), are_there, known))
+    return asked
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

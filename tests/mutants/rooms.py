@@ -100,7 +100,10 @@ ROOMS = (
     Room(
         "data",
         ("metatable/data/*.py",),
-        (("tests/data",), _files(FACE, "rules", "bad_input", "file_sizes", "evolution")),
+        (
+            ("tests/data", *_files(FACE, "point_reads")),
+            _files(FACE, "rules", "bad_input", "file_sizes", "evolution"),
+        ),
     ),
     Room(
         "metadata",
@@ -143,7 +146,7 @@ ROOMS = (
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
         (
-            _files(FACE, "where", "where_text", "scan", "changes", "pairing"),
+            _files(FACE, "where", "where_text", "scan", "changes", "pairing", "point_reads"),
             _files(FACE, "skipping", "rules", "bad_input"),
         ),
     ),

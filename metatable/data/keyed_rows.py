@@ -1,0 +1,229 @@
+"""Rows of a few keys: from the pages of base files that hold them, with logs merged in.
+
+Of the column of keys the pages are read that may hold some of those asked for, then of the other
+columns the pages of the rows that were found, of several files together. A file that has no page
+index is read whole, and so is one of which so much is asked that it costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.schema import KEY_COLUMN
+from metatable.data.schema_text import TableSchema
+from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice, read_slice_keys
+from metatable.data.slices import DataFile, FileSlice
+from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
+from metatable.data.taking import whole
+from metatable.storage.errors import CorruptError
+from metatable.storage.key_places import KeyPlaces
+from metatable.storage.ordering import order_without_repeats
+from metatable.storage.parquet.chosen_pages import read_rows
+from metatable.storage.parquet.page_places import key_pages
+from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
+from metatable.storage.store import Store
+
+__all__ = ["Asked", "keys_of_slices", "rows_of_keys"]
+
+Positions = npt.NDArray[np.int64]
+
+KEY_ROWS = 8 << 10
+"""Rows of a file for each key that is asked: with fewer, decoding all of it takes no longer."""
+
+KEYS_TOGETHER = 512
+"""Keys whose pages are read at once: of each some 2,048 keys are held."""
+
+_KEY = pa.field(KEY_COLUMN, pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Keys (texts) that are asked of a slice. `are_there`: it is known to hold them all.
+    `positions`: where they stand in its base file, if that is known."""
+
+    of: FileSlice
+    keys: pa.Array
+    are_there: bool = False
+    positions: Positions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of a file, ascending."""
+
+    file: PagedFile
+    positions: Positions
+
+
+def rows_of_keys(
+    store: Store,
+    asked: Sequence[Asked],
+    schema: pa.Schema,
+    columns: TableSchema,
+    ordering: str | None,
+) -> Iterator[pa.Table]:
+    """Of each slice the rows of these keys, with these columns of the table, in their order in the
+    slice. Raises CorruptError."""
+    with_key = pa.schema([_KEY, *schema])
+    for some in _together(asked):
+        found = _found(store, some)
+        there = [held for held in found if held is not None]
+        has_logs = any(one.of.logs for one in some)
+        needed = deciding_columns(with_key, columns, ordering) if has_logs else schema
+        read = iter(_rows_at(store, there, needed, columns))
+        for one, held in zip(some, found, strict=True):
+            if held is None:
+                rows = read_slice(store, one.of, with_key, columns, ordering)
+            elif one.of.logs:
+                rows = merge_logs(store, one.of, next(read), with_key, columns, ordering)
+            else:
+                yield next(read).select(schema.names)
+                continue
+            yield rows.filter(pc.is_in(rows[KEY_COLUMN], value_set=one.keys)).select(schema.names)
+
+
+def keys_of_slices(
+    store: Store,
+    asked: Iterable[Asked],
+    columns: TableSchema,
+    ordering: str | None,
+) -> Iterator[tuple[Asked, pa.Array, Positions]]:
+    """Of each slice some of its keys (texts), among them all that are asked, and their positions;
+    of a slice with logs these say nothing. Raises CorruptError."""
+    for some in _together(asked):
+        looked = _looked(store, some)
+        for one, held in zip(some, looked, strict=True):
+            if held is None:
+                ends = pc.min_max(one.keys).as_py()
+                bounds = ends["min"], ends["max"]
+                keys, positions = read_slice_keys(store, one.of, columns, ordering, *bounds)
+            elif one.of.logs:
+                keys, positions = _merged_keys(store, one, *held, columns, ordering)
+            else:
+                keys, positions = held[1], held[0].positions
+            yield one, keys, positions
+
+
+def _merged_keys(
+    store: Store,
+    asked: Asked,
+    held: Found,
+    keys: pa.Array,
+    columns: TableSchema,
+    ordering: str | None,
+) -> tuple[pa.Array, Positions]:
+    schema = pa.schema([_KEY])
+    rows, _ = KeyPlaces.of(asked.keys.unique()).find(keys)
+    some = Found(held.file, held.positions[rows])
+    [base] = _rows_at(store, [some], deciding_columns(schema, columns, ordering), columns)
+    merged = merge_logs(store, asked.of, base, schema, columns, ordering)
+    return whole(merged[KEY_COLUMN]), np.arange(merged.num_rows)
+
+
+def _looked(store: Store, asked: Sequence[Asked]) -> list[tuple[Found, pa.Array] | None]:
+    based = [place for place, one in enumerate(asked) if one.of.has_base]
+    found = iter(_find_keys(store, [(asked[place].of.base, asked[place].keys) for place in based]))
+    return [next(found) if one.of.has_base else None for one in asked]
+
+
+def _find_keys(
+    store: Store, asked: Sequence[tuple[DataFile, pa.Array]]
+) -> list[tuple[Found, pa.Array] | None]:
+    """Rows of base files among which all are that hold these keys (texts), and the keys that they
+    hold; None where a file has to be looked through the ordinary way. Raises CorruptError."""
+    files = _paged(store, [(file, len(keys)) for file, keys in asked])
+    known = [(place, file) for place, file in enumerate(files) if file is not None]
+    bounds = key_pages(store, [file for _, file in known], KEY_COLUMN)
+    looked: dict[int, Found] = {}
+    for (place, file), pages in zip(known, bounds, strict=True):
+        if pages is not None:
+            keys = asked[place][1]
+            ordered = keys.take(pa.array(order_without_repeats(keys)))
+            looked[place] = Found(file, pages.holding(ordered))
+    read = _rows_at(store, [*looked.values()], pa.schema([_KEY]), None)
+    found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
+    for (place, held), rows in zip(looked.items(), read, strict=True):
+        found[place] = held, _texts(held.file, rows)
+    return found
+
+
+def _texts(file: PagedFile, rows: pa.Table) -> pa.Array:
+    keys = whole(rows[KEY_COLUMN])
+    if keys.null_count:
+        raise CorruptError("a stored record key is null", path=file.path)
+    return keys
+
+
+def _paged(store: Store, asked: Sequence[tuple[DataFile, int]]) -> list[PagedFile | None]:
+    """The files, where single pages of them can be read, and so few keys are worth it."""
+    sized = [(file.path, file.size_bytes) for file, _ in asked if file.size_bytes]
+    files = iter(paged(store, sized))
+    found = [next(files) if file.size_bytes else None for file, _ in asked]
+    return [
+        file if file is not None and keys * KEY_ROWS <= file.starts[-1] else None
+        for file, (_, keys) in zip(found, asked, strict=True)
+    ]
+
+
+def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
+    """Of each slice the rows of its base file that hold the keys; None: it is read whole."""
+    found: list[Found | None] = [None] * len(asked)
+    known = {place: one.positions for place, one in enumerate(asked) if one.positions is not None}
+    files = _paged(store, [(asked[place].of.base, len(asked[place].keys)) for place in known])
+    for (place, positions), file in zip(known.items(), files, strict=True):
+        found[place] = None if file is None else Found(file, np.unique(positions))
+    others = [place for place in range(len(asked)) if place not in known]
+    looked = _looked(store, [asked[place] for place in others])
+    for place, held in zip(others, looked, strict=True):
+        found[place] = None if held is None else _matching(asked[place], *held)
+    return found
+
+
+def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
+    """The rows of these keys; None where some are missing that are there: bounds were wrong."""
+    distinct = asked.keys.unique()
+    rows, _ = KeyPlaces.of(distinct).find(keys)
+    if asked.are_there and not asked.of.logs and len(rows) < len(distinct):
+        return None
+    return Found(held.file, held.positions[rows])
+
+
+def _rows_at(
+    store: Store, found: Sequence[Found], schema: pa.Schema, columns: TableSchema | None
+) -> list[pa.Table]:
+    """The rows of each file, with these columns; files of one shape are read together."""
+    alike: dict[tuple[Shape, bool], list[int]] = {}
+    for place, one in enumerate(found):
+        alike.setdefault((one.file.shape, IDS_ARE_OURS.encode() in one.file.words), []).append(
+            place
+        )
+    made: dict[int, pa.Table] = {}
+    for (shape, _), places in alike.items():
+        file = found[places[0]].file
+        stored = StoredColumns.of_schema(shape.schema, file.words, file.path)
+        asked = AskedColumns.of(stored, schema, columns)
+        some = [(found[place].file, found[place].positions) for place in places]
+        rows = asked.of_table(read_rows(store, some, asked.names or [KEY_COLUMN]))
+        start = 0
+        for place in places:
+            made[place] = rows.slice(start, len(found[place].positions))
+            start += len(found[place].positions)
+    return [made[place] for place in range(len(found))]
+
+
+def _together(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
+    """Some slices at a time, of which KEYS_TOGETHER are asked, or one."""
+    some: list[Asked] = []
+    for one in asked:
+        if some and sum(len(other.keys) for other in some) + len(one.keys) > KEYS_TOGETHER:
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some

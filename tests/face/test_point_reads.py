@@ -1,0 +1,183 @@
+"""Point reads: pages that hold the keys, and the answers that whole files give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import AddColumn, RenameColumn, Table
+from metatable.data import base_file, keyed_rows
+from metatable.storage import cache
+from metatable.storage.parquet.page_places import KeyPages
+from tests.index.rows import SCHEMA, expected_tags, fitting, index_of, rows, told_tags
+
+FAST = {"durable": "false"}
+KINDS = [
+    ("record", "cow"),
+    ("record", "mor"),
+    ("metadata_bloom", "mor"),
+    ("bloom", "cow"),
+    ("bucket", "cow"),
+    ("consistent_hashing", "mor"),
+]
+
+
+GONE = {f"k{number:06d}" for number in (*range(110, 115), *range(117, 120))}
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pages of eight rows, of which keys are asked however many they are."""
+    cache.clear()
+    monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
+    monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
+    yield
+    cache.clear()
+
+
+def made(folder: Path, index: str = "record", kind: str = "cow", **options: Any) -> Table:
+    """300 rows, some of them updated, some gone; of merge-on-read tables in logs."""
+    options = {"file_rows": 80, "row_group_rows": 40, "small_file_bytes": 0, **options}
+    table = metatable.create(
+        folder,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index=index_of(index),
+        table_type=kind,
+        options=fitting(index, options) | ({"bucket_count": 2} if "bucket" in index else {}),
+        storage_options=FAST,
+    )
+    order = np.random.default_rng(3).permutation(300)
+    table.insert(rows(0, 300).take(pa.array(order)))
+    table.upsert(rows(100, 130, value=1000))
+    table.delete(rows(110, 120))
+    table.upsert(rows(115, 117, value=2000))
+    return table
+
+
+def read(table: Table, asked: pa.Table, *columns: str) -> list[dict[str, Any]]:
+    """The rows of these keys by pages, which are those that whole files give."""
+    before = table.counters["data.pages"]
+    found = table.read_keys(asked, columns or None).to_pylist()
+    assert table.counters["data.pages"] > before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed_rows, "KEY_ROWS", 1 << 30)
+        before = table.counters["data.pages"]
+        assert table.read_keys(asked, columns or None).to_pylist() == found
+        assert table.counters["data.pages"] == before
+    return found
+
+
+@pytest.mark.parametrize(("index", "kind"), KINDS, ids=str)
+def test_rows_by_pages_are_those_of_whole_files(tmp_path: Path, index: str, kind: str) -> None:
+    table = made(tmp_path, index, kind)
+    asked = pa.concat_tables([rows(95, 125), rows(95, 97), rows(290, 320), rows(7, 8)])
+    expected = [
+        *rows(95, 100).to_pylist(),
+        *rows(100, 110, value=1000).to_pylist(),
+        *rows(115, 117, value=2000).to_pylist(),
+        *rows(120, 125, value=1000).to_pylist(),
+        *rows(290, 300).to_pylist(),
+        *rows(7, 8).to_pylist(),
+    ]
+    found = read(table, asked)
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    base_rows_of_old = rows(112, 117)
+    told = read(table, base_rows_of_old, "note", "id")
+    assert sorted(row["note"] for row in told) == ["note 115", "note 116"]
+    there = table.filter_exists(rows(105, 330))["id"].to_pylist()  # level 3, of any index
+    assert there == [row["id"] for row in rows(105, 300).to_pylist() if row["id"] not in GONE]
+    if "bloom" in index:
+        told = table.explain(asked)
+        assert told.pages == told.to_dict()["pages"] == told.counters["data.pages"] > 0
+        assert ["data", "pages", str(told.pages)] in [
+            row.split()[:3] for row in str(told).split("\n")
+        ]
+        assert told.counters.get("data.files_opened", 0) == 0
+        scope = "global" if table.options.is_global else "partition"
+        assert told_tags(table.tag_locations(asked)) == expected_tags(table, asked, scope)
+
+
+def test_few_pages_are_read_and_again_nothing_but_pages(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    one = rows(50, 51)
+    cache.clear()
+    before = dict(table.counters)
+    assert table.read_keys(one).to_pylist() == one.to_pylist()
+    cold = table.counters.since(before)
+    assert cold["data.pages"] < 2 + 2 * 9  # of the keys, then of nine columns, some dictionaries
+    before = dict(table.counters)
+    assert table.read_keys(one).to_pylist() == one.to_pylist()
+    warm = table.counters.since(before)
+    assert warm["data.pages"] == cold["data.pages"]
+    assert warm["store.bytes_read"] < cold["store.bytes_read"]
+    assert "data.files_opened" not in warm
+
+
+def test_a_file_that_is_asked_for_much_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    monkeypatch.setattr(keyed_rows, "KEY_ROWS", 40)
+    for count, by_pages in ((1, True), (150, False)):
+        before = table.counters["data.pages"]
+        assert table.read_keys(rows(130, 130 + count)).num_rows == count
+        assert (table.counters["data.pages"] > before) is by_pages
+
+
+def test_bounds_that_deny_a_key_which_is_there_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    denying = pa.array([], pa.int64()).to_numpy()
+    monkeypatch.setattr(KeyPages, "holding", lambda self, keys: denying)
+    assert table.read_keys(rows(50, 53)).sort_by("id").to_pylist() == rows(50, 53).to_pylist()
+
+
+def test_files_without_page_indexes_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = base_file.pq.ParquetWriter
+
+    def without(*given: Any, **words: Any) -> Any:
+        return plain(*given, **words | {"write_page_index": False})
+
+    monkeypatch.setattr(base_file.pq, "ParquetWriter", without)
+    table = made(tmp_path, "metadata_bloom")
+    assert table.read_keys(rows(50, 53)).sort_by("id").to_pylist() == rows(50, 53).to_pylist()
+    assert table.counters["data.pages"] == 0
+
+
+def test_files_of_older_columns_are_read_by_pages_beside_newer_ones(tmp_path: Path) -> None:
+    table = made(tmp_path, "metadata_bloom", "mor")
+    table.alter(RenameColumn("note", "text"), AddColumn("note", pa.string()))
+    more = rows(300, 340).append_column("text", pa.array(["t"] * 40))
+    table.upsert(more)
+    found = read(table, pa.concat_tables([rows(60, 63), rows(310, 313)]), "id", "note", "text")
+    assert sorted((row["id"], row["note"], row["text"]) for row in found) == [
+        ("k000060", None, "note 60"),
+        ("k000061", None, "note 61"),
+        ("k000062", None, "note 62"),
+        ("k000310", "note 310", "t"),
+        ("k000311", "note 311", "t"),
+        ("k000312", "note 312", "t"),
+    ]
+    assert [row["note"] for row in read(table, rows(60, 63), "note")] == [None] * 3
+
+
+def test_a_damaged_page_is_told_with_its_place(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for file in tmp_path.rglob("*.parquet"):
+        raw = bytearray(file.read_bytes())
+        raw[60:600] = bytes(540)
+        file.write_bytes(raw)
+    cache.clear()
+    with pytest.raises(metatable.CorruptError, match=r"page.* path='city=.*column='.*offset="):
+        table.read_keys(rows(0, 300))
