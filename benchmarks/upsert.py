@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,6 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
     if batch.num_rows > LANCE_ROWS:
         return absent("Lance", "so many rows take more than 4 GiB of memory there")
 
-    def make(folder: Path) -> None:
-        made = lance.write_dataset(table_rows("uuid", held), str(folder / "rows"))
-        made.create_scalar_index("id", "BTREE")
-
     def merge(folder: Path) -> Any:
         merger = lance.dataset(str(folder / "rows")).merge_insert("id")
         return merger.when_matched_update_all().when_not_matched_insert_all().execute(batch)
@@ -162,9 +159,16 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
         done = told["num_inserted_rows"] + told["num_updated_rows"]
         assert done == batch.num_rows, told
 
-    table = setup.cupboard.made(f"lance-{held}-uuid", make)
+    table = setup.cupboard.made(f"lance-{held}-uuid", partial(make_lance, held))
     name = f"Lance {lance.__version__} merge_insert, BTREE"
     return Peer(name, _on_copies(setup.cupboard, table, merge, check))
+
+
+def make_lance(held: int, folder: Path) -> None:
+    """The same rows, and its index of their key."""
+    lance = import_module("lance")
+    made = lance.write_dataset(table_rows("uuid", held), str(folder / "rows"))
+    made.create_scalar_index("id", "BTREE")
 
 
 if __name__ == "__main__":

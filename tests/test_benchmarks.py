@@ -19,7 +19,7 @@ from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, line
 
 NAMES = (
     *("buckets", "changes", "commit", "compact", "hfile", "indexes", "logs", "memory", "outside"),
-    *("rounds", "skip", "splice", "tag", "upkeep", "upsert"),
+    *("points", "rounds", "skip", "splice", "tag", "upkeep", "upsert"),
 )
 
 
