@@ -74,7 +74,6 @@ class KeyPages:
         """The rows of the pages that may hold some of these keys, which ascend."""
         index = PrefixIndex(keys)
         hit = index.place(self.least, "left") < index.place(self.greatest, "right")
-        hit &= self.least.is_valid().to_numpy(zero_copy_only=False)
         pages = np.flatnonzero(hit)
         counts = self.starts[pages + 1] - self.starts[pages]
         before = np.cumsum(counts) - counts

@@ -132,6 +132,22 @@ def test_a_file_that_is_asked_for_much_is_read_whole(
         assert (table.counters["data.pages"] > before) is by_pages
 
 
+def test_so_many_keys_are_looked_for_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, looked, asked = made(tmp_path), keyed_rows._looked, list[list[int]]()
+
+    def noted(store: Any, some: Any) -> Any:
+        asked.append([len(one.keys) for one in some])
+        return looked(store, some)
+
+    monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", 30)
+    monkeypatch.setattr(keyed_rows, "_looked", noted)
+    assert table.read_keys(rows(200, 300)).num_rows == sum(map(sum, asked)) == 100
+    assert all(sum(some) <= 30 or len(some) == 1 for some in asked)
+    assert len(asked) > 2
+
+
 def test_bounds_that_deny_a_key_which_is_there_are_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

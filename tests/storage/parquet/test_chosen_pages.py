@@ -13,7 +13,7 @@ import pytest
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet import chosen_pages
+from metatable.storage.parquet import chosen_pages, small_file
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group
 from metatable.storage.parquet.offset_index import decode_offset_indexes
@@ -81,12 +81,21 @@ def test_rows_by_position_are_those_of_the_whole_file(
     first = opened(store, written(ROWS, **options | pages), "first")
     second = opened(store, written(OTHERS, **options | pages), "second")
     assert first.shape is second.shape
+    files: list[bytes] = []
+
+    def noted(*given: Any) -> bytes:
+        files.append(small_file.small_file(*given))
+        return files[-1]
+
+    monkeypatch.setattr(chosen_pages, "small_file", noted)
     for turn, count in enumerate((9, 200)):
         asked = [(first, some(count, turn)), (second, some(count, 7)), (first, some(3))]
         expected = [ROWS.take(asked[0][1]), OTHERS.take(asked[1][1]), ROWS.take(asked[2][1])]
         monkeypatch.setattr(chosen_pages, "PORTION_BYTES", 20_000 if turn else 1)
         found = read_rows(store, asked, ROWS.column_names)
         assert str(found.to_pylist()) == str(pa.concat_tables(expected).to_pylist())
+        assert len(files) > 6 * ROWS.num_columns  # a row group of a file at a time, or few
+        files.clear()
 
 
 def test_no_page_is_read_but_those_of_the_rows_and_dictionaries(store: Store) -> None:
@@ -119,6 +128,13 @@ def test_a_file_that_is_not_paged_is_told(store: Store) -> None:
     assert put(store, written(ROWS), "no index") is None
     assert put(store, written(ROWS, store_schema=True, **PAGES), "Arrow's schema") is None
     assert put(store, written(ROWS.slice(0, 0), **PAGES), "no rows") is None
+    some = [ParquetParts.of_bytes(written(one, **PAGES)) for one in (ROWS, ROWS.slice(0, 0))]
+    raw = spliced(some[0], [one.chunks(0) for one in some])
+    footer = footer_of(raw)
+    for column in footer[Footer.GROUPS][1][Group.COLUMNS]:  # an index of no pages
+        column.kinds |= {Column.OFFSET_INDEX: I64, Column.OFFSET_INDEX_SIZE: I32}
+        column[Column.OFFSET_INDEX], column[Column.OFFSET_INDEX_SIZE] = 4, 1
+    assert put(store, with_footer(raw, footer), "a row group of none") is None
     footer = footer_of(written(ROWS, **PAGES))
     secret = footer.changed((Footer.SIGNATURE, BINARY, b"x"))
     assert put(store, with_footer(written(ROWS, **PAGES), secret), "encrypted") is None
@@ -231,6 +247,7 @@ def test_an_offset_index_that_is_not_understood_is_told(raw: bytes) -> None:
     counts, found = decode_offset_indexes([good, raw, good])
     assert counts.tolist() == [2, -1, 2]
     assert found.tolist() == [[4, 9, 0], [13, 2, 5]] * 2
+    assert decode_offset_indexes([good, raw])[0].tolist() == [2, -1]
 
 
 LOCATIONS: dict[str, Callable[[list[tuple[int, int, int]]], list[tuple[int, int, int]]]] = {
@@ -261,16 +278,32 @@ def test_pages_lie_in_their_chunk_in_order(store: Store, change: Callable[..., A
         read_rows(store, [(file, some(3, of=250))], ["n"])
 
 
-def test_a_page_of_other_rows_is_damage(store: Store) -> None:
-    """Two pages of one column tell each other's rows: no checksum would say so."""
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda told: [*told[:3], (*told[3][:2], 61), *told[4:]],
+            r"another num.*expected=21 found",
+        ),
+        (
+            lambda told: [*told[:2], (told[2][0], told[2][1] + told[3][1], 40), *told[4:]],
+            "page ends before its place does",
+        ),
+    ],
+    ids=["rows", "two in one"],
+)
+def test_a_page_that_is_not_what_its_place_says_is_damage(
+    store: Store, change: Callable[..., Any], told: str
+) -> None:
+    """No checksum would say so."""
     raw = written(pa.table({"n": range(250)}), use_dictionary=False, compression="none", **PAGES)
     footer = footer_of(raw)
     [column] = footer[Footer.GROUPS][0][Group.COLUMNS]
-    at = column[Column.OFFSET_INDEX]
-    told = [(one[1], one[2], one[3]) for one in decode_struct(raw, "", at)[0][1]]
-    told[3] = (*told[3][:2], 61)
-    made = index_of(told)
-    file = opened(store, with_footer(raw[:at] + made + raw[at + len(made) :], footer))
-    with pytest.raises(CorruptError, match=r"page holds another number.*expected=21 found=20"):
+    at, size = column[Column.OFFSET_INDEX], column[Column.OFFSET_INDEX_SIZE]
+    places = [(one[1], one[2], one[3]) for one in decode_struct(raw, "", at)[0][1]]
+    made = index_of(change(places))
+    column[Column.OFFSET_INDEX_SIZE] = len(made)
+    file = opened(store, with_footer(raw[:at] + made + raw[at + size :], footer))
+    with pytest.raises(CorruptError, match=told):
         read_rows(store, [(file, np.array([50]))], ["n"])
     assert read_rows(store, [(file, np.array([100]))], ["n"])["n"].to_pylist() == [100]

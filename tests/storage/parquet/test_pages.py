@@ -10,7 +10,7 @@ import pytest
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Meta, Page
-from metatable.storage.parquet.pages import checked_pages
+from metatable.storage.parquet.pages import checked_page, checked_pages
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.thrift import (
     BINARY,
@@ -121,3 +121,23 @@ def test_a_checksum_may_be_negative() -> None:
         signs |= {header[Page.CRC] < 0 for header, _ in pages_of(body)}
     assert signs == {True, False}
     assert chunk.values == 60
+
+
+@pytest.mark.parametrize("options", [OPTIONS["as ours"], OPTIONS["pages v2"]], ids=["v1", "v2"])
+def test_a_single_page_is_of_the_size_and_encoding_that_its_chunk_tells(
+    options: dict[str, Any],
+) -> None:
+    chunk, raw = a_chunk(**options)
+    (_, dictionary), (header, body) = pages_of(raw)
+    first = len(raw) - len(joined([(header, body)]))
+    page, most = raw[first:], header[Page.UNCOMPRESSED]
+    assert dictionary
+    rows = 60 if header[Page.KIND] == Page.DATA_V2 else None
+    assert checked_page(chunk, page, most, 1 << 8) == (header[Page.KIND], 60, rows)
+    assert checked_page(chunk, raw[:first], 24, 1)[:2] == (Page.DICTIONARY, 3)
+    with pytest.raises(CorruptError, match="page is larger than its column chunk"):
+        checked_page(chunk, page, most - 1, 1 << 8)
+    with pytest.raises(CorruptError, match="header of a page is damaged"):
+        checked_page(chunk, page, most, 1 << 7)
+    with pytest.raises(CorruptError, match="page ends before its place does"):
+        checked_page(chunk, page + b"x", most, 1 << 8)
