@@ -38,7 +38,7 @@ ROOMS = (
         (
             _files(HFILE, "reader", "writer", "parts", "access", "order", "runs", "verify")
             + _files(HFILE, "round_trip", "index_writer", "bounds"),
-            _files(HFILE, "codec", "forms", "interop_files", "hudi_wheel", "damage")
+            _files(HFILE, "codec", "zstd_frames", "forms", "interop_files", "hudi_wheel", "damage")
             + _files(FACE, "cli_hfile"),
         ),
     ),

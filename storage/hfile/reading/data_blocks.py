@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import google_crc32c
 import numpy as np
@@ -25,8 +26,15 @@ from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_ch
 from metatable.storage.hfile.codec import Codec, decompress
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
+from metatable.storage.hfile.zstd_frames import are_frames, unpack_frames
 
-__all__ = ["Payloads", "decode_blocks", "payloads_in_place", "read_headers"]
+__all__ = [
+    "Payloads",
+    "decode_blocks",
+    "decode_together",
+    "payloads_in_place",
+    "read_headers",
+]
 
 _DATA = (BlockType.DATA,)
 ROOM_BYTES = 8 << 20
@@ -56,20 +64,28 @@ class Payloads:
         If they need not be `lasting`, they are good until this thread joins others.
         """
         arrays = [np.frombuffer(part, np.uint8) for part in parts]
-        ends = np.cumsum([len(part) for part in parts])
+        sizes = [len(part) for part in parts]
         if len(parts) == 1:
-            whole = arrays[0]
-        else:  # unlike bytes.join, this lets other threads run
-            size = int(ends[-1])
-            room = np.empty(size, np.uint8) if lasting else _room(size)
-            whole = np.concatenate(arrays, out=room)
-        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-        return cls(whole, starts, ends)
+            return cls.of(arrays[0], sizes)
+        room = _room(sum(sizes), lasting=lasting)  # unlike bytes.join, this lets other threads run
+        return cls.of(np.concatenate(arrays, out=room), sizes)
+
+    @classmethod
+    def of(cls, raw: UInt8s, sizes: Sequence[int]) -> Payloads:
+        """Payloads of these sizes that lie end to end."""
+        bounds = np.array([0, *accumulate(sizes)], np.int64)
+        return cls(raw, bounds[:-1], bounds[1:])
+
+    def parts(self) -> list[UInt8s]:
+        """Each payload."""
+        bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return [self.raw[start:end] for start, end in bounds]
 
 
-def _room(size: int) -> UInt8s:
-    """Memory of this thread's own: fresh memory for every group costs more than filling it."""
-    if size > ROOM_BYTES:
+def _room(size: int, *, lasting: bool) -> UInt8s:
+    """Memory of this thread's own, unless it is to last: fresh memory for every group costs more
+    than filling it."""
+    if lasting or size > ROOM_BYTES:
         return np.empty(size, np.uint8)
     room: UInt8s | None = getattr(_here, "room", None)
     if room is None:
@@ -79,20 +95,42 @@ def _room(size: int) -> UInt8s:
 
 def decode_blocks(
     stored: Stored, headers: Headers, codec: Codec, path: str
-) -> list[bytes | UInt8s]:
+) -> Sequence[bytes | UInt8s]:
     """The payload of each data block, verified. Raises CorruptError.
 
     What is not compressed is not copied either: it stays where it was read to.
     """
     blocks, offsets = stored.blocks(), stored.offsets.tolist()
     _verify(blocks, offsets, headers, path)
-    covered, sizes = headers["covered_size"].tolist(), headers["payload_size"].tolist()
+    bodies, sizes = _bodies(blocks, headers), headers["payload_size"].tolist()
     if codec is Codec.NONE:
-        return [block[HEADER_SIZE:end] for block, end in zip(blocks, covered, strict=True)]
+        return bodies
     return [
-        decompress(codec, block[HEADER_SIZE:end], size, path=path, offset=offset)
-        for block, end, size, offset in zip(blocks, covered, sizes, offsets, strict=True)
+        decompress(codec, body, size, path=path, offset=offset)
+        for body, size, offset in zip(bodies, sizes, offsets, strict=True)
     ]
+
+
+def decode_together(
+    stored: Stored, headers: Headers, codec: Codec, path: str, *, lasting: bool
+) -> Payloads | None:
+    """The payloads of data blocks, verified, where one call makes them all; None where
+    `decode_blocks` is to. Raises CorruptError. `lasting`: as with `Payloads.joined`."""
+    if codec is not Codec.ZSTD or len(stored) < 2:
+        return None
+    blocks, sizes = stored.blocks(), headers["payload_size"].tolist()
+    bodies = [body.data for body in _bodies(blocks, headers)]
+    if not are_frames(bodies, sizes):
+        return None
+    _verify(blocks, stored.offsets.tolist(), headers, path)
+    room = _room(sum(sizes), lasting=lasting)
+    return Payloads.of(room, sizes) if unpack_frames(bodies, room) else None
+
+
+def _bodies(blocks: list[UInt8s], headers: Headers) -> list[UInt8s]:
+    """Each block without its header and its checksums."""
+    covered = headers["covered_size"].tolist()
+    return [block[HEADER_SIZE:end] for block, end in zip(blocks, covered, strict=True)]
 
 
 def payloads_in_place(

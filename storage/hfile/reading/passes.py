@@ -8,7 +8,7 @@ holds a few parts and groups, however large the file is; smaller ones where the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.data_blocks import (
     Payloads,
     decode_blocks,
+    decode_together,
     payloads_in_place,
     read_headers,
 )
@@ -198,7 +199,7 @@ class Pass:
         if self._stride is None:
             return self._records(group).batch()
         payloads = self._payloads(group, *self._fetched(group))
-        batch = fixed_batch(Payloads.joined(payloads, lasting=False), *self._stride)
+        batch = fixed_batch(payloads, *self._stride)
         return self._found(payloads, group.first).batch() if batch is None else batch
 
     def _records(self, group: _Group) -> KeyValues:
@@ -214,8 +215,7 @@ class Pass:
                 return self._placed(in_place, first, first + count)
         payloads = self._payloads(group, stored, headers)
         if is_placed:
-            joined = Payloads.joined(payloads, lasting=self._lasting)
-            return self._placed(joined, first, first + count)
+            return self._placed(payloads, first, first + count)
         return self._found(payloads, first)
 
     def _fetched(self, group: _Group) -> tuple[Stored, Headers]:
@@ -226,13 +226,21 @@ class Pass:
         self._store.counters.add("hfile.blocks", missing.stop - missing.start)
         return part.stored.slice(missing.start, missing.stop), part.headers[missing]
 
-    def _payloads(self, group: _Group, stored: Stored, headers: Headers) -> list[bytes | UInt8s]:
+    def _payloads(self, group: _Group, stored: Stored, headers: Headers) -> Payloads:
         """Of all blocks of a group, `stored` those that were not in the cache."""
-        decoded = decode_blocks(stored, headers, self._codec, self._opened.path)
-        fresh = iter(self._offered(stored, decoded))
-        return [next(fresh) if one is None else one for one in group.held]
+        blocks = stored, headers, self._codec, self._opened.path
+        if len(stored) == len(group.held):
+            made = decode_together(*blocks, lasting=self._lasting)
+            if made is not None:
+                self._offered(stored, made.parts())
+                return made
+        fresh = iter(self._offered(stored, decode_blocks(*blocks)))
+        parts = [next(fresh) if one is None else one for one in group.held]
+        return Payloads.joined(parts, lasting=self._lasting)
 
-    def _offered(self, stored: Stored, payloads: list[bytes | UInt8s]) -> list[bytes | UInt8s]:
+    def _offered(
+        self, stored: Stored, payloads: Sequence[bytes | UInt8s]
+    ) -> Sequence[bytes | UInt8s]:
         self._offered_bytes += sum(map(len, payloads)) if self._keep else 0
         if not self._keep or self._offered_bytes > self._share:
             return payloads
@@ -256,18 +264,16 @@ class Pass:
             check_records(records, path, offset)
         return _with_firsts(records, payloads.starts)
 
-    def _found(self, payloads: list[bytes | UInt8s], start: int) -> KeyValues:
+    def _found(self, payloads: Payloads, start: int) -> KeyValues:
         """Records found in their bytes."""
         with_mvcc, path = self._opened.with_mvcc, self._opened.path
-        joined = Payloads.joined(payloads, lasting=self._lasting)
         try:
-            records = find_records(joined.raw, with_mvcc, path, int(self._offsets[start]))
-            check_starts(records, joined.starts, path, int(self._offsets[start]))
-            return _with_firsts(records, joined.starts)
+            records = find_records(payloads.raw, with_mvcc, path, int(self._offsets[start]))
+            check_starts(records, payloads.starts, path, int(self._offsets[start]))
+            return _with_firsts(records, payloads.starts)
         except CorruptError:
-            for place, payload in enumerate(payloads, start):  # which of them is it
-                alone = np.frombuffer(payload, np.uint8)
-                find_records(alone, with_mvcc, path, int(self._offsets[place]))
+            for place, payload in enumerate(payloads.parts(), start):  # which of them is it
+                find_records(payload, with_mvcc, path, int(self._offsets[place]))
             raise
 
 
