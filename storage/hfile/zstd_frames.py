@@ -54,13 +54,12 @@ def unpack_frames(stored: Sequence[memoryview], out: UInt8s) -> bool:
 
 
 def _is_frame(stored: memoryview, size: int) -> bool:
-    form = next((one for one in _HEADS if size < one[0]), None)
-    if form is None:
-        return False
-    _, head, descriptor, less = form
-    left = len(stored) - _GROUP.size - head.size
-    if left < 0 or _GROUP.unpack_from(stored) != (size, left + head.size):
-        return False
-    *told, low, high = head.unpack_from(stored, _GROUP.size)
-    block = (low | high << 16) ^ left << 3
-    return told == [_MAGIC, descriptor, size - less] and block in (_STORED, _COMPRESSED)
+    for below, head, descriptor, less in _HEADS:
+        if size < below:
+            left = len(stored) - _GROUP.size - head.size
+            if left < 0 or _GROUP.unpack_from(stored) != (size, left + head.size):
+                return False
+            *told, low, high = head.unpack_from(stored, _GROUP.size)
+            block = (low | high << 16) ^ left << 3
+            return told == [_MAGIC, descriptor, size - less] and block in (_STORED, _COMPRESSED)
+    return False

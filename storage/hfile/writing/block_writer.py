@@ -26,7 +26,7 @@ __all__ = ["BlockWriter", "Stored"]
 Stored = bytes | memoryview
 """A payload as it lies in its block."""
 
-JOINED_BYTES = 2 << 20
+JOINED_BYTES = 4 << 20
 """To copy so much, a run and its headers, costs less than two calls of the system a block."""
 
 

@@ -33,12 +33,12 @@ from metatable.storage.ordering import is_ascending
 
 __all__ = ["MAX_PAYLOAD", "BlockPlan", "Cutter", "Run", "batches"]
 
-BATCH_ROWS = 64 << 10
+BATCH_ROWS = 128 << 10
 """Rows looked at together."""
 BATCH_BYTES = 256 << 20
 """Fewer rows than that if they come to more: Arrow can put 2 GiB into an array, and where
 columns have to be converted, so much is copied at a time."""
-RUN_BYTES = 1 << 20
+RUN_BYTES = 2 << 20
 """Blocks for one turn of a thread: enough that its calls cost nothing beside the work."""
 MAX_PAYLOAD = (1 << 31) - (1 << 31) // 6
 """A block's sizes are signed 32-bit numbers, and the largest is that of the whole block as it

@@ -96,7 +96,7 @@ def test_blocks_end_where_the_rule_ends_them(
 
 def test_run_is_of_many_blocks_but_no_larger_than_a_run_should_be() -> None:
     cutter = Cutter(1000, overfills=False, unique=True, path="p")
-    keys = binary(b"%06d" % number for number in range(50_000))
+    keys = binary(b"%06d" % number for number in range(110_000))
     found = [*cutter.runs(keys, keys), *cutter.rest()]
     assert all(run.size <= runs.RUN_BYTES for run in found)
     assert len(found) == 3
