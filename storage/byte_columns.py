@@ -7,8 +7,8 @@ buffers where Arrow's layout allows it, slices included.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ __all__ = [
     "joined",
     "of_one_size",
     "offsets_of",
+    "single",
     "spread",
     "voids",
 ]
@@ -152,9 +153,19 @@ def from_voids(pieces: Voids) -> pa.Array:
 
 def joined(columns: Sequence[pa.Array]) -> pa.Array:
     """Binary columns copied one behind the other; `pa.binary()` unless all are of one type."""
-    if len({column.type for column in columns}) > 1:
+    if any(column.type != columns[0].type for column in columns[1:]):
         columns = [column.cast(pa.binary()) for column in columns]
     return pa.concat_arrays(columns)
+
+
+def single(column: pa.Array) -> Callable[[int], bytes]:
+    """What gives one value of a binary column, not empty, without nulls: those of fixed size from
+    where they lie."""
+    if not pa.types.is_fixed_size_binary(column.type):
+        return lambda place: cast("bytes", column[place].as_py())
+    width = column.type.byte_width
+    data = memoryview(column.buffers()[1])[column.offset * width :]
+    return lambda place: data[place * width : (place + 1) * width].tobytes()
 
 
 def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:

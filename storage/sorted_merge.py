@@ -10,13 +10,14 @@ one batch and a half of each stream, not by the files.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import joined
+from metatable.storage.byte_columns import joined, single
 from metatable.storage.ordering import is_ascending, order_without_repeats
 
 __all__ = ["merge_newest_first"]
@@ -94,14 +95,7 @@ def _behind(held: pa.Array, more: pa.Array) -> pa.Array:
 
 def _upper(keys: pa.Array, bound: bytes) -> int:
     """How many of the sorted keys are <= bound, by bisection."""
-    low, high = 0, len(keys)
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle].as_py() <= bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_right(range(len(keys)), bound, key=single(keys))
 
 
 def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:

@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import first_words
+from metatable.storage.byte_columns import first_words, single
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
@@ -324,8 +324,13 @@ class HFileReader:
 
 
 def _first_from(keys: pa.Array, first: bytes) -> int:
-    """Where the ascending `keys` reach `first`."""
-    return bisect_left(range(len(keys)), first, key=lambda place: keys[place].as_py())
+    """Where the ascending `keys` reach `first`: mostly at once, or not at all."""
+    key = single(keys)
+    if key(0) >= first:
+        return 0
+    if key(len(keys) - 1) < first:
+        return len(keys)
+    return bisect_left(range(len(keys)), first, key=key)
 
 
 def _order(wanted: pa.Array) -> Int64s:

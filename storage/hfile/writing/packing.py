@@ -30,7 +30,7 @@ all records have in common are told all the same."""
 
 Narrow = npt.NDArray[np.unsignedinteger]
 """Sizes in as few bytes as they need: there may be many."""
-_WIDTHS: tuple[type[np.unsignedinteger], ...] = (np.uint8, np.uint16, np.uint32)
+_WIDTHS = {0xFF: np.uint8, 0xFFFF: np.uint16, 0xFFFFFFFF: np.uint32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Tally:
 def _narrow(sizes: Int64s) -> Narrow:
     told = once(sizes)
     most = int(told.max())
-    width = next(kind for kind in _WIDTHS if most <= np.iinfo(kind).max)
+    width = next(kind for limit, kind in _WIDTHS.items() if most <= limit)
     narrow = told.astype(width)
     return narrow if told is sizes else np.ndarray(sizes.shape, width, narrow, strides=(0,))
 

@@ -76,6 +76,7 @@ def test_every_way_in_gives_the_same(
     ]
     some = [batch["key"].to_pylist() for batch in found.scan(keys[50], keys[9000])]
     assert [key for part in some for key in part] == keys[50:9000]
+    assert [batch["key"].to_pylist() for batch in found.scan(keys[-1])] == [keys[-1:]]
     viewed = pa.Table.from_batches(found.scan(views=True))
     assert viewed.schema.types == [pa.binary_view()] * 2
     assert viewed["key"].to_pylist() == keys
