@@ -5,7 +5,7 @@ smallest of the last keys of those that go on, or up to a lesser one where these
 sorts them together (stably, the newest stream first) and keeps the first of each key. Columns of
 fixed size stay so: they are sorted, taken and compared several times as fast. No stream is read
 further than its current batch, or the next one where half of it is used up: memory is bounded by
-one batch and a half of each stream, not by the files.
+two batches of each stream, not by the files.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ROUND_ENTRIES = 96 << 10
 processor, in memory that the next round uses again."""
 
 Merged = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
+Part = tuple[pa.Array, pa.Array, int]
+"""Keys, values, and the number of the stream that has them."""
 
 
 def merge_newest_first(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[Merged]:
@@ -43,62 +45,65 @@ def merge_newest_first(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[
         share = max(ROUND_ENTRIES // len(cursors), 1)
         reached = (cursor.reaches(share) for cursor in cursors)
         bound = min((key for key in reached if key is not None), default=None)
-        yield _first_of_each_key([cursor.take(bound) for cursor in cursors])
+        yield _first_of_each_key([part for cursor in cursors for part in cursor.take(bound)])
         cursors = [cursor for cursor in cursors if cursor.fill()]
 
 
 class _Cursor:
-    """A stream and what is left of its current batch."""
+    """A stream and what is left of its current batches."""
 
     def __init__(self, number: int, stream: Iterator[pa.RecordBatch]) -> None:
         self._number = number
         self._stream = stream
-        self._keys = pa.array([], pa.binary())
-        self._values = pa.array([], pa.binary())
+        self._held: list[tuple[pa.Array, pa.Array]] = []
+        self._count = 0
         self._batch_entries = 1
-        self.last_key = b""
-        self.at_end = False
+        self._last_key = b""
+        self._at_end = False
 
     def fill(self) -> bool:
         """Have half a batch or all that is left; False where nothing is."""
-        while not self.at_end and 2 * len(self._keys) < self._batch_entries:
+        while not self._at_end and 2 * self._count < self._batch_entries:
             batch = next(self._stream, None)
             if batch is None:
-                self.at_end = True
+                self._at_end = True
             elif len(batch):
                 self._batch_entries = len(batch)
-                self._keys = _behind(self._keys, batch["key"])
-                self._values = _behind(self._values, batch["value"])
-        if len(self._keys):
-            self.last_key = self._keys[-1].as_py()
-        return len(self._keys) > 0
+                self._count += len(batch)
+                self._held.append((batch["key"], batch["value"]))
+                self._last_key = batch["key"][-1].as_py()
+        return self._count > 0
 
     def reaches(self, count: int) -> bytes | None:
         """The key up to which it can give all entries, `count` at most; None: give all it has."""
-        if len(self._keys) > count:
-            last: bytes = self._keys[count - 1].as_py()
-            return last
-        return None if self.at_end else self.last_key
+        for keys, _ in self._held if count < self._count else ():
+            if count <= len(keys):
+                last: bytes = keys[count - 1].as_py()
+                return last
+            count -= len(keys)
+        return None if self._at_end else self._last_key
 
-    def take(self, bound: bytes | None) -> tuple[pa.Array, pa.Array, int]:
+    def take(self, bound: bytes | None) -> Iterator[Part]:
         """Entries with key <= bound (None: all that are held), removed from the stream."""
-        whole = bound is None or self.last_key <= bound
-        count = len(self._keys) if whole else _upper(self._keys, bound or b"")
-        keys, values = self._keys[:count], self._values[:count]
-        self._keys, self._values = self._keys[count:], self._values[count:]
-        return keys, values, self._number
-
-
-def _behind(held: pa.Array, more: pa.Array) -> pa.Array:
-    return joined([held, more]) if len(held) else more
+        while self._held:
+            keys, values = self._held.pop(0)
+            count = len(keys) if bound is None else _upper(keys, bound)
+            self._count -= count
+            yield keys[:count], values[:count], self._number
+            if count < len(keys):
+                self._held.insert(0, (keys[count:], values[count:]))
+                return
 
 
 def _upper(keys: pa.Array, bound: bytes) -> int:
     """How many of the sorted keys are <= bound, by bisection."""
-    return bisect_right(range(len(keys)), bound, key=single(keys))
+    key = single(keys)
+    if key(len(keys) - 1) <= bound:
+        return len(keys)
+    return bisect_right(range(len(keys)), bound, key=key)
 
 
-def _first_of_each_key(parts: Sequence[tuple[pa.Array, pa.Array, int]]) -> Merged:
+def _first_of_each_key(parts: Sequence[Part]) -> Merged:
     parts = [part for part in parts if len(part[0])]
     keys, values = joined([part[0] for part in parts]), joined([part[1] for part in parts])
     numbers = np.array([number for _, _, number in parts], np.int32)
