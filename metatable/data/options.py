@@ -210,6 +210,10 @@ class Options:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"
 
+    def most_rows(self, width: float) -> int:
+        """Rows of this many bytes that one commit puts into one file group."""
+        return max(1, min(self.file_rows, int(self.file_bytes / max(width, 1.0))))
+
     def keeping(self, partitions: Mapping[str, int]) -> Options:
         """With the numbers of buckets of these metadata partitions, by name, where none are
         given. So the options name all that the table keeps: what sweeps look through.

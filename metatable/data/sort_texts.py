@@ -25,7 +25,7 @@ from metatable.data.keygen import text
 from metatable.data.taking import whole
 from metatable.storage.errors import UsageError
 
-__all__ = ["check_sortable", "sort_texts"]
+__all__ = ["check_sortable", "column_texts", "hexadecimal", "sort_texts"]
 
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _SIGN = np.uint64(1 << 63)
@@ -42,11 +42,12 @@ def check_sortable(schema: pa.Schema, columns: Sequence[str]) -> None:
 
 def sort_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     """The sort text of each row, from these columns and its key text."""
-    parts = [_with_nulls(whole(rows[name]), name) for name in columns]
+    parts = [column_texts(whole(rows[name]), name) for name in columns]
     return pc.binary_join_element_wise(*parts, whole(rows[KEY]), "")
 
 
-def _with_nulls(column: pa.Array, name: str) -> pa.Array:
+def column_texts(column: pa.Array, name: str) -> pa.Array:
+    """Of one column (called `name`) alone: a text each, of a null too."""
     marked = pc.binary_join_element_wise("1", _texts(column, name), "")
     return pc.fill_null(marked, "0")
 
@@ -66,7 +67,7 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
     if bits is None:
         expected = "texts, binaries, numbers, dates or times"
         raise UsageError("column has no order", column=name, expected=expected, found=str(kind))
-    return _masked(_hexadecimal(bits), column)
+    return _masked(hexadecimal(bits), column)
 
 
 def _ended(texts: pa.Array) -> pa.Array:
@@ -100,7 +101,7 @@ def _decimals(column: pa.Array) -> pa.Array:
     _, values = column.buffers()
     halves = np.frombuffer(values, np.uint64) if values else np.zeros(0, np.uint64)
     halves = halves[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
-    high, low = _hexadecimal(halves[:, 1] ^ _SIGN), _hexadecimal(halves[:, 0])
+    high, low = hexadecimal(halves[:, 1] ^ _SIGN), hexadecimal(halves[:, 0])
     return _masked(pc.binary_join_element_wise(high, low, ""), column)
 
 
@@ -108,7 +109,7 @@ def _masked(texts: pa.Array, column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-def _hexadecimal(bits: npt.NDArray[np.uint64]) -> pa.Array:
+def hexadecimal(bits: npt.NDArray[np.uint64]) -> pa.Array:
     """16 digits each, the highest first."""
     raw = np.ascontiguousarray(bits.astype(">u8")).view(np.uint8)
     digits = np.stack([_DIGITS[raw >> 4], _DIGITS[raw & 15]], axis=1).ravel()

@@ -7,15 +7,16 @@ range of keys, cut at quantiles of the sample.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from metatable.data.samples import Sample
 from metatable.data.slices import FileSlice
 from metatable.metadata.view import TableView
-from metatable.write.profile import is_open, most_rows
+from metatable.write.profile import is_open
 
 __all__ = ["Inserts", "bins_for", "cut_keys", "inserts_of"]
 
@@ -27,31 +28,15 @@ SMALL_FILES = 64
 
 
 @dataclass(slots=True)
-class Inserts:
-    """Rows to be put into one partition: how many, how large, sampled keys with weights.
+class Inserts(Sample):
+    """Rows to be put into one partition: how many, how large, sampled texts with weights."""
 
-    Between two sampled keys there are at most `slack` rows more than their weights say.
-    """
-
-    rows: int = 0
     bytes: int = 0
-    slack: int = 0
-    keys: list[str] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)
 
     @property
     def width(self) -> float:
         """Bytes of a row in memory."""
         return max(self.bytes / max(self.rows, 1), 1.0)
-
-    def add(self, rows: int, size_bytes: int, keys: Sequence[str]) -> None:
-        """Rows of one task: each key stands for itself and those before the next one."""
-        step = -(-rows // len(keys))
-        self.rows += rows
-        self.bytes += size_bytes
-        self.slack += 2 * (step - 1)
-        self.keys += keys
-        self.weights += [step] * (len(keys) - 1) + [rows - step * (len(keys) - 1)]
 
 
 def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
@@ -61,7 +46,8 @@ def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
         if not is_open(one):
             continue
         inserts = found.setdefault(one["partition_path"], Inserts())
-        inserts.add(one["rows"], one["bytes"], one["keys"])
+        inserts.add(one["rows"], one["keys"])
+        inserts.bytes += one["bytes"]
     return dict(sorted(found.items()))
 
 
@@ -86,7 +72,7 @@ def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -
         if rows > 0:
             bins.append((small, rows))
             left -= rows
-    most = min(most_rows(options, width), memory)
+    most = min(options.most_rows(width), memory)
     most -= min(inserts.slack, most // 8)  # more slack than that is chance, and evens out
     count = -(-left // most)
     borders = [left * number // count for number in range(count + 1)] if count else []
@@ -112,10 +98,5 @@ def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
 def cut_keys(inserts: Inserts, bins: Sequence[_Bin]) -> tuple[tuple[str, ...], list[_Bin]]:
     """Keys between neighbouring bins, so that each gets about its number of rows; and the bins,
     without those for which the sample is too coarse: every one has its first key."""
-    order = sorted(range(len(inserts.keys)), key=inserts.keys.__getitem__)
-    before = np.cumsum([0] + [inserts.weights[place] for place in order])[:-1]
-    borders = np.cumsum([0, *(rows for _, rows in bins)])[:-1]
-    first = np.searchsorted(before, borders)
-    firsts, kept = np.unique(first[first < len(order)], return_index=True)
-    cuts = tuple(inserts.keys[order[place]] for place in firsts[1:].tolist())
+    cuts, kept = inserts.cut(np.cumsum([0, *(rows for _, rows in bins)])[:-1].tolist())
     return cuts, [bins[place] for place in kept.tolist()]

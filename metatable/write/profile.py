@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
+from metatable.data.samples import FILE_TEXTS, every
 from metatable.data.slices import is_file_id
 from metatable.data.sort_texts import sort_texts
 from metatable.data.taking import grouped, whole
@@ -22,15 +23,11 @@ from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
-from metatable.storage.ordering import sort_order
 
-__all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open", "most_rows"]
+__all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample: all of a small batch, enough of a large one."""
-
-FILE_KEYS = 64
-"""Keys at least that stand for the rows of one file: so much finer are samples than files."""
 
 NAMED_KEYS = 5
 """So many keys an error names."""
@@ -74,7 +71,7 @@ def count_groups(
     keys = table[KEY].combine_chunks()
     texts = sort_texts(table, sort_by) if sort_by else keys
     counts = np.array([len(here) for here in rows], dtype=np.int64)
-    finest = max(1, most_rows(options, width) // FILE_KEYS)
+    finest = max(1, options.most_rows(width) // FILE_TEXTS)
     samples = [
         _sample(keys if group["file_id"] else texts, row_of[here], finest)
         if is_open(group)
@@ -138,11 +135,4 @@ def _check_placed(rows: npt.NDArray[np.int64], file_ids: pa.Array, count: int) -
 
 def _sample(keys: pa.Array, rows: npt.NDArray[np.int64], finest: int) -> list[str]:
     step = min(finest, -(-len(rows) // SAMPLE_KEYS))
-    keys = keys.take(pa.array(rows))
-    picked: list[str] = keys.take(pa.array(sort_order(keys)[::step])).to_pylist()
-    return picked
-
-
-def most_rows(options: Options, width: float) -> int:
-    """Rows of this many bytes that one commit puts into one file group."""
-    return max(1, min(options.file_rows, int(options.file_bytes / max(width, 1.0))))
+    return every(keys.take(pa.array(rows)), step)
