@@ -23,6 +23,7 @@ import pyarrow as pa
 from metatable.compaction.log_sizes import LogSizes
 from metatable.compaction.new_files import (
     Receipt,
+    built_hfiles,
     entry_receipts,
     file_receipt,
     new_base,
@@ -43,10 +44,9 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
-from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
+from metatable.metadata.entry_files import Run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import (
-    HFileRef,
     Planned,
     Step,
     checksum,
@@ -162,7 +162,7 @@ class CompactLogs:
         Timeline(store).inflight(instant, COMPACTION)
         scratch = engine.scratch(store)
         made = _written(engine, snapshot, plan, instant, scratch)
-        adds = _hfiles(store, made, scratch, owner)
+        adds = built_hfiles(store, made.partitions, made.runs, scratch, owner)
         scratch.delete(run.path for run in made.runs if run.path is not None)
         name = snapshot.options.name
         commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name)
@@ -233,19 +233,6 @@ def _written(
     jobs = [_Job(one.encode()) for one in plan.slices]
     tasks = max(engine.slots * 4, plan.size_bytes // TASK_BYTES)
     return _Made(partitions, *sorted_out(run_jobs(engine, jobs, work, Receipt, tasks)))
-
-
-def _hfiles(
-    store: Store, made: _Made, scratch: Store, owner: Owner
-) -> dict[str, tuple[HFileRef, ...]]:
-    """From the runs, by metadata partition."""
-    refs: dict[str, tuple[HFileRef, ...]] = {}
-    for one in made.partitions:
-        runs = [run for run in made.runs if run.partition == one.name]
-        ranges = cut_ranges(one, runs, one.options.hfile_target_bytes)
-        built = (build_hfile(store, scratch, one, runs, lo, hi, owner) for lo, hi in ranges)
-        refs[one.name] = tuple(ref for ref in built if ref is not None)
-    return {name: held for name, held in refs.items() if held}
 
 
 def _write_slices(

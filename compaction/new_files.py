@@ -13,7 +13,9 @@ from metatable.data.base_file import stream_to_base_file, with_file_name
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
-from metatable.metadata.entry_files import Run, write_run
+from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
@@ -28,6 +30,7 @@ from metatable.storage.store import Store
 __all__ = [
     "NewBase",
     "Receipt",
+    "built_hfiles",
     "entry_receipts",
     "file_receipt",
     "new_base",
@@ -108,3 +111,20 @@ def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Ru
         if one.partition is not None
     ]
     return tuple(sorted(stats, key=lambda one: one.path)), tuple(runs)
+
+
+def built_hfiles(
+    store: Store,
+    partitions: Sequence[MetadataPartition],
+    runs: Sequence[Run],
+    scratch: Store,
+    owner: Owner,
+) -> dict[str, tuple[HFileRef, ...]]:
+    """The HFiles of what runs tell, by metadata partition."""
+    refs: dict[str, tuple[HFileRef, ...]] = {}
+    for one in partitions:
+        ours = [run for run in runs if run.partition == one.name]
+        ranges = cut_ranges(one, ours, one.options.hfile_target_bytes)
+        built = (build_hfile(store, scratch, one, ours, lo, hi, owner) for lo, hi in ranges)
+        refs[one.name] = tuple(ref for ref in built if ref is not None)
+    return {name: held for name, held in refs.items() if held}

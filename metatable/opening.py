@@ -18,6 +18,7 @@ from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
 from metatable.index import create_index
 from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader, load_newest
+from metatable.metadata.overlap import check_clustered
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.storage import clock
@@ -39,6 +40,7 @@ def create(
     ordering: str | None = None,
     index: str = "metadata_bloom",
     table_type: str = COPY_ON_WRITE,
+    cluster_by: str | Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
@@ -46,6 +48,8 @@ def create(
 
     `table_type`: `cow`, where commits write file groups anew, or `mor`, where they put logs on top
     of them, that readers merge and `compact_logs` makes one file of.
+    `cluster_by`: columns by which new files are cut, so that a value is in few of them: in order of
+    one, or along a space-filling curve through several; without any, by the key.
     `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
     """
     if not isinstance(schema, pa.Schema):
@@ -62,6 +66,7 @@ def create(
         "ordering": ordering,
         "index": index,
         "table_type": table_type,
+        "cluster_by": some("cluster_by", cluster_by, str) or (),
     }
     name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
@@ -69,6 +74,7 @@ def create(
     made = made.keeping({one.name: one.bucket_count for one in kept})
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
+    check_clustered(TableSchema.of(schema), made, made.cluster_by)
     if store.size(PROPERTIES) is not None:
         raise UsageError("there is a table here already: open it", path=store.uri)
     asked = {"reader": least_reader(made), "writer": WRITER_FORMAT}

@@ -137,6 +137,9 @@ class ServiceResult:
     finding_counts: Mapping[str, int] = field(default_factory=dict)
     rows_lost: int = 0
     """Rows of data files that are gone, as far as it is known how many."""
+    depth_before: Mapping[str, float] = field(default_factory=dict)
+    """Of `cluster`, by column: in how many files a value is, on average (`metadata/overlap.py`)."""
+    depth_after: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unmended(self) -> tuple[TableFinding, ...]:
@@ -155,6 +158,9 @@ class ServiceResult:
             text += f"; {self.files_before} -> {self.files_after} files"
         if self.files_deleted:
             text += f"; {self.files_deleted:,} files deleted, {_size(self.bytes_deleted)}"
+        if self.depth_after:
+            told = (f"{name} in {depth:.1f}" for name, depth in self.depth_after.items())
+            text += f", a value of {', '.join(told)}"
         if self.plan:
             text += f"; plan {self.plan}"
         if self.findings:
@@ -184,6 +190,8 @@ class Explain:
     files: Mapping[str, int] = field(default_factory=dict)
     file_bytes: int | None = None
     buckets: BucketSpread | None = None
+    depths: Mapping[str, float] = field(default_factory=dict)
+    """Of a scan, by column that its condition names: in how many files a value is, on average."""
 
     @property
     def requests(self) -> int:
@@ -224,6 +232,8 @@ class Explain:
         cells.append(("seconds", f"{self.seconds:.3f}", ""))
         width, digits = (max(len(row[place]) for row in cells) for place in (0, 1))
         lines = [f"  {name:<{width}}  {count:>{digits}}  {note}" for name, count, note in cells]
+        for name, depth in self.depths.items():
+            lines.append(f"  a value of {name} is in {depth:.1f} files")
         if self.buckets is not None:
             lines.append(f"  the fullest bucket: {self.buckets.of_fullest}")
         return "\n".join([self.operation, *(line.rstrip() for line in lines)])
@@ -423,6 +433,9 @@ class Description:
     log_files: int = 0
     log_bytes: int = 0
     """A part of the data bytes."""
+    cluster_by: tuple[str, ...] = ()
+    depths: Mapping[str, float] = field(default_factory=dict)
+    """Of each of these columns: in how many files a value is, on average."""
     usage: Mapping[str, int] | None = None
     """Bytes of files by what they are for, where a listing was asked for."""
     buckets: Mapping[str, float] | None = None

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from metatable.arguments import noted, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
+from metatable.compaction.cluster import MOST_BYTES, Cluster
 from metatable.compaction.compact import Compact
 from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
@@ -38,6 +39,7 @@ from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
 from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
+from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
@@ -54,8 +56,11 @@ from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes, check_not_undone
 from metatable.query.description import describe, savepoints, version_as_of, versions
+from metatable.query.expressions import Expression, parse_where
 from metatable.query.point_reads import read_keys
+from metatable.query.predicates import bind
 from metatable.query.scan import Scan
+from metatable.query.skipping import keep_files
 from metatable.results import (
     CommitInfo,
     DataFiles,
@@ -445,6 +450,30 @@ class Table:
             return self._serve(execute, TakeBack(plan, CLUSTERING), dry_run=dry_run)
         return self._serve(execute, CarryOutResize(plan), engine, dry_run=dry_run)
 
+    def cluster(
+        self,
+        where: Any = None,
+        by: str | Sequence[str] | None = None,
+        *,
+        most_bytes: int = MOST_BYTES,
+        engine: Any = None,
+        dry_run: bool = False,
+    ) -> ServiceResult:
+        """Cut the file groups anew whose rows overlap most, so that a value is in few files; no row
+        changes.
+
+        `by`: columns, in the order of one or along a space-filling curve through several; by
+        default those that the table was created with (`cluster_by`), else its key. `where`: only
+        of files that may hold such rows. `most_bytes`: how much at once; what is left is due again.
+        Logs are merged in. The result's `depth_before` and `depth_after` say in how many files a
+        value of each column is, on average. `engine`, `dry_run`: as in `compact`. Raises UsageError
+        for columns without order or statistics, and where the index tells which file a row goes to;
+        ConflictError after lost races.
+        """
+        chosen = partial(_may_hold, parse_where(where))
+        service = Cluster(some("by", by, str) or (), chosen, most_bytes)
+        return self._serve(execute, service, engine, dry_run=dry_run)
+
     def compact_logs(
         self,
         *,
@@ -742,6 +771,12 @@ def _engine(data: Any, counting: bool = False) -> Engine[Any]:
     from metatable.spark.engine import SparkEngine  # noqa: PLC0415
 
     return CountingEngine(data) if counting else SparkEngine(data)
+
+
+def _may_hold(where: Expression | None, view: Snapshot) -> FileSystemView:
+    """The slices of this version that may hold such rows."""
+    bound = None if where is None else bind(where, view.schema)
+    return keep_files(bound, view).files()
 
 
 def _is_zero(version: Any) -> bool:

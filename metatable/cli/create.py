@@ -54,6 +54,9 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--ordering", metavar="COLUMN", help="of two rows of a key the one with more of it stays"
     )
     create.add_argument(
+        "--cluster-by", metavar="A[,B]", help="new files are cut by these columns (by the key)"
+    )
+    create.add_argument(
         "--table-type",
         choices=("cow", "mor"),
         default="cow",
@@ -89,6 +92,7 @@ def _create(args: argparse.Namespace) -> int:
         ordering=args.ordering,
         index=args.index,
         table_type=args.table_type,
+        cluster_by=chosen(args.cluster_by) or (),
         options=dict(map(_option, args.option)),
         storage_options=storage_options(args),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from metatable.cli import terminal
 from metatable.cli.progress import at_work
 from metatable.cli.render import columns, count, pairs, printable, size, when
+from metatable.cli.row_arguments import add_where, parsed_where
 from metatable.cli.verb import (
     FINDINGS,
     FINE,
@@ -39,6 +40,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _register_facts(verbs)
     _register_compact(verbs)
     _register_resize_buckets(verbs)
+    _register_cluster(verbs)
     _register_compact_logs(verbs)
     _register_clean(verbs)
     _register_ways_back(verbs)
@@ -145,6 +147,29 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--take-back", action="store_true", help="forget the plan of this instant, while it can be"
     )
     _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
+
+
+def _register_cluster(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    cluster = add_verb(
+        verbs,
+        "cluster",
+        _cluster,
+        "cut files anew whose rows overlap, so that a value is in few of them",
+        "metatable cluster rides --dry-run\n"
+        "metatable cluster rides --by at --by fare\n"
+        "metatable cluster rides --by at --where \"city = 'Ulm'\" --most-bytes 10000000000",
+    )
+    cluster.add_argument(
+        "--by",
+        action="append",
+        metavar="COLUMN",
+        help="(may be repeated; the table's own, or its key)",
+    )
+    add_where(cluster)
+    cluster.add_argument("--most-bytes", type=int, metavar="BYTES", help="rewrite no more at once")
+    where = "where to write: in this process, or a task a file on Spark"
+    cluster.add_argument("--engine", choices=("local", "spark"), default="local", help=where)
+    add_dry_run(cluster)
 
 
 def _register_compact_logs(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -265,6 +290,7 @@ def _description(facts: Description) -> str:
             ),
             ("data files", f"{count(facts.file_groups)} in {count(facts.partitions)} partitions"),
             ("data bytes", size(facts.data_bytes)),
+            *([("clustered by", _depths(facts.depths))] if facts.cluster_by else ()),
             *(() if facts.table_type == "cow" else [("logs", _logs(facts))]),
             *(() if facts.buckets is None else [("buckets", _bucket_facts(facts.buckets))]),
             *usage,
@@ -274,6 +300,10 @@ def _description(facts: Description) -> str:
     rows = [_partition(name, one) for name, one in facts.metadata.items()]
     fields = columns(("column", "type"), facts.columns.items(), left=("column", "type"))
     return "\n\n".join((told, columns(heads, rows, left=("metadata",)), fields))
+
+
+def _depths(depths: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}, a value in {depth:.1f} files" for name, depth in depths.items())
 
 
 def _logs(facts: Description) -> str:
@@ -390,6 +420,14 @@ def _resize_buckets(args: argparse.Namespace) -> int:
     chosen |= {name: getattr(args, name) for name in (*words, *_PLANNING)}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     return _served(args, "resize-buckets", open_table(args).resize_buckets, chosen)
+
+
+def _cluster(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    chosen = {"where": parsed_where(args.where, table.schema), "by": args.by}
+    chosen |= {"most_bytes": args.most_bytes, "dry_run": args.dry_run}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return _served(args, "cluster", table.cluster, chosen)
 
 
 def _compact_logs(args: argparse.Namespace) -> int:

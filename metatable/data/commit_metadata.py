@@ -22,6 +22,7 @@ from metatable.data.timeline import COMPACTION
 from metatable.storage.errors import CorruptError
 
 __all__ = [
+    "CLUSTER",
     "COMPACT_LOGS",
     "DELETE_PARTITION",
     "INSERT_OVERWRITE",
@@ -37,11 +38,12 @@ INSERT_OVERWRITE: Final = "insert_overwrite"
 INSERT_OVERWRITE_TABLE: Final = "insert_overwrite_table"
 DELETE_PARTITION: Final = "delete_partition"
 RESIZE: Final = "resize_buckets"
+CLUSTER: Final = "cluster"
 COMPACT_LOGS: Final = "compact_logs"
 
 REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
-"""Writes that take whole file groups away: on Hudi's timeline a `replacecommit` each, as is a
-resize of buckets, which takes no row."""
+"""Writes that take whole file groups away: on Hudi's timeline a `replacecommit` each, as are a
+resize of buckets and a clustering, which take no row."""
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
@@ -51,6 +53,7 @@ _WORDS = {
     "repair": "DELETE",
     "alter": "ALTER_SCHEMA",
     RESIZE: "CLUSTER",
+    CLUSTER: "CLUSTER",
     COMPACT_LOGS: "COMPACT",
 }
 """Hudi's words for our operations, where they are not the same: it reads no others."""
@@ -69,7 +72,7 @@ _ZEROS = (
 def action_of(operation: str, has_logs: bool) -> str:
     """What a data commit of this operation is on Hudi's timeline; `has_logs`: of a merge-on-read
     table."""
-    if operation in (*REPLACING, RESIZE):
+    if operation in (*REPLACING, RESIZE, CLUSTER):
         return "replacecommit"
     if operation == COMPACT_LOGS:
         return COMPACTION

@@ -93,6 +93,8 @@ class Options:
     small_file_bytes: int = 100 << 20
     """Files below this size are given inserts before new file groups are made; 0: never."""
     file_bytes: int = 120 << 20
+    cluster_by: tuple[str, ...] = ()
+    """New files are cut by these columns, each a range of them; none: by the key."""
     row_group_rows: int = 128 << 10
     parquet_codec: str = "zstd"
     footer_bloom_fpp: float = 1e-3
@@ -138,6 +140,7 @@ class Options:
         ordering: str | None = None,
         index: str = "metadata_bloom",
         table_type: str = COPY_ON_WRITE,
+        cluster_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> Options:
         """Checked options for a new table. Raises UsageError, naming the option."""
@@ -148,6 +151,9 @@ class Options:
             if word not in known:
                 raise UsageError("unknown option", option=word, expected=sorted(known))
         given.setdefault("table_type", table_type)
+        given.setdefault("cluster_by", cluster_by)
+        if isinstance(given["cluster_by"], str | list):
+            given["cluster_by"] = _names(given["cluster_by"])
         given.setdefault("key_scope", "global" if index in ("record", HBASE) else "partition")
         _check_types(given)
         if index == BUCKET:
@@ -263,13 +269,21 @@ class Options:
     def _check_columns(self, columns: Sequence[str]) -> None:
         if not self.key:
             raise UsageError("a table needs a key", key=self.key, expected="one column or more")
-        named = (*self.key, *self.partition_by, *filter(None, (self.ordering,)))
+        named = (*self.key, *self.partition_by, *filter(None, (self.ordering,)), *self.cluster_by)
         for column in named:
             if column not in columns:
                 raise UsageError("no such column", column=column, expected=list(columns))
-        for word, names in (("key", self.key), ("partition_by", self.partition_by)):
+        for word in ("key", "partition_by", "cluster_by"):
+            names = getattr(self, word)
             if len(set(names)) != len(names):
                 raise UsageError("a column is named twice", option=word, found=list(names))
+        if self.cluster_by and self.index == BUCKET:
+            raise UsageError(
+                "options contradict each other: a bucket holds the keys of its hashes",
+                cluster_by=list(self.cluster_by),
+                index=BUCKET,
+                expected="an index that leaves open which file a row goes to",
+            )
 
     def _check_rings(self) -> None:
         if self.hudi_hashing_metadata and not self._is_as_hudi_hashes:

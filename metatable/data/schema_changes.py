@@ -371,6 +371,7 @@ def _refuse_fixed(path: str, options: Options, done: str) -> None:
         ("key", options.key),
         ("partition", options.partition_by),
         ("ordering", ordering),
+        ("clustering", options.cluster_by),
     ):
         if path in names:
             raise UsageError(f"the {part} column cannot be {done}", column=path)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 
-__all__ = ["run_jobs"]
+__all__ = ["run_jobs", "run_rows"]
 
 Job = TypeVar("Job")
 Receipt = TypeVar("Receipt")
@@ -51,6 +51,27 @@ def run_jobs(
     spread = engine.exchange(engine.rows(table), _TASK, count)
     told = engine.run(spread, partial(_work, work, kind, receipt), _schema(receipt))
     return list(_values(told, receipt))
+
+
+def run_rows(
+    engine: Engine[Any],
+    rows: Any,
+    work: Callable[[Iterator[pa.RecordBatch], Counters], Iterator[Receipt]],
+    receipt: type[Receipt],
+) -> list[Receipt]:
+    """What `work` yields of every partition of rows: the same for what is no list of jobs."""
+    told = engine.run(rows, partial(_tell, work, receipt), _schema(receipt))
+    return list(_values(told, receipt))
+
+
+def _tell(
+    work: Callable[[Iterator[pa.RecordBatch], Counters], Iterator[Any]],
+    receipt: type[Any],
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    for one in work(batches, counters):
+        yield from _rows([one], receipt).to_batches()
 
 
 def _work(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from metatable.metadata.known_commits import back_from, commits_back
 from metatable.metadata.manifest import Manifest, load_version
+from metatable.metadata.overlap import mean_depths
 from metatable.metadata.snapshot import Snapshot
 from metatable.query.buckets import bucket_facts
 from metatable.results import CommitInfo, Description, SavepointInfo
@@ -41,6 +42,8 @@ def describe(snapshot: Snapshot) -> Description:
         metadata={name: _partition_facts(snapshot, name) for name in sorted(manifest.pages)},
         oldest_version=max(manifest.oldest, 1),
         buckets=bucket_facts(snapshot) if options.resizes else None,
+        cluster_by=options.cluster_by,
+        depths=mean_depths(snapshot, options.cluster_by),
     )
 
 

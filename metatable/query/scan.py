@@ -9,7 +9,7 @@ Beside what all rows can become (`rows.Rows`), `to_spark` hands the files to Spa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
@@ -20,12 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import key_column
+from metatable.data.key_texts import KEY, key_column
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
 from metatable.metadata.manifest import load_newest
+from metatable.metadata.overlap import mean_depths
 from metatable.metadata.view import TableView
+from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.predicates import bind, columns_of, evaluate, matches
 from metatable.query.rows import Rows, chosen_columns, spark_session
@@ -162,7 +164,14 @@ class Scan(Rows):
             operation="scan",
             files=left,
             file_bytes=size_bytes,
+            depths=self._depths(view),
         )
+
+    def _depths(self, view: TableView) -> Mapping[str, float]:
+        """Of the columns of the condition whose statistics leave out files."""
+        named = () if self._where is None else columns_of(self._where)
+        kept = {*stats_columns(view.table_schema, view.options)} - {*view.options.partition_by}
+        return mean_depths(view, [one for one in named if one in kept and one != KEY])
 
     @cached_property
     def _selection(self) -> Selection:

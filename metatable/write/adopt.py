@@ -38,12 +38,14 @@ from metatable.data.other_writers import (
 )
 from metatable.data.properties import TableProperties
 from metatable.data.schema import encode_schema, normal
+from metatable.data.schema_text import TableSchema
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.entry_files import Run
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.manifest import Manifest, PageRef, made_pages, put_files, put_hint
+from metatable.metadata.overlap import check_clustered
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.recovery import sweep_index_files
@@ -147,6 +149,7 @@ def _first_version(
     made = made.keeping({one.name: one.bucket_count for one in kept})
     KeyGenerator(made, schema)
     check_ordering(schema, written.ordering)
+    check_clustered(TableSchema.of(schema), made, made.cluster_by)
     return Manifest(1, OPERATION, encode_schema(schema), made, time_ms=clock.now_ms(), oldest=1)
 
 

@@ -1,0 +1,300 @@
+"""Cluster: rows of file groups that overlap are cut anew, so that a value is in few files.
+
+    plan      which slices (`cluster_plan.py`)
+    sample    a task some slices: what their rows are in order by (`row_order.py`), every n-th; and
+              before it, where there are several columns, what their ranks are
+    write     a task a new file: the rows of its range, in order, as they are; logs are merged in
+    publish   one `replacecommit`: the old groups leave, the new ones come
+
+No row changes: each keeps its commit, and readers of changes see none. Where the index keeps keys,
+all of them are told where they are now, by the same put. In memory are the rows of a file a slot,
+beyond the engine's budget on disk. Killed before the put nothing has changed, and what was written
+goes, as of any commit. A writer whose slices were cut meanwhile tries again; so does this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.compaction.cluster_plan import ClusterPlan, chosen
+from metatable.compaction.new_files import (
+    Receipt,
+    built_hfiles,
+    entry_receipts,
+    file_receipt,
+    new_base,
+    sorted_out,
+)
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.base_file import columns_with_nan
+from metatable.data.commit_metadata import CLUSTER, CommitMetadata, WriteStat
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.row_counts import RowCounts
+from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
+from metatable.data.samples import FILE_TEXTS, Sample, every
+from metatable.data.schema import with_meta_columns
+from metatable.data.slice_reader import stream_slice
+from metatable.data.slices import DataFile, FileSlice, marker_path, new_file_id
+from metatable.data.taking import grouped, rows_of, taker, whole
+from metatable.engine.jobs import run_rows
+from metatable.engine.protocol import Engine
+from metatable.index import create_index
+from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
+from metatable.metadata.entry_files import write_run
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.overlap import check_clustered, mean_depths
+from metatable.metadata.owner import Owner
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import staged
+from metatable.metadata.stored import partitions_of
+from metatable.metadata.written import WrittenSlice, stats_columns
+from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
+from metatable.storage.ordering import PrefixIndex, sort_order
+from metatable.storage.store import Store
+
+__all__ = ["MOST_BYTES", "Cluster"]
+
+MOST_BYTES = 8 << 30
+"""Of data files that one run rewrites: what is left is due again."""
+
+TASK_BYTES = 64 << 20
+"""Of slices that one task reads, where there are many; a larger one is alone."""
+
+PIECE_BYTES = 16 << 20
+"""Rows of a task that pass to a file at once."""
+
+NO_KEYS = pa.array([], pa.string())
+
+_TASK, _FILE = "_metatable_task", "_metatable_file"
+_SLICES = pa.schema([("slice", pa.string()), (_TASK, pa.int32())])
+_FILES = pa.schema([(_FILE, pa.int32())])
+_SAMPLED = pa.schema(
+    [("path", pa.string()), ("rows", pa.int64()), ("texts", pa.list_(pa.string()))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Cut what overlaps most by the columns `by`; none: as the table says, or by its key.
+
+    `files`: of a version, those that may be cut.
+    """
+
+    by: tuple[str, ...] = ()
+    files: Callable[[Snapshot], FileSystemView] = Snapshot.slices
+    most_bytes: int = MOST_BYTES
+    name: str = CLUSTER
+    action: str = "replacecommit"
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> ClusterPlan | NothingDue:
+        """Raises UsageError where the index tells which file a row goes to, and for columns without
+        an order or statistics."""
+        by = self.by or snapshot.options.cluster_by or snapshot.options.key
+        _check(snapshot, by)
+        if self.most_bytes < 1:
+            raise UsageError("a bound is 1 or more", option="most_bytes", found=self.most_bytes)
+        depths = mean_depths(snapshot, by)
+        slices = chosen(snapshot, self.files(snapshot), by, self.most_bytes)
+        if slices:
+            return ClusterPlan(by, slices, depths)
+        told = ", ".join(f"{name} in {depth:.1f} files" for name, depth in depths.items())
+        return NothingDue(f"nothing to cluster: a value of {told}", {"depth_before": depths})
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, owner: Owner
+    ) -> Outcome:
+        store, instant, slices = snapshot.store, owner.instant, plan.slices
+        scratch = engine.scratch(store)
+        partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
+        files = _cut(engine, snapshot, plan, instant)
+        rows = _rows(engine, snapshot, slices, with_meta_columns(snapshot.schema))
+        inputs = list(dict.fromkeys([KEY, PATH, *plan.by]))
+        routed = engine.extend(rows, inputs, partial(_route, files), _FILES)
+        spread = engine.exchange(routed, _FILE, len(files.targets))
+        work = partial(_write, snapshot, files, partitions, scratch)
+        made, runs = sorted_out(run_rows(engine, spread, work, Receipt))
+        table = snapshot.table_schema
+        columns = (*stats_columns(table, snapshot.options).values(), *table.past_stats)
+        gone = [(one.name, one.retired(slices, columns)) for one in partitions]
+        runs += tuple(write_run(scratch, name, held) for name, held in gone if held.num_rows)
+        adds = built_hfiles(store, partitions, runs, scratch, owner)
+        scratch.delete(run.path for run in runs if run.path is not None)
+        told = _ids(slices)
+        name = snapshot.options.name
+        commit = CommitMetadata.of_ours(self.name, made, {}, snapshot.schema, name, told)
+        step, staged_files = staged(instant, commit.encode(), self.action)
+        change = Change(
+            operation=self.name,
+            instant=instant,
+            requires=(SlicesCurrent(slices), SchemaIsBase()),
+            updates=(AddFiles(adds),),
+            steps=(step,),
+            summary={
+                "files": len(slices),
+                "rows": sum(one.row_count for one in made),
+                "bytes": sum(one.size_bytes for one in made),
+            },
+            note={"by": ", ".join(plan.by)},
+            files=staged_files,
+        )
+        counts = {"files_after": len(made), "entries": sum(one.row_count for one in made)}
+        return Outcome(change, {**plan.facts, **counts}, partial(_measured, plan.by))
+
+
+def _check(snapshot: Snapshot, by: Sequence[str]) -> None:
+    options = snapshot.options
+    if create_index(options).placement(snapshot) is not None:
+        raise UsageError(
+            "the index tells which file a row goes to: no order of other columns does",
+            index=options.index,
+            expected="a table whose index is another one (adopt makes one)",
+        )
+    check_clustered(snapshot.table_schema, options, by)
+
+
+def _ids(slices: Sequence[FileSlice]) -> dict[str, tuple[str, ...]]:
+    """Ids of the groups that leave, by partition path: as Hudi is told of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in slices:
+        found[one.partition_path] = (*found.get(one.partition_path, ()), one.file_id)
+    return found
+
+
+def _measured(
+    by: Sequence[str], store: Store, published: Manifest
+) -> tuple[int, Mapping[str, Any]]:
+    return published.version, {"depth_after": mean_depths(Snapshot(store, published), by)}
+
+
+# Which row goes to which file
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The new files. `cuts`, by partition path: texts between its files, and the first of these."""
+
+    order: RowOrder
+    targets: tuple[DataFile, ...]
+    cuts: Mapping[str, tuple[tuple[str, ...], int]]
+
+
+def _cut(engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, instant: str) -> _Files:
+    by, slices, options = plan.by, plan.slices, snapshot.options
+    held = snapshot.row_counts(slices, at_most=True)
+    width = plan.size_bytes / max(int(held.clip(0).sum()), 1)
+    most = options.most_rows(width)
+    schema = with_meta_columns(snapshot.schema)
+    names = dict.fromkeys([KEY, PATH, *by])
+    rows = _rows(engine, snapshot, slices, pa.schema([schema.field(name) for name in names]))
+    order = RowOrder(by)
+    if len(by) > 1:
+        told = engine.run(rows, partial(sample_columns, by), COLUMN_SAMPLES)
+        order = RowOrder.fitted(by, told)
+    found = engine.run(rows, partial(_sample, order, max(1, most // FILE_TEXTS)), _SAMPLED)
+    samples: dict[str, Sample] = {}
+    for one in found.to_pylist():
+        samples.setdefault(one["path"], Sample()).add(one["rows"], one["texts"])
+    targets: list[DataFile] = []
+    cuts = {}
+    for path, sample in sorted(samples.items()):
+        count = -(-sample.rows // most)
+        between, _ = sample.cut([sample.rows * number // count for number in range(count)])
+        cuts[path] = between, len(targets)
+        targets += (
+            DataFile(path, new_file_id(), f"{len(targets) + place}-0-0", instant)
+            for place in range(len(between) + 1)
+        )
+    return _Files(order, tuple(targets), cuts)
+
+
+def _rows(
+    engine: Engine[Any], snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema
+) -> Any:
+    """The rows of slices, in these columns."""
+    size_bytes = sum(one.size_bytes for one in slices)
+    tasks = min(len(slices), max(engine.slots * 4, size_bytes // TASK_BYTES))
+    dealt = [place % tasks for place in range(len(slices))]
+    table = pa.table([[one.encode() for one in slices], dealt], schema=_SLICES)
+    spread = engine.exchange(engine.rows(table), _TASK, tasks)
+    return engine.map(spread, _SLICES.names[:1], partial(_read, snapshot, schema), schema)
+
+
+def _read(
+    view: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: the rows of some slices."""
+    view = view.holding().counting(counters)
+    for batch in batches:
+        for one in map(FileSlice.decode, batch[_SLICES.names[0]].to_pylist()):
+            read = view.store, one, schema, view.table_schema, view.options.ordering
+            for piece in stream_slice(*read):
+                yield from piece.to_batches()
+
+
+def _sample(
+    order: RowOrder, step: int, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: some texts of the rows of each table partition, in `_SAMPLED`."""
+    for batch in batches:
+        texts = order.texts(batch)
+        paths, rows = grouped({"path": whole(batch[PATH])})
+        picked = [every(texts.take(pa.array(here)), step) for here in rows]
+        columns = [whole(paths["path"]), pa.array([len(here) for here in rows], pa.int64())]
+        columns.append(pa.array(picked, _SAMPLED.types[2]))
+        yield pa.RecordBatch.from_arrays(columns, schema=_SAMPLED)
+
+
+def _route(
+    files: _Files, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: the number of each row's file."""
+    for batch in batches:
+        texts, number = files.order.texts(batch), np.zeros(batch.num_rows, np.int32)
+        paths, rows = grouped({"path": whole(batch[PATH])})
+        for path, here in zip(paths["path"].to_pylist(), rows, strict=True):
+            between, first = files.cuts[path]
+            place = PrefixIndex(pa.array(between, pa.string())).place
+            number[here] = first + place(texts.take(pa.array(here)), "right")
+        yield pa.RecordBatch.from_arrays([pa.array(number)], schema=_FILES)
+
+
+# Writing
+
+
+def _write(
+    view: Snapshot,
+    files: _Files,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[Receipt]:
+    """Task: one file, and its entries. A second attempt adopts the file of the first."""
+    view, scratch = view.holding().counting(counters), scratch.counting(counters)
+    rows = pa.Table.from_batches(list(batches))
+    target = files.targets[rows[_FILE][0].as_py()]
+    schema = with_meta_columns(view.schema)
+    rows = rows.select(schema.names).cast(schema)
+    view.store.put(marker_path(target, target.instant, "CREATE"), b"")
+    new = new_base(view, target, _pieces(rows, files.order), columns_with_nan(rows))
+    written = WrittenSlice(new.made, None, new.keys, new.keys, NO_KEYS, new.stats)
+    counts = RowCounts(inserted=len(new.keys))
+    yield file_receipt(WriteStat.of(new.made.base, None, counts))
+    yield from entry_receipts([written], partitions, scratch)
+
+
+def _pieces(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
+    places, take = sort_order(order.texts(rows)), taker(rows)
+    step = rows_of(rows, PIECE_BYTES)
+    for start in range(0, len(places), step):
+        yield take(pa.array(places[start : start + step]))

@@ -1,0 +1,121 @@
+"""Which file groups to cluster: those that overlap most, within bounds.
+
+Due is a table partition in which a value is in more than `DUE` times the files that it has to be
+in. By one column that is one file; by k columns of n files the k-th root of n^(k-1): each file
+holds a range of each column, and many of them one value. There the file that meets most others
+goes first, together with those that it meets, then the next one, while there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.slices import FileSlice
+from metatable.metadata.overlap import Overlap, overlap
+from metatable.metadata.snapshot import Snapshot
+
+__all__ = ["ClusterPlan", "chosen"]
+
+DUE = 1.5
+"""A curve through several columns comes to 1.3 at most; what has no order, to much more."""
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """These slices are to be cut anew, by these columns."""
+
+    by: tuple[str, ...]
+    slices: tuple[FileSlice, ...]
+    depths: Mapping[str, float]
+    """Of each of the columns, in the whole table, as it is now."""
+
+    @property
+    def told(self) -> str:
+        paths = len({one.partition_path for one in self.slices})
+        depths = ", ".join(f"{name} in {depth:.1f} files" for name, depth in self.depths.items())
+        return (
+            f"{len(self.slices):,} files in {paths:,} partitions to cut by"
+            f" {', '.join(self.by)}, {self.size_bytes:,} bytes; a value of {depths}"
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.slices)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"files_before": len(self.slices), "depth_before": dict(self.depths)}
+
+
+def chosen(
+    snapshot: Snapshot, files: FileSystemView, by: Sequence[str], most_bytes: int
+) -> tuple[FileSlice, ...]:
+    """Slices among `files` that are worth it; at least two of a table partition, or none. What
+    waits for something scheduled stays as it is."""
+    found = [overlap(snapshot, name) for name in by]
+    every = found[0].files
+    wanted = _among(every, files) & ~every.is_pending
+    due = _due(found, wanted)
+    worth = wanted & (due[every.folder_of] > DUE)
+    for one in found:
+        worth &= one.meets > 1
+    meets = np.prod([one.meets for one in found], axis=0, dtype=np.float64)
+    order = np.lexsort((-meets, -due[every.folder_of]))
+    taken = _within(found, order[worth[order]], every.slice_sizes, most_bytes)
+    return tuple(every[place] for place in sorted(taken))
+
+
+def _among(every: FileSystemView, files: FileSystemView) -> npt.NDArray[np.bool_]:
+    return np.isin(every.paths.to_numpy(zero_copy_only=False), files.paths.to_pylist())
+
+
+def _due(found: Sequence[Overlap], wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Of each folder: how many times the depth that there has to be."""
+    folder = found[0].files.folder_of
+    count = len(found[0].files.folders)
+    files = np.bincount(folder[wanted], minlength=count)
+    least = np.maximum(files, 1.0) ** ((len(found) - 1) / len(found))
+    product = np.ones(count)
+    for one in found:
+        depths = np.bincount(folder[wanted], one.depth[wanted], minlength=count)
+        product *= depths / np.maximum(files, 1)
+    return np.asarray(product ** (1 / len(found)) / least)
+
+
+def _excess(depths: Sequence[Rows]) -> float:
+    """The same of some files that overlap, by their depths among themselves."""
+    least = len(depths[0]) ** ((len(depths) - 1) / len(depths))
+    mean = np.prod([one.mean() for one in depths]) ** (1 / len(depths))
+    return float(mean / least)
+
+
+def _within(found: Sequence[Overlap], order: Rows, sizes: Rows, most_bytes: int) -> list[int]:
+    """Rows of so many bytes, from the first in this order, each with those that it meets; two at
+    least, whatever they are."""
+    left, taken = np.zeros(len(sizes), np.bool_), list[int]()
+    left[order] = True
+    room = most_bytes
+    for seed in order.tolist():
+        if not left[seed]:
+            continue
+        met = left & np.logical_and.reduce([one.met(seed) for one in found])
+        ours = order[met[order]]
+        fit = np.cumsum(sizes[ours]) <= room
+        fit[:2] |= not taken
+        if fit.sum() < 2 or _excess([one.among(ours[fit]) for one in found]) <= DUE:
+            left[seed] = False
+            continue
+        left[ours[fit]] = False
+        taken += ours[fit].tolist()
+        room -= int(sizes[ours[fit]].sum())
+        if room <= 0 or not fit.all():
+            break
+    return taken

@@ -1,0 +1,46 @@
+"""In how many files a value is: from bounds, held against a look at every pair."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metatable.metadata.overlap import _swept
+
+ONE = np.zeros(9, np.int32)
+
+
+def depths(*ranges: tuple[int, int]) -> list[int]:
+    low, high = (np.array(one, np.int64) for one in zip(*ranges, strict=True))
+    return _swept(ONE[: len(ranges)], low, high)[0].tolist()
+
+
+def test_the_depth_is_how_many_files_hold_the_middle_of_a_range() -> None:
+    assert depths((1, 9), (1, 9), (1, 9)) == [3, 3, 3]
+    assert depths((1, 8), (2, 7), (3, 6)) == [3, 3, 3]
+    assert depths((1, 9), (2, 3), (7, 8)) == [1, 2, 2]
+
+
+def test_ranges_that_only_touch_do_not_overlap() -> None:
+    assert depths((1, 3), (3, 5), (5, 7)) == [1, 1, 1]
+    assert depths((2, 2), (2, 2), (2, 9)) == [1, 1, 1]
+    assert depths((1, 3), (2, 2), (2, 2), (2, 4)) == [1, 2, 2, 2]
+
+
+def test_files_of_other_partitions_are_none_of_ours() -> None:
+    folder = np.array([0, 0, 1], np.int32)
+    depth, meets = _swept(folder, np.array([1, 2, 1]), np.array([5, 9, 9]))
+    assert (depth.tolist(), meets.tolist()) == ([1, 2, 1], [2, 2, 1])
+    none = np.zeros(0, np.int64)
+    assert [one.tolist() for one in _swept(ONE[:0], none, none)] == [[], []]
+
+
+def test_files_met_are_those_of_a_look_at_every_pair() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        low = draw.integers(0, 6, 8)
+        high, folder = low + draw.integers(0, 4, 8), draw.integers(0, 2, 8).astype(np.int32)
+        depth, meets = _swept(folder, low, high)
+        shares = (low[:, None] < high) & (low < high[:, None]) | np.eye(8, dtype=bool)
+        expected = (shares & (folder[:, None] == folder)).sum(axis=1)
+        assert meets.tolist() == expected.tolist()
+        assert ((depth >= 1) & (depth <= meets)).all()
