@@ -29,7 +29,7 @@ from metatable.data.taking import whole
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex
 
-__all__ = ["COLUMN_SAMPLES", "RowOrder", "sample_columns"]
+__all__ = ["BY_KEY", "COLUMN_SAMPLES", "RowOrder", "sample_columns"]
 
 RANK_BITS = 10
 """A column has up to so many bits of the curve: a thousand ranks are enough for many files."""
@@ -107,6 +107,9 @@ class RowOrder:
 
     def _codes(self, ranks: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
         return hilbert_codes(ranks, min(RANK_BITS, CURVE_BITS // len(ranks)))
+
+
+BY_KEY = RowOrder()
 
 
 def sample_columns(

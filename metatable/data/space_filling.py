@@ -7,8 +7,8 @@ rows that are cut into files by it, two conditions keep a third fewer files (`DE
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +28,16 @@ def hilbert_codes(places: Sequence[UInt64s], bits: int) -> UInt64s:
     for bit in reversed(range(1, bits)):  # undo what the curve turns and mirrors, coarse to fine
         low = (_ONE << np.uint64(bit)) - _ONE
         for axis in axes:
-            is_set = ((axis >> np.uint64(bit)) & _ONE).astype(bool)
-            swapped = np.where(is_set, 0, (first ^ axis) & low).astype(np.uint64)
-            first ^= np.where(is_set, low, swapped)
+            mirrored = ((axis >> np.uint64(bit)) & _ONE) * low
+            swapped = (first ^ axis) & (low - mirrored)
+            first ^= mirrored | swapped
             if axis is not first:
                 axis ^= swapped
-    for before, axis in itertools.pairwise(axes):  # Gray code
+    for before, axis in pairwise(axes):  # Gray code
         axis ^= before
     turned = np.zeros_like(first)
     for bit in range(1, bits):
-        is_set = ((last >> np.uint64(bit)) & _ONE).astype(bool)
-        turned ^= np.where(is_set, (_ONE << np.uint64(bit)) - _ONE, 0).astype(np.uint64)
+        turned ^= ((last >> np.uint64(bit)) & _ONE) * ((_ONE << np.uint64(bit)) - _ONE)
     return _interleaved([axis ^ turned for axis in axes], bits)
 
 

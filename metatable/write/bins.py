@@ -6,19 +6,19 @@ range of keys, cut at quantiles of the sample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from metatable.data.options import Options
 from metatable.data.samples import Sample
 from metatable.data.slices import FileSlice
 from metatable.metadata.view import TableView
 from metatable.write.profile import is_open
 
-__all__ = ["Inserts", "bins_for", "cut_keys", "inserts_of"]
+__all__ = ["Bin", "Bins", "Inserts", "bins_for", "inserts_of", "new_bins", "rooms"]
 
 GROUP_BYTES = 1 << 30
 """Rows in memory that one commit puts into one file group, however well they compress."""
@@ -38,6 +38,11 @@ class Inserts(Sample):
         """Bytes of a row in memory."""
         return max(self.bytes / max(self.rows, 1), 1.0)
 
+    @property
+    def memory_rows(self) -> int:
+        """How many of them one commit puts into one file group."""
+        return max(1, int(GROUP_BYTES / self.width))
+
 
 def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
     """By partition path, rows that no index has placed and that do not stay where they are."""
@@ -51,33 +56,50 @@ def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
     return dict(sorted(found.items()))
 
 
-_Bin = tuple[FileSlice | None, int]
+Bin = tuple[FileSlice | None, int]
+"""A small file to fill, or None for a new one, and rows for it."""
+
+Bins = tuple[tuple[str, ...], list[Bin], list[int]]
+"""Texts between neighbouring ranges of a partition's inserts; the bins; and of each range (one more
+than there are texts) the number of its bin."""
 
 
-def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -> list[_Bin]:
-    """(small file to fill or None for a new one, rows for it): all inserts of a partition.
-
-    A small file is left alone where its room is less than what samples may be wrong by; all are
-    unless the commit `fills` files.
-    """
-    options = view.options
+def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -> Bins:
+    """All inserts of a partition, small files first unless the commit does not fill files."""
     left = inserts.rows
-    bins: list[_Bin] = []
+    bins: list[Bin] = []
+    room, width = rooms(view, path, inserts) if fills else ([], inserts.width)
+    for small, most in room:
+        if left > 0:
+            bins.append((small, min(left, most)))
+            left -= bins[-1][1]
+    bins += new_bins(view.options, inserts, left, width)
+    cuts, kept = inserts.cut(np.cumsum([0, *(rows for _, rows in bins)])[:-1].tolist())
+    return cuts, [bins[place] for place in kept.tolist()], [*range(len(kept))]
+
+
+def rooms(view: TableView, path: str, inserts: Inserts) -> tuple[list[Bin], float]:
+    """(small files with how many rows each may be given; bytes of a row, stored where there are
+    such files). One is left alone where its room is less than what samples may be wrong by."""
+    options = view.options
+    found: list[Bin] = []
     width = inserts.width
-    memory = max(1, int(GROUP_BYTES / width))
-    for small, held in _small_files(view, path) if fills else ():
+    for small, held in _small_files(view, path):
         width = small.size_bytes / max(held, 1)
         room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
-        rows = min(left, room - inserts.slack, memory)
+        rows = min(room - inserts.slack, inserts.memory_rows)
         if rows > 0:
-            bins.append((small, rows))
-            left -= rows
-    most = min(options.most_rows(width), memory)
+            found.append((small, rows))
+    return found, width
+
+
+def new_bins(options: Options, inserts: Inserts, rows: int, width: float) -> list[Bin]:
+    """New file groups for so many rows of so many bytes, as few as they fill."""
+    most = min(options.most_rows(width), inserts.memory_rows)
     most -= min(inserts.slack, most // 8)  # more slack than that is chance, and evens out
-    count = -(-left // most)
-    borders = [left * number // count for number in range(count + 1)] if count else []
-    bins += [(None, hi - lo) for lo, hi in pairwise(borders)]
-    return bins
+    count = -(-rows // most)
+    borders = [rows * number // count for number in range(count + 1)] if count else []
+    return [(None, hi - lo) for lo, hi in pairwise(borders)]
 
 
 def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
@@ -93,10 +115,3 @@ def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
     small = [files[place] for place in smallest.tolist()]
     counts = view.row_counts(small, at_most=opens).tolist()
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
-
-
-def cut_keys(inserts: Inserts, bins: Sequence[_Bin]) -> tuple[tuple[str, ...], list[_Bin]]:
-    """Keys between neighbouring bins, so that each gets about its number of rows; and the bins,
-    without those for which the sample is too coarse: every one has its first key."""
-    cuts, kept = inserts.cut(np.cumsum([0, *(rows for _, rows in bins)])[:-1].tolist())
-    return cuts, [bins[place] for place in kept.tolist()]

@@ -39,6 +39,7 @@ from metatable.data.commit_metadata import (
 )
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
+from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
@@ -211,10 +212,10 @@ class _Attempt:
                 located = made_whole(self.engine, located, snapshot)
             with (
                 self.engine.keep(located) as located,
-                self._profiled(index, located, snapshot) as (located, profile, stale),
+                self._profiled(index, located, snapshot) as (located, order, profile, stale),
             ):
                 gone = self._gone(located, snapshot)
-                done = self._write(transaction, snapshot, index, located, profile, gone)
+                done = self._write(transaction, snapshot, index, located, order, profile, gone)
         return WriteResult(
             **asdict(replace(done.counts, stale=done.counts.stale + stale)),
             operation=self.operation,
@@ -260,14 +261,17 @@ class _Attempt:
     @contextmanager
     def _profiled(
         self, index: Index, located: Any, snapshot: Snapshot
-    ) -> Iterator[tuple[Any, pa.Table, int]]:
-        """(rows that shall be written, their profile, rows dropped as older than stored ones)."""
+    ) -> Iterator[tuple[Any, RowOrder, pa.Table, int]]:
+        """(rows that shall be written, what new files of them are cut by, their profile, rows
+        dropped as older than stored ones)."""
+        order = self._order(index, located, snapshot)
         count = partial(
             count_groups,
             snapshot.options,
             index.placement(snapshot),
             replaces=self.operation in REPLACING,
-            sort_by=self.sort_by,
+            order=order,
+            refuses=self.operation in INSERTS,
         )
         profile = self.engine.run(located, count, PROFILE)
         if self.operation in INSERTS:
@@ -275,10 +279,21 @@ class _Attempt:
         ordering = snapshot.options.ordering
         known = profile["file_id"].null_count < profile.num_rows
         if ordering is None or self.operation == DELETE or not known:
-            yield located, profile, 0
+            yield located, order, profile, 0
             return
         with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):
-            yield fresh, self.engine.run(fresh, count, PROFILE) if stale else profile, stale
+            again = self.engine.run(fresh, count, PROFILE) if stale else profile
+            yield fresh, order, again, stale
+
+    def _order(self, index: Index, located: Any, snapshot: Snapshot) -> RowOrder:
+        """What new files are cut by: what was asked for, or as the table says."""
+        columns = snapshot.options.cluster_by
+        leaves_open = self.operation != DELETE and index.placement(snapshot) is None
+        if self.sort_by or len(columns) < 2 or not leaves_open:
+            return RowOrder(self.sort_by or (columns if leaves_open else ()))
+        rows = self.engine.select(located, columns)
+        sampled = self.engine.run(rows, partial(sample_columns, columns), COLUMN_SAMPLES)
+        return RowOrder.fitted(columns, sampled)
 
     def _write(
         self,
@@ -286,6 +301,7 @@ class _Attempt:
         snapshot: Snapshot,
         index: Index,
         located: Any,
+        order: RowOrder,
         profile: pa.Table,
         gone: Overwritten | None,
     ) -> _Done:
@@ -300,14 +316,14 @@ class _Attempt:
 
         def planned(engine: Engine[Any]) -> WritePlan:
             told = snapshot, index, profile, self.operation, instant, engine.slots, nonce
-            return WritePlan.make(*told, filled, self.sort_by)
+            return WritePlan.make(*told, filled, order)
 
         engine, plan = self.engine, planned(self.engine)
         if isinstance(engine, LocalEngine) and engine is not self.source and is_much(plan):
             located = self.source.rows(engine.to_table(located))
             engine, plan = self.source, planned(self.source)
         _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
-        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.sort_by]))
+        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *order.columns]))
         routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
         kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
         spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)

@@ -26,8 +26,8 @@ from metatable.data.children import is_virtual
 from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.log_names import log_write_token
+from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
-from metatable.data.sort_texts import sort_texts
 from metatable.data.taking import whole
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN, Index
@@ -35,7 +35,8 @@ from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex
-from metatable.write.bins import bins_for, cut_keys, inserts_of
+from metatable.write.bins import bins_for, inserts_of
+from metatable.write.ranged_bins import ranged_bins
 
 __all__ = [
     "BULK_INSERT",
@@ -107,8 +108,8 @@ class GroupPlan:
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """All file groups to write. Where the index has no placement, `bins` are, for each partition
-    path, the groups that inserts go to (ordinals) and the keys between them (one fewer), or, with
-    `sort_by`, the sort texts of these columns."""
+    path, the groups that the ranges of inserts go to (ordinals) and the texts between them (one
+    fewer), in this order."""
 
     instant: str
     operation: str
@@ -118,7 +119,7 @@ class WritePlan:
     proven: bool
     """Whether a located key is one that its file holds: one that is not is a miss of the index."""
     tasks: int
-    sort_by: tuple[str, ...] = ()
+    order: RowOrder = BY_KEY
     prepared: bool = False
     """Whether what goes before the data files is there already; else each task sees to its own."""
 
@@ -133,7 +134,7 @@ class WritePlan:
         slots: int,
         nonce: str,
         emptied: Sequence[FileSlice] = (),
-        sort_by: tuple[str, ...] = (),
+        order: RowOrder = BY_KEY,
     ) -> WritePlan:
         """The plan for what `count_groups` found. `nonce`: the writer's, for the names of logs.
 
@@ -150,19 +151,20 @@ class WritePlan:
         fills = operation not in (*REPLACING, BULK_INSERT)
         fills_logs = operation not in REPLACING
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
-            cuts, sizes = cut_keys(inserts, bins_for(view, path, inserts, fills))
-            bins[path] = (
-                cuts,
-                tuple(
-                    chosen.add(
-                        path,
-                        base.file_id if base else new_file_id(),
-                        base,
-                        int(rows * inserts.width) + (base.size_bytes if base else 0),
-                    )
-                    for base, rows in sizes
-                ),
-            )
+            if fills and order.columns:
+                cuts, sizes, which = ranged_bins(view, path, inserts, order)
+            else:
+                cuts, sizes, which = bins_for(view, path, inserts, fills)
+            ordinals = [
+                chosen.add(
+                    path,
+                    base.file_id if base else new_file_id(),
+                    base,
+                    int(rows * inserts.width) + (base.size_bytes if base else 0),
+                )
+                for base, rows in sizes
+            ]
+            bins[path] = cuts, tuple(ordinals[place] for place in which)
             if not index.indexes_logs:
                 chosen.anew.update(bins[path][1])
         deletes = operation == DELETE or view.options.may_move
@@ -181,7 +183,7 @@ class WritePlan:
             placement=index.placement(view),
             proven=index.proves_presence,
             tasks=tasks,
-            sort_by=sort_by,
+            order=order,
         )
 
     @property
@@ -199,8 +201,8 @@ class WritePlan:
         return replace(group, target=whole_file, forwards=())
 
     def texts(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
-        """What inserts are in order by: their keys, or sort texts."""
-        return sort_texts(rows, self.sort_by) if self.sort_by else whole(rows[KEY])
+        """What inserts are in order by."""
+        return self.order.texts(rows)
 
     @property
     def replaces(self) -> bool:

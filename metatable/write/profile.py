@@ -6,7 +6,7 @@ have no place yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
+from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.samples import FILE_TEXTS, every
 from metatable.data.slices import is_file_id
-from metatable.data.sort_texts import sort_texts
 from metatable.data.taking import grouped, whole
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN
@@ -52,14 +52,14 @@ def count_groups(
     counters: Counters,
     *,
     replaces: bool = False,
-    sort_by: Sequence[str] = (),
+    order: RowOrder = BY_KEY,
+    refuses: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
-    `replaces`: where rows are now leaves the table, and so is no location. `sort_by`: in the order
-    of these columns; of new keys the sort texts are told in their place.
-    Of rows that a plan must find a place for, the keys in order: all of them, or every n-th,
-    beginning with the least. Of others a few, to be named.
+    `replaces`: where rows are now leaves the table, and so is no location. `refuses`: rows that are
+    located will be refused. Of rows that a plan must find a place for, the texts of `order`: all of
+    them, or every n-th, beginning with the least. Of others a few keys, to be named.
     """
     table = pa.Table.from_batches(list(batches))
     places, row_of = _places(table, placement)
@@ -69,11 +69,11 @@ def count_groups(
     groups, rows = grouped(places)
     width = table.nbytes / max(table.num_rows, 1)
     keys = table[KEY].combine_chunks()
-    texts = sort_texts(table, sort_by) if sort_by else keys
+    texts = order.texts(table)
     counts = np.array([len(here) for here in rows], dtype=np.int64)
     finest = max(1, options.most_rows(width) // FILE_TEXTS)
     samples = [
-        _sample(keys if group["file_id"] else texts, row_of[here], finest)
+        _sample(keys if refuses and group["file_id"] else texts, row_of[here], finest)
         if is_open(group)
         else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
         for group, here in zip(groups.to_pylist(), rows, strict=True)

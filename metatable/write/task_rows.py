@@ -58,7 +58,7 @@ class TaskRows:
             whole(table[KEY]),
             _Grouped.of(np.arange(len(to.source)), to.source),
             _Grouped.of(to.rows, to.groups),
-            plan.texts(table) if plan.sort_by else None,
+            plan.texts(table) if plan.order.columns else None,
         )
 
     @classmethod

@@ -87,7 +87,7 @@ def test_random_keys_and_a_sixteenth_of_a_range_keep_one_or_two_files(table_uri:
     check(table, model)
 
 
-@pytest.mark.parametrize("index", ["metadata_bloom", "record", "hbase"])
+@pytest.mark.parametrize("index", ["metadata_bloom", "hbase"])
 def test_no_row_changes_and_the_index_follows(table_uri: str, index: str) -> None:
     table, model = filled(table_uri, index)
     before, version = table.scan(["_hoodie_commit_time", "_hoodie_commit_seqno", "id"]), 2

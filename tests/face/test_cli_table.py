@@ -215,6 +215,25 @@ def test_buckets_prints_a_line_for_each_or_the_largest(
     assert "no rings" in err
 
 
+def test_cluster_cuts_files_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "cut")
+    columns = "id: string, city: string, value: int64, note: string"
+    made = ("--key", "id", "--cluster-by", "value", "--option", "file_rows=30")
+    run(capsys, "create", uri, "--schema", columns, *made)
+    table = metatable.open(uri)
+    for part, last in ((0, [39]), (1, [])):
+        taken = [*range(part, 39 - part, 2), *last]
+        table.bulk_insert(rows(0, 40, value=1000 * part).take(taken))
+    assert "clustered by    value, a value in 1.0 files" in run(capsys, "describe", uri)[0]
+    asked = ("cluster", uri, "--by", "id")
+    assert "nothing to cluster: a value of value in 1.0 files" in run(capsys, *asked[:2])[0]
+    assert "of id in 2.0 files" in run(capsys, *asked, "--dry-run")[0]
+    done = json.loads(run(capsys, *asked, "--where", "value < 2000", "--json")[0])
+    assert (done["files_before"], done["depth_after"]) == (2, {"id": 1.0})
+    _, err = run(capsys, *asked, "--most-bytes", "0", code=2)
+    assert "a bound is 1 or more" in err
+
+
 def test_compact_logs_schedules_and_carries_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

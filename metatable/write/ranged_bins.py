@@ -1,0 +1,76 @@
+"""Ranged bins: inserts by ranges of columns, and small files filled only within their own.
+
+A small file is given the rows of its range, as its bounds tell it, and those of the gaps beside it
+that no other file covers, while it has room. All others go to new groups, in order, as few as they
+fill: a group of its own in each gap would make many that are tiny.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data.row_order import RowOrder
+from metatable.metadata.view import TableView
+from metatable.storage.ordering import PrefixIndex
+from metatable.write.bins import Bin, Bins, Inserts, new_bins, rooms
+
+__all__ = ["ranged_bins"]
+
+LAST = "\U0010ffff"
+"""Behind all that may follow a range's last value in the texts of rows."""
+
+
+def ranged_bins(view: TableView, path: str, inserts: Inserts, order: RowOrder) -> Bins:
+    """The bins of a table partition's inserts, whose texts are in `order`."""
+    texts, before = inserts.in_order()
+    room, width = rooms(view, path, inserts)
+    small = {one.path: (one, most) for one, most in room if one}
+    bins: list[Bin] = []
+    of_text = np.full(len(texts), -1)
+    at = 0
+    for name, start, end in _reaches(view, path, order, texts, [*small]):
+        file, most = small[name]
+        start = max(start, at)
+        end = min(end, int(np.searchsorted(before, before[start] + most, "right")) - 1)
+        if start < end:
+            of_text[start:end] = len(bins)
+            bins.append((file, int(before[end] - before[start])))
+            at = end
+    left = np.flatnonzero(of_text < 0)
+    weights = np.diff(before)[left]
+    new = new_bins(view.options, inserts, int(weights.sum()), width)
+    borders = np.cumsum([rows for _, rows in new])
+    of_text[left] = len(bins) + np.searchsorted(borders, np.cumsum(weights) - weights, "right")
+    starts = np.flatnonzero(np.diff(of_text, prepend=-1))
+    used, which = np.unique(of_text[starts], return_inverse=True)
+    every = [*bins, *new]
+    cuts = tuple(texts[place] for place in starts[1:].tolist())
+    return cuts, [every[number] for number in used.tolist()], which.tolist()
+
+
+def _reaches(
+    view: TableView, path: str, order: RowOrder, texts: list[str], small: list[str]
+) -> list[tuple[str, int, int]]:
+    """Of each of these files (by path) the texts [start, end) that it may be given, by where its
+    range begins."""
+    if not small:
+        return []
+    found = {name: view.stats(name, view.schema.field(name).type, [path]) for name in order.columns}
+    low, high = order.ranges({name: (one.minimum, one.maximum) for name, one in found.items()})
+    told = [bound.is_valid() for one in found.values() for bound in (one.minimum, one.maximum)]
+    known = np.all([one.to_numpy(zero_copy_only=False) for one in told], axis=0)
+    low, high = pc.if_else(known, low, ""), pc.if_else(known, high, LAST)
+    index, behind = PrefixIndex(pa.array(texts)), pc.binary_join_element_wise(high, LAST, "")
+    first, end = index.place(low, "left"), index.place(behind, "left")
+    ranks = pc.rank(pa.concat_arrays([low, high]), tiebreaker="dense").to_numpy().astype(np.int64)
+    begins, ends = ranks[: len(low)], ranks[len(low) :]
+    files = next(iter(found.values())).files
+    reaches = []
+    for row in np.flatnonzero(pc.is_in(files.paths, value_set=pa.array(small)).to_numpy(False)):
+        other = np.arange(len(files)) != row
+        before, after = other & (ends <= begins[row]), other & (begins >= ends[row])
+        start = int(end[before].max(initial=0))
+        reaches.append((files.paths[row].as_py(), start, int(first[after].min(initial=len(texts)))))
+    return sorted(reaches, key=lambda one: one[1:])
