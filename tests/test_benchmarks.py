@@ -18,8 +18,8 @@ from benchmarks.data import Cupboard
 from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
 
 NAMES = (
-    *("buckets", "changes", "commit", "compact", "hfile", "indexes", "logs", "memory", "outside"),
-    *("points", "rounds", "skip", "splice", "tag", "upkeep", "upsert"),
+    *("buckets", "changes", "commit", "compact", "hfile", "indexes", "layout", "logs", "memory"),
+    *("outside", "points", "rounds", "skip", "splice", "tag", "upkeep", "upsert"),
 )
 
 
