@@ -518,12 +518,13 @@ class Table:
         """What services have to do now; nothing of it is done. Empty: nothing.
 
         Plans that `schedule=True` has stored and nobody has carried out, a minor compaction, a
-        `clean` as it is by default, and so a resize of buckets and a compaction of logs, where the
-        table has such. Lists all files once.
+        `clean` as it is by default, and so a resize of buckets, a compaction of logs and a
+        clustering by the table's own columns, where it has such. Lists all files once.
         """
         resizes = [Resize()] if self.options.resizes else []
         logs = [ScheduleLogs()] if self.options.has_logs else []
-        found = due(self._store, [Compact(), Clean(dry=True), *resizes, *logs])
+        cuts = [Cluster()] if self.options.cluster_by else []
+        found = due(self._store, [Compact(), Clean(dry=True), *resizes, *logs, *cuts])
         return [*waiting(self._store), *found]
 
     def clean(

@@ -66,9 +66,11 @@ def test_new_files_hold_a_range_and_small_ones_are_filled_within_theirs(table_ur
     assert len(bounds(table, "v")) <= len(after) + 2
     upsert(table, model, rows([*range(2, 600, 3)], 3))  # more than there is room for
     assert max(one.row_count or 0 for one in table.files()) <= 40
-    assert table.describe().depths["v"] < 3
+    assert 1.5 < table.describe().depths["v"] < 3
     check(table, model)
+    assert "to cut by v" in next(one for one in table.due() if one.service == "cluster").reason
     table.cluster()
+    assert "cluster" not in {one.service for one in table.due()}
     assert table.describe().depths == {"v": 1.0}
     check(table, model)
 

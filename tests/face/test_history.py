@@ -31,6 +31,7 @@ from metatable import Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
+from metatable.index import create_index
 from metatable.metadata.manifest import border, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -177,6 +178,14 @@ class History(RuleBasedStateMachine):
     )
     def compact_some(self, major: bool, partition: str, buckets: set[int]) -> None:
         self.table.compact(major=major, partitions=[partition], buckets=sorted(buckets))
+
+    @precondition(lambda self: create_index(self.table.options).placement(self.snapshot()) is None)
+    @rule(by=st.sampled_from(["v", "id", ("ts", "v")]))
+    def cluster(self, by: Any) -> None:
+        before = self.table.version
+        self.table.cluster(by=by)
+        if self.table.version > before:
+            self.model.upsert([])  # no row changes, and a rollback undoes it
 
     @precondition(lambda self: self.model.commits)
     @rule()
