@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import ConflictError, Table, UsageError, col
+from metatable import AddColumn, ConflictError, Table, UsageError, col
 from metatable.compaction.cluster import Cluster
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
@@ -296,6 +296,15 @@ def test_buckets_are_not_clustered(table_uri: str) -> None:
 def test_a_table_without_rows_has_nothing_to_cluster(table_uri: str) -> None:
     table = made(table_uri)
     assert cluster(table, "ts").reason == "nothing to cluster: a value of ts in 0.0 files"
+
+
+def test_files_that_lack_a_column_may_hold_any_value_of_it(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    files = len(table.files())
+    table.alter(AddColumn("w", pa.int64()))
+    done = cluster(table, "w")
+    assert (done.depth_before, done.depth_after) == ({"w": files}, {"w": 1.0})
+    assert len(table.scan().to_arrow()) == len(model.rows)
 
 
 def test_values_that_repeat_and_nulls_come_to_an_end_too(table_uri: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from metatable.metadata.overlap import _swept
+import numpy as np
+import pyarrow as pa
+
+from metatable.metadata.overlap import _ranks, _swept
+from metatable.metadata.view import StatsColumn
 
 ONE = np.zeros(9, np.int32)
 
@@ -44,3 +48,12 @@ def test_files_met_are_those_of_a_look_at_every_pair() -> None:
         expected = (shares & (folder[:, None] == folder)).sum(axis=1)
         assert meets.tolist() == expected.tolist()
         assert ((depth >= 1) & (depth <= meets)).all()
+
+
+def test_a_file_without_bounds_may_hold_any_value_and_one_of_nulls_none() -> None:
+    bounds = [pa.array([5, None, None]), pa.array([9, None, None])]
+    counts = [pa.array([0, None, 4]), pa.array([4, None, 4])]
+    files: Any = range(3)
+    low, high = _ranks(StatsColumn(files, *bounds, *counts), "a")
+    assert low[1] < low[0] < high[0] < high[1]
+    assert low[2] == high[2]
