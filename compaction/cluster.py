@@ -7,9 +7,10 @@
     publish   one `replacecommit`: the old groups leave, the new ones come
 
 No row changes: each keeps its commit, and readers of changes see none. Where the index keeps keys,
-all of them are told where they are now, by the same put. In memory are the rows of a file a slot,
-beyond the engine's budget on disk. Killed before the put nothing has changed, and what was written
-goes, as of any commit. A writer whose slices were cut meanwhile tries again; so does this.
+all of them are told where they are now, by the same put. In memory are the rows of some files a
+slot, and of the others what is within the engine's budget; the rest waits on disk. Killed before
+the put nothing has changed, and what was written goes, as of any commit. A writer whose slices were
+cut meanwhile tries again; so does this.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ __all__ = ["MOST_BYTES", "Cluster"]
 MOST_BYTES = 8 << 30
 """Of data files that one run rewrites: what is left is due again."""
 
-TASK_BYTES = 64 << 20
-"""Of slices that one task reads, where there are many; a larger one is alone."""
+TASK_BYTES = 16 << 20
+"""Of slices that one task reads, where there are many; a larger one is alone. In memory its rows
+are many times as much, and so are those of the tasks ahead of it."""
 
 PIECE_BYTES = 16 << 20
 """Rows of a task that pass to a file at once."""

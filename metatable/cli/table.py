@@ -157,7 +157,7 @@ def _register_cluster(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "cut files anew whose rows overlap, so that a value is in few of them",
         "metatable cluster rides --dry-run\n"
         "metatable cluster rides --by at --by fare\n"
-        "metatable cluster rides --by at --where \"city = 'Ulm'\" --most-bytes 10000000000",
+        "metatable cluster rides --where \"city = 'Ulm'\" --most-bytes 10000000000",
     )
     cluster.add_argument(
         "--by",
