@@ -17,7 +17,8 @@ __all__ = ["describe", "savepoints", "version_as_of", "versions"]
 
 
 def describe(snapshot: Snapshot) -> Description:
-    """What this version is. Reads manifest pages, `files` and one column of `column_stats`."""
+    """What this version is. Reads manifest pages, `files`, and statistics of the key and of
+    the columns that files are cut by."""
     files = snapshot.slices()
     options, manifest = snapshot.options, snapshot.manifest
     counts = snapshot.row_counts(files)

@@ -138,7 +138,7 @@ ROOMS = (
         ),
         (
             _files(FACE, "rules", "notes", "file_sizes", "overwrite", "bulk_insert"),
-            _files(FACE, "bad_input", "writers", "mistakes", "new_logs")
+            _files(FACE, "bad_input", "writers", "mistakes", "new_logs", "cluster_by")
             + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),
     ),
