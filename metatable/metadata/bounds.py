@@ -34,7 +34,16 @@ import pyarrow.compute as pc
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Form", "decimal_bytes", "form_of", "physical", "unwrap", "wrap"]
+__all__ = [
+    "Form",
+    "by_value_type",
+    "decimal_bytes",
+    "form_of",
+    "physical",
+    "unwrap",
+    "wrap",
+    "wrappers_of",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -153,8 +162,11 @@ def _one_child(held: Sequence[tuple[pa.Array, Rows]], count: int) -> pa.Array:
 # Reading
 
 
-def unwrap(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The bounds of a column whose type is `kind`. Raises CorruptError for impossible ones."""
+def unwrap(
+    bounds: pa.Array, value_types: pa.Array | None, kind: pa.DataType, path: str
+) -> pa.Array:
+    """The bounds of a column whose type is `kind`, from those of its `wrappers_of`; value types
+    are looked at only where they are needed. Raises CorruptError for impossible ones."""
     try:
         return _unwrap(bounds, value_types, kind, path)
     except pa.ArrowInvalid as error:
@@ -163,18 +175,29 @@ def unwrap(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: str
         ) from error
 
 
-def _unwrap(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+def _unwrap(
+    bounds: pa.Array, value_types: pa.Array | None, kind: pa.DataType, path: str
+) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _decimals(bounds, value_types, kind, path)
     if pa.types.is_timestamp(kind):
         return _timestamps(bounds, value_types, kind)
-    for test, names in _WRAPPERS:
-        if test(kind):
-            return _first_of(bounds, names, kind)
-    return pa.nulls(len(bounds), kind)
+    return _first_of(bounds, wrappers_of(kind), kind)
+
+
+def wrappers_of(kind: pa.DataType) -> tuple[str, ...]:
+    """The wrappers that bounds of this type are read from; none for a type without bounds."""
+    return next((names for test, names in _WRAPPERS if test(kind)), ())
+
+
+def by_value_type(kind: pa.DataType) -> bool:
+    """Whether it takes the value type to read such bounds."""
+    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind))
 
 
 _WRAPPERS: list[tuple[Any, tuple[str, ...]]] = [
+    (pa.types.is_decimal, ("BytesWrapper",)),
+    (pa.types.is_timestamp, ("LongWrapper", "TimestampMicrosWrapper")),
     (pa.types.is_boolean, ("BooleanWrapper",)),
     (pa.types.is_integer, ("IntWrapper", "LongWrapper")),
     (pa.types.is_float64, ("DoubleWrapper", "FloatWrapper", "IntWrapper")),

@@ -30,7 +30,17 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FILE
 from metatable.data.statistics import ColumnStats
-from metatable.metadata.bounds import NO_BOUNDS, Form, form_of, physical, unwrap, wrap
+from metatable.data.taking import whole
+from metatable.metadata.bounds import (
+    NO_BOUNDS,
+    Form,
+    by_value_type,
+    form_of,
+    physical,
+    unwrap,
+    wrap,
+    wrappers_of,
+)
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError
 
@@ -155,24 +165,45 @@ def encode_stats(file_names: Sequence[str], stats: Sequence[ColumnStats]) -> pa.
     )
 
 
-def decode_stats(values: pa.Array, type: pa.DataType | None, path: str = "") -> pa.Table:
+def decode_stats(
+    values: pa.Array,
+    type: pa.DataType | None,
+    path: str = "",
+    names: Sequence[str] | None = None,
+) -> pa.Table:
     """Statistics of one column, whose type is `type` now, over many files.
 
     Columns `file_name`, `column` (strings), `minimum`, `maximum` (of `type`), `null_count`,
-    `value_count`, `size_bytes`, `uncompressed_bytes` (int64). A bound that was stored for a
-    type that `type` does not widen is null, like one that is missing; so is all of a tombstone.
-    Where `type` is None the bounds are Hudi's own unions, a struct of wrappers. Raises
-    CorruptError.
+    `value_count`, `size_bytes`, `uncompressed_bytes` (int64); those of these `names`, if they are
+    told. A bound that was stored for a type that `type` does not widen is null, like one that is
+    missing; so is all of a tombstone. Where `type` is None the bounds are Hudi's own unions, a
+    struct of wrappers. Raises CorruptError.
     """
-    column = _decode(values, _STATS, "ColumnStatsMetadata", path)
-    found = {name: pc.struct_field(column, stored) for name, stored in _STATS_FIELDS.items()}
-    if type is not None:
-        value_types = pc.struct_field(column, "valueType")
-        for name in ("minimum", "maximum"):
-            found[name] = unwrap(found[name], value_types, type, path)
+    stored = {name: _STATS_FIELDS[name] for name in names or _STATS_FIELDS}
+    asked = [one for name in stored for one in _fields_for(name, type)]
+    column = _decode(values, _STATS, "ColumnStatsMetadata", path, list(dict.fromkeys(asked)))
+    found = {}
+    for name, field in stored.items():
+        if name not in _BOUNDS or type is None:
+            found[name] = pc.struct_field(column, field)
+        elif wrappers_of(type):
+            kinds = pc.struct_field(column, "valueType") if by_value_type(type) else None
+            found[name] = unwrap(pc.struct_field(column, field), kinds, type, path)
+        else:
+            found[name] = pa.nulls(len(column), type)
     return pa.table(found)
 
 
+def _fields_for(name: str, type: pa.DataType | None) -> list[str]:
+    """What is stored of it: of the many branches of a bound those that can be one of `type`."""
+    field = _STATS_FIELDS[name]
+    if name not in _BOUNDS or type is None:
+        return [field]
+    told = ["valueType"] if by_value_type(type) else []
+    return [*(f"{field}.{wrapper}" for wrapper in wrappers_of(type)), *told]
+
+
+_BOUNDS = ("minimum", "maximum")
 _STATS_FIELDS = {
     "file_name": "fileName",
     "column": "columnName",
@@ -228,9 +259,13 @@ def _encode(record_type: int, **content: pa.Array) -> pa.Array:
     return _CODEC.encode(pa.table(columns))
 
 
-def _decode(values: pa.Array, record_type: int, name: str, path: str) -> pa.Array:
-    """The content field `name` of records that must be of `record_type`."""
-    table = _CODEC.decode(values, ["type", name], path)
+def _decode(
+    values: pa.Array, record_type: int, name: str, path: str, fields: Sequence[str] = ()
+) -> pa.Array:
+    """The content field `name` of records that must be of `record_type`; these `fields` of it,
+    if any are told."""
+    content = [f"{name}.{field}" for field in fields] or [name]
+    table = _CODEC.decode(values, ["type", *content], path)
     types = table.column("type").to_numpy()
     if (types != record_type).any():
         row = int(np.argmax(types != record_type))
@@ -241,7 +276,7 @@ def _decode(values: pa.Array, record_type: int, name: str, path: str) -> pa.Arra
             expected=record_type,
             found=int(types[row]),
         )
-    column = table.column(name).combine_chunks()
+    column = whole(table.column(name))
     if column.null_count:
         raise CorruptError("metadata record without content", path=path, expected=name)
     return column

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from metatable.storage.avro.decode import decode_records
 from metatable.storage.avro.encode import encode_records
-from metatable.storage.avro.schema import parse
-from metatable.storage.errors import UsageError
+from metatable.storage.avro.projection import projected
+from metatable.storage.avro.schema import Record, parse
 
 __all__ = ["RecordCodec"]
 
@@ -25,21 +25,25 @@ class RecordCodec:
 
     def __init__(self, schema: str | Mapping[str, Any], logical: bool = False) -> None:
         self._record = parse(schema, logical)
+        self._projected: dict[tuple[str, ...], Record] = {}
         self.arrow_schema: pa.Schema = pa.schema(list(self._record.type))
 
     def decode(
         self, values: pa.Array, fields: Sequence[str] | None = None, path: str = ""
     ) -> pa.Table:
-        """One row a datum; only `fields` (in schema order) if they are named.
+        """One row a datum; only `fields` (in schema order) if they are named, and "a.b" for the
+        field, or the branch of a union, b of a.
 
         Every byte of every datum is accounted for, also those of fields not asked for.
         Raises CorruptError for bytes that are no datum of this schema; `path` is named in it.
         """
-        wanted = self.arrow_schema.names if fields is None else list(fields)
-        for name in wanted:
-            if name not in self.arrow_schema.names:
-                raise UsageError("no such field", field=name, expected=self.arrow_schema.names)
-        return decode_records(self._record, values, frozenset(wanted), path)
+        if fields is None:
+            return decode_records(self._record, values, path)
+        wanted = tuple(fields)
+        record = self._projected.get(wanted)
+        if record is None:
+            record = self._projected[wanted] = projected(self._record, wanted)
+        return decode_records(record, values, path)
 
     def encode(self, table: pa.Table | pa.RecordBatch) -> pa.Array:
         """A `pa.binary()` array, one datum a row. Columns go by name and must all be there.

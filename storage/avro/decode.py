@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,6 +32,7 @@ from metatable.storage.avro.schema import (
     Pairs,
     Primitive,
     Record,
+    Skipped,
     Union,
 )
 from metatable.storage.byte_columns import Bytes, byte_layout, from_gaps, offsets_of
@@ -39,27 +41,30 @@ from metatable.storage.errors import CorruptError
 __all__ = ["decode_records"]
 
 Longs = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+_ONE, _EVERY_BIT = np.uint64(1), np.uint64((1 << 64) - 1)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+"""Of the bytes of a number all have theirs set but the last."""
+_SQUEEZE = [
+    (np.uint64(kept), np.uint64(kept << width), np.uint64(width // 8))
+    for width, kept in ((8, 0x007F007F007F007F), (16, 0x00003FFF00003FFF), (32, 0x0FFFFFFF))
+]
+"""How the seven bits of each of eight bytes come together: what stays, what moves and how far."""
 
 NULL_RATIO = 64
 FREE_BYTES = 64 << 20
 """What nulls may take of memory: so many times the bytes of the datums, and this."""
 
 
-def decode_records(record: Record, values: pa.Array, wanted: frozenset[str], path: str) -> pa.Table:
-    """The wanted fields of every datum as columns. Raises CorruptError."""
+def decode_records(record: Record, values: pa.Array, path: str) -> pa.Table:
+    """The fields of every datum as columns, but for those that are skipped. Raises CorruptError."""
     offsets, data = byte_layout(values)
     rows = np.arange(len(values))
     cursor = _Cursor(data, offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64), rows, path)
-    columns = {}
-    for name, node in record.fields:
-        if name in wanted:
-            columns[name] = _read(node, cursor)
-        else:
-            _skip(node, cursor)
+    columns = _fields(record, cursor)
     cursor.refuse(cursor.at != cursor.end, "bytes after the end of an Avro datum")
-    kinds = {name: node.type for name, node in record.fields}
-    schema = pa.schema([pa.field(name, kinds[name]) for name in columns])
-    return pa.Table.from_arrays(list(columns.values()), schema=schema)
+    return pa.Table.from_arrays(columns, schema=pa.schema(list(record.type)))
 
 
 class _Cursor:
@@ -81,12 +86,15 @@ class _Cursor:
         return len(self.at)
 
     def of(self, rows: Longs) -> _Cursor:
-        """A cursor of some rows; `back` returns what it has read to this one."""
+        """A cursor of some (ascending) rows; `back` returns what it has read to this one."""
+        if len(rows) == len(self):
+            return self
         parts = self.at[rows], self.end[rows], self.rows[rows]
         return _Cursor(self.data, *parts, self.path, self.room)
 
     def back(self, some: _Cursor, rows: Longs) -> None:
-        self.at[rows] = some.at
+        if some is not self:
+            self.at[rows] = some.at
 
     def refuse(self, wrong: npt.NDArray[np.bool_], what: str) -> None:
         """Raise CorruptError if any row is wrong."""
@@ -131,6 +139,33 @@ class _Cursor:
         first = self._byte(slice(None))
         if not (first & 0x81).any():  # as nearly all lengths and cases of unions
             return (first >> 1).astype(np.int64)
+        value = self._long_words()
+        if value is None:
+            value = self._long_bytes(first)
+        half = (value >> np.uint64(1)).view(np.int64)
+        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
+
+    def _long_words(self) -> UInt64s | None:
+        """The numbers whose first bytes were just read, each from one word; None, and nothing is
+        read: one is longer than that, or too near the end."""
+        starts = self.at - 1
+        if int(starts.max()) + 8 > len(self.data):
+            return None
+        words = self._word_at(starts)
+        below = ~words & _HIGH_BITS  # a number ends where the high bit is missing
+        below &= -below
+        below -= _ONE
+        ends = starts + (np.bitwise_count(below) >> 3) + 1
+        if (ends > self.end).any() or (below == _EVERY_BIT).any():
+            return None
+        self.at[:] = ends
+        words &= below & ~_HIGH_BITS
+        for kept, moved, shift in _SQUEEZE:
+            words = (words & kept) | ((words & moved) >> shift)
+        return words
+
+    def _long_bytes(self, first: Bytes) -> UInt64s:
+        """The same byte by byte."""
         value = (first & 0x7F).astype(np.uint64)
         more, shift = np.flatnonzero(first & 0x80), 7
         while len(more):
@@ -139,8 +174,24 @@ class _Cursor:
                 self.fail("number in an Avro datum has more than 64 bits", int(more[0]))
             value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             more, shift = more[byte >= 0x80], shift + 7
-        half = (value >> np.uint64(1)).view(np.int64)
-        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
+        return value
+
+    def zeros(self, count: int) -> bool:
+        """Step over so many bytes a row if they are zeros in all rows; else nothing is read."""
+        if (self.end - self.at < count).any():
+            return False
+        if count <= 8 and int(self.at.max(initial=0)) + 8 <= len(self.data):
+            told = self._word_at(self.at) & np.uint64((1 << 8 * count) - 1)
+            wrong = bool(told.any())
+        else:
+            wrong = any(self.data[self.at + place].any() for place in range(count))
+        if not wrong:
+            self.at += count
+        return not wrong
+
+    def _word_at(self, starts: Longs) -> UInt64s:
+        """The eight bytes that begin at each place, the first the lowest."""
+        return np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))[starts]
 
     def _byte(self, rows: Longs | slice) -> Bytes:
         at = self.at[rows]
@@ -161,12 +212,39 @@ def _read(node: Node, cursor: _Cursor) -> pa.Array:
         case Enum(symbols=symbols):
             return _symbols(cursor, symbols)
         case Record():
-            columns = [_read(field, cursor) for _, field in node.fields]
-            return _struct(node.type, columns, len(cursor))
+            return _struct(node.type, _fields(node, cursor), len(cursor))
+        case Skipped():
+            raise AssertionError("a skipped field was read")
         case Union():
             return _union(node, cursor)
         case Items() | Pairs():
             return _items(node, cursor)
+
+
+def _fields(record: Record, cursor: _Cursor) -> list[pa.Array]:
+    """The columns of a record, but for fields that are skipped."""
+    columns = []
+    for is_skipped, run in groupby(record.fields, lambda field: isinstance(field[1], Skipped)):
+        nodes = [node for _, node in run]
+        if not is_skipped:
+            columns += [_read(node, cursor) for node in nodes]
+        elif not (all(map(_may_be_zero, nodes)) and cursor.zeros(len(nodes))):
+            for node in nodes:
+                _skip(node, cursor)
+    return columns
+
+
+def _may_be_zero(node: Node) -> bool:
+    """Whether one zero byte is a datum of it, which then says nothing: null, "", 0, no items."""
+    match node:
+        case Primitive(name=name):
+            return name not in ("null", "float", "double")
+        case Skipped(node=stored) | Logical(stored=stored):
+            return _may_be_zero(stored)
+        case Union(branches=branches):
+            return branches[0].name == "null"
+        case _:
+            return isinstance(node, Enum | Items | Pairs)
 
 
 def _skip(node: Node, cursor: _Cursor) -> None:
@@ -174,7 +252,9 @@ def _skip(node: Node, cursor: _Cursor) -> None:
     match node:
         case Primitive(name="string" | "bytes"):
             cursor.runs(cursor.longs())
-        case Logical(stored=stored):
+        case Primitive(name="long"):
+            cursor.longs()
+        case Skipped(node=stored) | Logical(stored=stored):
             _skip(stored, cursor)
         case Record():
             for _, field in node.fields:
@@ -254,6 +334,8 @@ def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
     """(branch, its rows) for every branch that rows have."""
     number = cursor.longs()
     cursor.refuse((number < 0) | (number >= len(node.branches)), "no such branch in an Avro union")
+    if len(number) and (number == number[0]).all():
+        return [(node.branches[int(number[0])], np.arange(len(number)))]
     return [
         (branch, rows)
         for at, branch in enumerate(node.branches)
@@ -268,19 +350,21 @@ def _union(node: Union, cursor: _Cursor) -> pa.Array:
         if branch.name == "null":
             is_null[rows] = True
             continue
-        if len(rows) == len(cursor):
-            values = _read(branch, cursor)
-        else:
-            some = cursor.of(rows)
-            values = _read(branch, some)
-            cursor.make_room(branch.type)
+        some = cursor.of(rows)
+        if isinstance(branch, Skipped):
+            _skip(branch, some)
             cursor.back(some, rows)
+            continue
+        values = _read(branch, some)
+        if some is not cursor:
+            cursor.make_room(branch.type)
+        cursor.back(some, rows)
         found[node.names[node.branches.index(branch)]] = _nulls_between(values, rows, len(cursor))
-    for name, branch in zip(node.names, node.branches, strict=True):
-        if name is not None and name not in found:
+    for name, branch in node.children:
+        if name not in found:
             cursor.make_room(branch.type)
             found[name] = pa.nulls(len(cursor), branch.type)
-    children = [found[name] for name in node.names if name is not None]
+    children = [found[name] for name, _ in node.children]
     if node.only is not None:
         return children[0]
     return _struct(node.type, children, len(cursor), is_null if is_null.any() else None)
@@ -353,11 +437,10 @@ def _blocks(
     offsets = pa.array(offsets_of(counts).astype(np.int32))
     if not rounds:
         return offsets, [pa.nulls(0, kind) for kind in kinds]
-    columns = [pa.concat_arrays(parts) for parts in zip(*rounds, strict=True)]
-    if len(rounds) > 1:
-        order = pa.array(np.argsort(np.concatenate(owners), kind="stable"))
-        columns = [column.take(order) for column in columns]
-    return offsets, columns
+    if len(rounds) == 1:
+        return offsets, rounds[0]
+    order = pa.array(np.argsort(np.concatenate(owners), kind="stable"))
+    return offsets, [pa.concat_arrays(parts).take(order) for parts in zip(*rounds, strict=True)]
 
 
 def _open_blocks(cursor: _Cursor, rows: Longs, left: Longs) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "Pairs",
     "Primitive",
     "Record",
+    "Skipped",
     "Union",
     "parse",
 ]
@@ -136,7 +137,8 @@ class Record:
     type: pa.DataType = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _typed(self, pa.struct([pa.field(name, node.type) for name, node in self.fields]))
+        columns = [(name, node.type) for name, node in self.fields if not isinstance(node, Skipped)]
+        _typed(self, pa.struct([pa.field(name, kind) for name, kind in columns]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,14 @@ class Union:
     type: pa.DataType = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        named = zip(self.names, self.branches, strict=True)
-        many = pa.struct([pa.field(name, node.type) for name, node in named if name is not None])
+        many = pa.struct([pa.field(name, node.type) for name, node in self.children])
         _typed(self, many if self.only is None else self.branches[self.only].type)
+
+    @property
+    def children(self) -> list[tuple[str, Node]]:
+        """(name, branch) of the struct's children."""
+        named = zip(self.names, self.branches, strict=True)
+        return [(name, node) for name, node in named if name and not isinstance(node, Skipped)]
 
     @property
     def null(self) -> int | None:
@@ -164,12 +171,27 @@ class Union:
         return 1 - self.null if self.null is not None and len(self.names) == 2 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What is stepped over: a field or a branch that nobody asked for, without a column."""
+
+    node: Node
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.null()
+
+
 def _typed(node: Node, kind: pa.DataType) -> None:
     """A node's type is asked for at every datum column, so it is made once."""
     object.__setattr__(node, "type", kind)
 
 
-Node: TypeAlias = Primitive | Fixed | Logical | Enum | Items | Pairs | Record | Union
+Node: TypeAlias = Primitive | Fixed | Logical | Enum | Items | Pairs | Record | Union | Skipped
 
 
 def parse(schema: str | Mapping[str, Any], logical: bool = False) -> Record:

@@ -223,6 +223,8 @@ def test_statistics_of_many_types_stay_in_their_rows() -> None:
         (found,) = decode_stats(values[row : row + 1], one.type).to_pylist()
         assert (found["file_name"], found["column"]) == (name, one.column)
         assert (found["minimum"], found["maximum"]) == (one.minimum, one.maximum)
+        only = decode_stats(values[row : row + 1], one.type, names=["maximum", "value_count"])
+        assert only.to_pylist() == [{name: found[name] for name in ("maximum", "value_count")}]
     unions = decode_stats(values, None)
     assert unions["minimum"].null_count == 6
     assert unions["file_name"].to_pylist() == names

@@ -7,6 +7,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -202,6 +203,76 @@ def test_fields_not_asked_for_are_stepped_over(
     for name in wanted:
         assert found.column(name).equals(whole.column(name))
     assert set(found.schema.names) == set(wanted)
+
+
+INNER = {"type": "record", "name": "i", "fields": [{"name": n, "type": "long"} for n in "xyz"]}
+MANY = ["null", INNER, "string", "double"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(range(4)), st.integers(-(1 << 63), (1 << 63) - 1))))
+@settings(deadline=None)
+def test_fields_within_fields_are_read_alone(rows: list[tuple[int, int]]) -> None:
+    schema = record(a=["null", INNER], b=["null", "i", "string", "double"], c="long", d="bytes")
+    cases = [lambda n: None, lambda n: {"x": n, "y": -n >> 1, "z": 3}, str, float]
+    data = [
+        {"a": cases[kind % 2](n), "b": cases[kind](n), "c": n, "d": b"." * kind} for kind, n in rows
+    ]
+    codec = RecordCodec(schema)
+    values = pa.array([fastavro_bytes(schema, one) for one in data], pa.binary())
+    whole = codec.decode(values)
+    found = codec.decode(values, ["d", "b.string", "b.i.y", "a.z"])
+    assert found.schema.names == ["a", "b", "d"]
+    for path in (["a", "z"], ["b", "string"], ["b", "i", "y"]):
+        read, told = (pc.struct_field(table[path[0]], path[1:]) for table in (found, whole))
+        assert read.equals(told)
+    assert found["d"].equals(whole["d"])
+    assert found["b"].type == pa.struct([("i", pa.struct([("y", pa.int64())])), ("string", "str")])
+
+
+def test_only_fields_that_are_there_are_read() -> None:
+    codec = RecordCodec(record(a=["null", INNER], b="long"))
+    for name in ("c", "a.w", "b.x"):
+        with pytest.raises(UsageError, match=r"no (such field|fields)"):
+            codec.decode(pa.array([], pa.binary()), [name])
+
+
+@given(st.lists(st.integers(0, 1 << 70), min_size=1), st.sampled_from([b"", b"12345678", b"\xff"]))
+@settings(deadline=None)
+def test_numbers_are_read_alike_near_the_end_and_far_from_it(
+    words: list[int], behind: bytes
+) -> None:
+    """From one word where there are eight bytes, and else byte by byte."""
+    bodies = [varint(word) for word in words]
+    codec = RecordCodec(record(a="long"))
+    values = pa.array([*bodies, behind], pa.binary())[: len(bodies)]
+    if max(words) >> 64:
+        with pytest.raises(CorruptError, match=r"64 bits|after the end"):
+            codec.decode(values)
+    else:
+        assert codec.decode(values)["a"].to_pylist() == [(one >> 1) ^ -(one & 1) for one in words]
+    cut = pa.array([bodies[0][:-1] + b"\x80", *bodies, behind], pa.binary())[: len(values) + 1]
+    with pytest.raises(CorruptError, match=r"ends too early|64 bits"):
+        codec.decode(cut)
+
+
+def varint(word: int) -> bytes:
+    made = bytearray()
+    while word > 0x7F:
+        made.append(word & 0x7F | 0x80)
+        word >>= 7
+    return bytes([*made, word])
+
+
+@pytest.mark.parametrize("other", [b"\x02\x02.", b"\x02\x04..", b""])
+def test_fields_that_say_nothing_are_stepped_over_together(other: bytes) -> None:
+    codec = RecordCodec(record(a=["null", "string"], b=["null", "string"], c="long"))
+    nothing = b"\x00\x00\x06"
+    bodies = [nothing, nothing if not other else b"\x00" + other + b"\x06", nothing]
+    for behind in (b"", b"12345678"):
+        values = pa.array([*bodies, behind], pa.binary())[:3]
+        assert codec.decode(values, ["c"])["c"].to_pylist() == [3] * 3
+        with pytest.raises(CorruptError, match="row=2"):
+            codec.decode(pa.array([*bodies[:2], b"\x00", behind], pa.binary())[:3], ["c"])
 
 
 @given(schema_and_data(), st.data())
