@@ -7,7 +7,7 @@ buffers where Arrow's layout allows it, slices included.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "from_gaps",
     "from_layout",
     "from_voids",
+    "gathered",
     "joined",
     "of_one_size",
     "offsets_of",
@@ -38,6 +39,8 @@ Bytes = npt.NDArray[np.uint8]
 Voids = npt.NDArray[np.void]
 
 NO_BYTES = np.zeros(0, np.uint8)
+ROOM_BYTES = 64 << 20
+"""So large a piece of memory is the operating system's own, which can lengthen it in place."""
 
 _WORD = 8
 _MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
@@ -166,6 +169,24 @@ def single(column: pa.Array) -> Callable[[int], bytes]:
     width = column.type.byte_width
     data = memoryview(column.buffers()[1])[column.offset * width :]
     return lambda place: data[place * width : (place + 1) * width].tobytes()
+
+
+def gathered(columns: Iterable[pa.Array]) -> pa.Array:
+    """Columns without nulls one behind the other as a `pa.binary()` one.
+
+    Each may go before the next one comes, and what is gathered grows where it is, in room that
+    takes no memory until it is written: nothing is held twice.
+    """
+    data, end, sizes = np.empty(ROOM_BYTES, np.uint8), 0, [np.zeros(0, np.int64)]
+    for column in columns:
+        offsets, raw = byte_layout(column)
+        begin, end = end, end + int(offsets[-1] - offsets[0])
+        if end > len(data):
+            data.resize(end + ROOM_BYTES // 16, refcheck=False)
+        data[begin:end] = raw[offsets[0] : offsets[-1]]
+        sizes.append(np.diff(offsets).astype(np.int64))
+    data.resize(end, refcheck=False)
+    return from_layout(offsets_of(np.concatenate(sizes)), data)
 
 
 def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:

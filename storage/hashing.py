@@ -24,7 +24,15 @@ import xxhash
 
 from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout, from_layout
 
-__all__ = ["java_string_hash", "md5", "md5_one", "xxh64", "xxh64_one", "xxh64_pair"]
+__all__ = [
+    "java_string_hash",
+    "md5",
+    "md5_one",
+    "quick_hash",
+    "xxh64",
+    "xxh64_one",
+    "xxh64_pair",
+]
 
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
@@ -52,6 +60,7 @@ _P1, _P2, _P3, _P4, _P5 = (
     )
 )
 _SHIFT = [np.uint64(bits) for bits in range(64)]
+_LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 
 def xxh64(column: pa.Array | pa.ChunkedArray, seed: int = SPARK_SEED) -> Hashes:
@@ -71,6 +80,39 @@ def xxh64_pair(column: pa.Array | pa.ChunkedArray, seeds: tuple[int, int]) -> Ha
 def xxh64_one(data: bytes, seed: int = SPARK_SEED) -> int:
     """XXH64 of one value."""
     return int(xxhash.xxh64_intdigest(data, seed & _MASK))
+
+
+def quick_hash(data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Hashes:
+    """64 bits of each piece `data[starts[i]:][:sizes[i]]`, which ascend: n uint64.
+
+    To find equal pieces by, within a process, in a third of XXH64's time. Pieces that differ in
+    only eight bytes never agree in it; others may be made to. Never to be stored.
+    """
+    found = np.empty(len(starts), np.uint64)
+    with np.errstate(over="ignore"):
+        for first in range(0, len(starts), CHUNK_ROWS):
+            part = slice(first, first + CHUNK_ROWS)
+            found[part] = _quick_hash(data, starts[part], sizes[part])
+    return found
+
+
+def _quick_hash(data: Bytes, starts: Rows, sizes: Rows) -> Hashes:
+    begin, end = int(starts[0]), int(starts[-1] + sizes[-1])
+    padded = np.concatenate([data[begin:end], np.zeros(8, np.uint8)])
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    found, rows, least = sizes.astype(np.uint64) * _P1, np.arange(len(sizes)), int(sizes.min())
+    for at in range(0, int(sizes.max()), 8):
+        if at >= least:
+            rows = rows[sizes[rows] > at]
+        some: Rows | slice = slice(None) if len(rows) == len(sizes) else rows
+        lane = words[starts[some] + (at - begin)]
+        if at + 8 > least:
+            lane &= _LOW_BYTES[np.minimum(sizes[some] - at, 8)]
+        lane ^= found[some]
+        lane *= _P2
+        lane ^= lane >> _SHIFT[32]
+        found[some] = lane
+    return found
 
 
 def md5(column: pa.Array | pa.ChunkedArray) -> pa.Array:

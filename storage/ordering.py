@@ -9,12 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import byte_layout, first_words, voids
+from metatable.storage.byte_columns import Bytes, byte_layout, first_words, from_gaps, voids
 
 __all__ = [
     "PrefixIndex",
     "as_binary",
     "is_ascending",
+    "order_within",
     "order_without_repeats",
     "same_as_previous",
     "sort_order",
@@ -47,6 +48,44 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     tied = np.flatnonzero(same[1:] | same[:-1])
     order[tied] = _sorted_whole(keys, order[tied])
     return order
+
+
+def order_within(
+    groups: npt.NDArray[np.int32],
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Positions that put `groups`, numbers from 0 on, in ascending order, and in each of them the
+    pieces `data[starts[i]:][:sizes[i]]`, which ascend in `data`, in byte order."""
+    order, in_order = _order(_first_words_that_differ(data, starts, sizes))
+    by_group, of = _order(groups[order].astype(np.uint64))
+    order, in_order = order[by_group], in_order[by_group]
+    same = np.zeros(len(order) + 1, dtype=bool)
+    same[1:-1] = (in_order[1:] == in_order[:-1]) & (of[1:] == of[:-1])
+    tied = np.flatnonzero(same[1:] | same[:-1])
+    if len(tied):
+        rows = np.sort(order[tied])
+        keys = {"group": groups[rows], "key": from_gaps(data, starts[rows], sizes[rows])}
+        ascending = [(name, "ascending") for name in keys]
+        order[tied] = rows[pc.sort_indices(pa.table(keys), ascending).to_numpy()]
+    return order
+
+
+def _first_words_that_differ(
+    data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> UInt64s:
+    """Eight bytes of each piece, behind what all of them begin with."""
+    skip = 0
+    while True:
+        if int(starts[-1:].sum()) + skip + 8 > len(data):
+            data = np.concatenate([data, np.zeros(skip + 8, np.uint8)])
+        words = first_words(data, starts + skip, sizes - skip)
+        differ = int(words.max(initial=0)) ^ int(words.min(initial=0)) if len(words) else 1
+        alike = 8 - (differ.bit_length() + 7) // 8
+        if not alike or skip >= int(sizes.max(initial=0)):
+            return words
+        skip += alike
 
 
 def order_without_repeats(keys: pa.Array) -> npt.NDArray[np.int64]:

@@ -105,11 +105,11 @@ def _upper(keys: pa.Array, bound: bytes) -> int:
 
 def _first_of_each_key(parts: Sequence[Part]) -> Merged:
     parts = [part for part in parts if len(part[0])]
-    keys, values = joined([part[0] for part in parts]), joined([part[1] for part in parts])
     numbers = np.array([number for _, _, number in parts], np.int32)
     sources = np.repeat(numbers, [len(part[0]) for part in parts])
-    if len(parts) == 1 and is_ascending(keys, strictly=True):
-        return keys, values, sources
+    if len(parts) == 1 and is_ascending(parts[0][0], strictly=True):
+        return *parts[0][:2], sources
+    keys, values = joined([part[0] for part in parts]), joined([part[1] for part in parts])
     order = order_without_repeats(keys)
     places = pa.array(order)
     return keys.take(places), values.take(places), sources.take(order)

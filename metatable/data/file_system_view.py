@@ -6,7 +6,7 @@ may hold a key) are answered from arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, overload
@@ -17,10 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.slices import DataFile, FileSlice, is_log
+from metatable.storage.byte_columns import byte_layout, from_gaps, gathered
 from metatable.storage.errors import CorruptError
+from metatable.storage.hashing import quick_hash
+from metatable.storage.ordering import order_within, sort_order
 
-__all__ = ["FILE", "FileSystemView", "names_of", "slices_of"]
+__all__ = ["FILE", "FileSystemView", "name_hashes", "names_of", "slices_of"]
 
+Int64s = npt.NDArray[np.int64]
+
+STEP_PATHS = 16 << 10
+"""Paths that are cut at a time: what comes of them stays near the processor."""
 
 FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
 """A file of a slice."""
@@ -30,46 +37,63 @@ FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int6
 class FileSystemView(Sequence[FileSlice]):
     """Live slices in columns, by partition path and file name; its row is a slice's ordinal.
 
-    `paths` (strings) and `sizes` (int64) of the first file of each: its base file, or, of logs
-    `alone` (bool), the first of these; and `folders`, the distinct partition paths in byte order,
-    with the place there of each file's (int32). `logs`: a list of `FILE` a slice, the other logs,
-    and in it the base file that a scheduled compaction is to make; None where none has any.
+    `paths` and `sizes` (int64) of the first file of each: its base file, or, of logs `alone`
+    (bool), the first of these. Paths stay as they were read, `held` (strings), with the place there
+    of each slice's (`rows`): few of very many are ever asked for. `folders` are the distinct
+    partition paths in byte order, with the place there of each file's (int32). `logs`: a list of
+    `FILE` a slice, the other logs, and in it the base file that a scheduled compaction is to make;
+    None where none has any.
     """
 
-    paths: pa.Array
-    sizes: npt.NDArray[np.int64]
+    held: pa.Array
+    rows: Int64s
+    sizes: Int64s
     folders: pa.Array
     folder_of: npt.NDArray[np.int32]
     alone: npt.NDArray[np.bool_]
     logs: pa.ListArray | None = None
 
     @classmethod
-    def of(
-        cls, paths: pa.Array, sizes: npt.NDArray[np.int64], logs: pa.ListArray | None = None
-    ) -> FileSystemView:
-        folders, names = _split(paths)
-        order = pc.sort_indices(
-            pa.table({"folder": folders, "name": names}),
-            sort_keys=[("folder", "ascending"), ("name", "ascending")],
+    def of(cls, paths: pa.Array, sizes: Int64s, logs: pa.ListArray | None = None) -> FileSystemView:
+        offsets, data = byte_layout(paths)
+        names_at = _name_starts(paths)
+        folders, folder_of = _folders(paths, names_at)
+        order = order_within(folder_of, data, names_at, offsets[1:] - names_at)
+        return cls(
+            paths,
+            order,
+            sizes[order],
+            folders,
+            folder_of[order],
+            _begin_as_logs(paths, names_at)[order],
+            None if logs is None else logs.take(pa.array(order)),
         )
-        encoded = folders.take(order).dictionary_encode()
-        codes = encoded.indices.to_numpy().astype(np.int32)
-        alone = _begin_as_logs(names.take(order))
-        logs = None if logs is None else logs.take(order)
-        held = paths.take(order), sizes[order.to_numpy()], encoded.dictionary
-        return cls(*held, codes, alone, logs)
 
     @classmethod
-    def of_lists(cls, files: pa.ListArray) -> FileSystemView:
+    def of_lists(cls, pieces: Iterable[pa.ListArray]) -> FileSystemView:
         """From a list of `FILE` a slice, in any order. Raises CorruptError where one is none."""
-        firsts, logs = _apart(files)
-        return cls.of(*_columns(firsts), logs)
+        sizes, logs = [np.zeros(0, np.int64)], [pa.array([], pa.list_(FILE))]
+
+        def paths() -> Iterator[pa.Array]:
+            for files in pieces:
+                firsts, others = _apart(files)
+                sizes.append(pc.struct_field(firsts, "size").to_numpy())
+                logs.append(others)
+                yield pc.struct_field(firsts, "path")
+
+        held = gathered(paths()).cast(pa.string())
+        joined = pa.concat_arrays(logs)
+        return cls.of(held, np.concatenate(sizes), joined if len(joined.values) else None)
 
     @classmethod
     def joined(cls, parts: Sequence[FileSystemView]) -> FileSystemView:
         """The slices of them all."""
-        none = pa.array([], pa.list_(FILE))
-        return cls.of_lists(pa.concat_arrays([none, *(one.lists() for one in parts)]))
+        return cls.of_lists(one.lists() for one in parts)
+
+    @property
+    def paths(self) -> pa.Array:
+        """The path of the first file of each (strings); made anew when it is asked for."""
+        return self.held.take(pa.array(self.rows))
 
     def lists(self) -> pa.ListArray:
         """What is told of each slice, a list of `FILE`, its first file before the others."""
@@ -101,14 +125,14 @@ class FileSystemView(Sequence[FileSlice]):
 
     def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
         """Some of the slices, in the same order (`rows` ascending); all folders stay."""
-        places = pa.array(rows)
         return FileSystemView(
-            self.paths.take(places),
+            self.held.take(pa.array(self.rows[rows])),
+            np.arange(len(rows)),
             self.sizes[rows],
             self.folders,
             self.folder_of[rows],
             self.alone[rows],
-            None if self.logs is None else self.logs.take(places),
+            None if self.logs is None else self.logs.take(pa.array(rows)),
         )
 
     @property
@@ -125,7 +149,7 @@ class FileSystemView(Sequence[FileSlice]):
 
     def logs_of_each(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(bytes, number) of the logs of each slice."""
-        _, sizes, slices = self.all_files()
+        sizes, slices = self.all_sizes()
         are_logs = np.concatenate([self.alone, np.ones(len(slices) - len(self), np.bool_)])
         counts = np.bincount(slices[are_logs], minlength=len(self))
         held = np.zeros(len(self), np.int64)
@@ -154,7 +178,7 @@ class FileSystemView(Sequence[FileSlice]):
     @property
     def total_bytes(self) -> int:
         """Of all files."""
-        return int(self.all_files()[1].sum())
+        return int(self.all_sizes()[0].sum())
 
     def all_files(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(paths, sizes, ordinal of the slice) of the first files, and behind them of all logs
@@ -165,6 +189,17 @@ class FileSystemView(Sequence[FileSlice]):
         there = _are_logs(paths)
         there[: len(self)] = True
         return paths.filter(pa.array(there)), sizes[there], slices[there]
+
+    def all_sizes(self) -> tuple[Int64s, Int64s]:
+        """The same without the paths."""
+        return (self.sizes, np.arange(len(self))) if self.logs is None else self.all_files()[1:]
+
+    def name_hashes(self) -> npt.NDArray[np.uint64]:
+        """`quick_hash` of the bare name of each of `all_files`."""
+        first = name_hashes(self.held)[self.rows]
+        if self.logs is None:
+            return first
+        return np.concatenate([first, name_hashes(self.all_files()[0][len(self) :])])
 
     def _told(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The same, and in the place of a slice's logs also the base file that is to come."""
@@ -185,7 +220,7 @@ class FileSystemView(Sequence[FileSlice]):
         return np.flatnonzero(asked.to_numpy(zero_copy_only=False)[self.folder_of])
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, place: int) -> FileSlice: ...
@@ -195,7 +230,8 @@ class FileSystemView(Sequence[FileSlice]):
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
         logs = () if self.logs is None else self.logs[int(place)].as_py()
-        return _slice(self.paths[int(place)].as_py(), int(self.sizes[place]), logs)
+        path = self.held[int(self.rows[place])].as_py()
+        return _slice(path, int(self.sizes[place]), logs)
 
     def __iter__(self) -> Iterator[FileSlice]:
         logs = repeat(()) if self.logs is None else self.logs.to_pylist()
@@ -206,13 +242,20 @@ class FileSystemView(Sequence[FileSlice]):
     def nbytes(self) -> int:
         """Bytes held in memory."""
         logs = 0 if self.logs is None else self.logs.nbytes
-        columns = self.paths, self.sizes, self.folder_of, self.alone
+        columns = self.held, self.rows, self.sizes, self.folder_of, self.alone
         return int(sum(one.nbytes for one in columns) + logs) + 500
 
 
 def names_of(paths: pa.Array) -> pa.Array:
     """The bare name of each file's path."""
-    return _split(paths)[1]
+    (offsets, data), names_at = byte_layout(paths), _name_starts(paths)
+    return from_gaps(data, names_at, offsets[1:] - names_at).cast(pa.string())
+
+
+def name_hashes(paths: pa.Array) -> npt.NDArray[np.uint64]:
+    """`quick_hash` of each bare name."""
+    (offsets, data), names_at = byte_layout(paths), _name_starts(paths)
+    return quick_hash(data, names_at, offsets[1:] - names_at)
 
 
 def slices_of(files: pa.ListArray) -> list[FileSlice]:
@@ -226,12 +269,13 @@ def _slice(path: str, size_bytes: int, logs: Sequence[Mapping[str, Any]] = ()) -
     return FileSlice.of([(path, size_bytes), *((one["path"], one["size"]) for one in logs)])
 
 
-def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
-    """(the first file of each slice, the others; None where no slice has any)."""
+def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray]:
+    """(the first file of each slice, a list of the others)."""
     counts = pc.list_value_length(files).to_numpy()
     flat = files.flatten()
     if (counts == 1).all():
-        return flat, None
+        none = pa.array(np.zeros(len(files) + 1, np.int32))
+        return flat, pa.ListArray.from_arrays(none, pa.array([], FILE), type=pa.list_(FILE))
     are_logs = _are_logs(pc.struct_field(flat, "path"))
     to_come = ~are_logs & (pc.struct_field(flat, "size").to_numpy() == 0)
     slices = np.repeat(np.arange(len(files)), counts)
@@ -253,22 +297,43 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray | None]:
 
 
 def _are_logs(paths: pa.Array) -> npt.NDArray[np.bool_]:
-    return _begin_as_logs(names_of(paths))
+    return _begin_as_logs(paths, _name_starts(paths))
 
 
-def _begin_as_logs(names: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.array(pc.starts_with(names, ".").to_numpy(zero_copy_only=False))
+def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> npt.NDArray[np.bool_]:
+    offsets, data = byte_layout(paths)
+    if not len(paths) or (names_at == offsets[1:]).any():  # a name without a byte
+        return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
+    return np.asarray(data[names_at] == ord("."))
 
 
 def _columns(files: pa.StructArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     return pc.struct_field(files, "path"), pc.struct_field(files, "size").to_numpy()
 
 
-def _split(paths: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """(partition paths, file names); "" for the partition path of an unpartitioned table."""
-    parts = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
-    offsets = parts.offsets.to_numpy()
-    names = parts.values.take(pa.array(offsets[1:] - 1))
-    alone = pa.array(np.diff(offsets) == 1)
-    folders = pc.if_else(alone, "", parts.values.take(pa.array(offsets[:-1])))
-    return folders, names
+def _name_starts(paths: pa.Array) -> Int64s:
+    """Where the name of each begins in the bytes of the column: behind the last slash."""
+    found = np.empty(len(paths), np.int64)
+    offsets, data = byte_layout(paths)
+    for at in range(0, len(paths), STEP_PATHS):
+        ends = offsets[at : at + STEP_PATHS + 1].astype(np.int64)
+        slashes = np.flatnonzero(data[ends[0] : ends[-1]] == ord("/")) + ends[0]
+        behind = np.append(0, slashes + 1)[np.searchsorted(slashes, ends[1:])]
+        np.maximum(behind, ends[:-1], out=found[at : at + STEP_PATHS])
+    return found
+
+
+def _folders(paths: pa.Array, names_at: Int64s) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """The distinct partition paths in byte order, "" for that of an unpartitioned table, and the
+    place there of each path's."""
+    offsets, data = byte_layout(paths)
+    parts = [pa.array([], pa.string()).dictionary_encode()]
+    for at in range(0, len(paths), STEP_PATHS):
+        starts = offsets[:-1][at : at + STEP_PATHS].astype(np.int64)
+        lengths = np.maximum(names_at[at : at + STEP_PATHS] - 1 - starts, 0)
+        parts.append(from_gaps(data, starts, lengths).cast(pa.string()).dictionary_encode())
+    encoded = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    order = sort_order(encoded.dictionary)
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order))
+    return encoded.dictionary.take(pa.array(order)), places[encoded.indices.to_numpy()]

@@ -11,6 +11,7 @@ the data, never narrower; an absent bound says nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -18,13 +19,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView, names_of
+from metatable.data.file_system_view import FileSystemView, name_hashes, names_of
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole as whole_column
 from metatable.metadata.entries import Entries
 from metatable.metadata.files import view_of_partition, view_of_table
-from metatable.metadata.keys import column_partition_prefix, column_prefix, stats_keys
+from metatable.metadata.keys import (
+    column_partition_prefix,
+    column_prefix,
+    partition_words,
+    stats_keys,
+)
 from metatable.metadata.partition import ENTRIES, MetadataPartition
 from metatable.metadata.payload import (
     STATS_TOMBSTONE,
@@ -35,6 +41,7 @@ from metatable.metadata.payload import (
 from metatable.metadata.view import StatsColumn
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.cache import cached
+from metatable.storage.threads import beside
 
 __all__ = [
     "RECORD_KEY",
@@ -57,6 +64,8 @@ _OF_FILES = ["minimum", "maximum", "value_count"]
 
 
 _NAME = "column_stats"
+
+Words = npt.NDArray[np.uint64]
 
 
 class ColumnStatsPartition(MetadataPartition):
@@ -253,28 +262,71 @@ def _load(
     entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
     if partition_path is None:
-        files, prefix = view_of_table(entries), column_prefix(column)
+        listed, prefix = partial(view_of_table, entries), column_prefix(column)
     else:
-        files = view_of_partition(entries, partition_path)
+        listed = partial(view_of_partition, entries, partition_path)
         prefix = column_partition_prefix(column, partition_path)
-    found = entries.prefix(ColumnStatsPartition(entries.options), prefix)
-    rows = decode_stats(found["value"].combine_chunks(), type)
-    # a prefix may be shared with another column
-    rows = rows.append_column("key", found["key"]).filter(pc.equal(rows["column"], column))
-    folders, names, slices = _places(files)
-    places = _entry_places(rows, column, folders, names)
+    with_words = beside(lambda: _with_words(listed()))
+    partition = ColumnStatsPartition(entries.options)
+    read = partial(_numbers, column=column, type=type)
+    rows = pa.concat_tables([_numbers_of_none(type), *entries.pieces(partition, read, prefix)])
+    files, words, order = with_words()
+    places = _places_among(words, order, rows["word"].to_numpy())
+    if places is None:  # two words are equal, by chance: keys are not
+        folders, names, _ = _places(files)
+        keys = stats_keys(pa.repeat(column, len(names)), folders, names)
+        held = [*entries.pieces(partition, partial(_keys_of, column=column), prefix)]
+        places = pc.index_in(keys, value_set=pa.chunked_array(held, pa.binary()))
     told = [rows[name].combine_chunks().take(places) for name in _TOLD]
-    return StatsColumn(files, *_of_slices(told, slices, len(files)))
+    return StatsColumn(files, *_of_slices(told, files.all_sizes()[1], len(files)))
 
 
-def _entry_places(rows: pa.Table, column: str, folders: pa.Array, names: pa.Array) -> pa.Array:
-    """Which of the entries is that of each file; null: none. As a rule names tell, in a tenth of
-    the time; but buckets have the same ids in each partition, and so may their files, names."""
-    held = rows["file_name"]
-    if len(pc.unique(held)) == len(held):
-        return pc.index_in(names, value_set=held)
-    keys = stats_keys(pa.repeat(column, len(names)), folders, names)
-    return pc.index_in(keys, value_set=rows["key"])
+def _numbers_of_none(type: pa.DataType) -> pa.Table:
+    counts = {"null_count": pa.int64(), "value_count": pa.int64()}
+    kinds = {"word": pa.uint64(), "minimum": type, "maximum": type} | counts
+    return pa.schema(list(kinds.items())).empty_table()
+
+
+def _numbers(batch: pa.RecordBatch, column: str, type: pa.DataType) -> pa.Table:
+    """What is told of a column, and a `word`, 64 bits that tell its file from others by its name
+    and its partition: it is found by that, and names are hashed while they are at hand."""
+    rows = decode_stats(batch["value"], type, names=("file_name", "column", *_TOLD))
+    words = name_hashes(pc.fill_null(whole_column(rows["file_name"]), ""))
+    words ^= partition_words(batch["key"])
+    rows = rows.add_column(0, "word", pa.array(words))
+    # a prefix may be shared with another column
+    return rows.filter(pc.equal(rows["column"], column)).select(["word", *_TOLD])
+
+
+def _keys_of(batch: pa.RecordBatch, column: str) -> pa.Array:
+    names = decode_stats(batch["value"], None, names=["column"])["column"]
+    return batch["key"].filter(pc.equal(names, column).combine_chunks())
+
+
+def _with_words(files: FileSystemView) -> tuple[FileSystemView, Words, npt.NDArray[np.int64]]:
+    """(the slices, the words of `all_files` in order, which file each of these is of)."""
+    of_folder = partition_words(stats_keys("", files.folders, pa.repeat("", len(files.folders))))
+    words = files.name_hashes() ^ of_folder[files.folder_of[files.all_sizes()[1]]]
+    order = np.argsort(words)
+    return files, words[order], order
+
+
+def _places_among(asked: Words, rows: npt.NDArray[np.int64], held: Words) -> pa.Array | None:
+    """Where the words of `rows`, which ascend, are among those that are held, by row; null:
+    nowhere. None: some are equal."""
+    order = np.argsort(held)
+    held = held[order]
+    if (held[1:] == held[:-1]).any() or (asked[1:] == asked[:-1]).any():
+        return None
+    places = np.full(len(asked), -1)
+    if np.array_equal(held, asked):  # as a rule
+        places[rows] = order
+        return pa.array(places)
+    at = np.searchsorted(held, asked)
+    found = np.flatnonzero(at < len(held))
+    found = found[held[at[found]] == asked[found]]
+    places[rows[found]] = order[at[found]]
+    return pa.array(places, mask=places < 0)
 
 
 def _size_bytes(stats: StatsColumn) -> int:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from itertools import chain
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,11 @@ from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
 __all__ = ["Entries", "Found"]
+
+R = TypeVar("R")
 
 WARM_FILES = 48
 """HFiles that are opened before it is known which of them have the keys' places."""
@@ -218,26 +222,51 @@ class Entries:
         )
         return held["value"].take(pc.index_in(keys, value_set=held["key"])).combine_chunks()
 
-    def prefix(self, partition: MetadataPartition, prefix: bytes) -> pa.Table:
-        """Live entries whose key starts with `prefix`: columns key, value, by key."""
+    def pieces(
+        self,
+        partition: MetadataPartition,
+        made: Callable[[pa.RecordBatch], R],
+        prefix: bytes = b"",
+    ) -> Iterator[R]:
+        """What `made` makes of live entries (key, value), those whose key begins with `prefix`:
+        piece by piece on a few threads, in no order of keys. HFiles whose places are apart have no
+        key in common, so nothing is merged where one pass has written them."""
         refs = self.placed(partition)
         self._open(refs)
-        parts = [partition.live(self.reader(ref).prefix(prefix), ref.lo, ref.hi) for ref in refs]
-        return _newest(partition, parts)
+        apart = _apart(refs)
+
+        def read(few: Sequence[HFileRef]) -> list[R]:
+            found = [*map(made, self._live(partition, few, prefix))]
+            pa.default_memory_pool().release_unused()  # what it took of memory stays this thread's
+            return found
+
+        if len(apart) == 1:
+            yield from in_order(made, self._live(partition, apart[0], prefix))
+        else:
+            yield from chain.from_iterable(in_order(read, apart))
+
+    def _live(
+        self, partition: MetadataPartition, refs: Sequence[HFileRef], prefix: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        """Live entries of some HFiles, newest first, by key, some at a time."""
+        streams = [self._stream(partition, ref, prefix) for ref in refs]
+        for keys, values, _ in merge_newest_first(streams):
+            dead = partition.tombstones(values)
+            pair = [as_binary(keys), as_binary(values)]
+            batch = pa.RecordBatch.from_arrays(pair, schema=_PAIRS)
+            yield batch.filter(pa.array(~dead)) if dead.any() else batch
 
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
         """All live entries (key, value) by key; streams, holding a few blocks a file."""
         refs = self.placed(partition)
         self._open(refs)
-        streams = [self._stream(partition, ref) for ref in refs]
-        live = (
-            pa.RecordBatch.from_arrays([keys, values], schema=_PAIRS)
-            for keys, values in _alive(partition, merge_newest_first(streams))
-        )
-        return pa.RecordBatchReader.from_batches(_PAIRS, live)
+        return pa.RecordBatchReader.from_batches(_PAIRS, self._live(partition, refs, b""))
 
-    def _stream(self, partition: MetadataPartition, ref: HFileRef) -> Iterator[pa.RecordBatch]:
-        for batch in self.reader(ref).scan():
+    def _stream(
+        self, partition: MetadataPartition, ref: HFileRef, prefix: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        reader = self.reader(ref)
+        for batch in reader.scan_prefix(prefix) if prefix else reader.scan():
             yield partition.live(batch, ref.lo, ref.hi)
 
     def _ask(
@@ -313,20 +342,15 @@ def _live(
     return lambda ref: (places >= ref.lo) & (places < ref.hi)
 
 
-def _newest(partition: MetadataPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    if not parts:
-        return _PAIRS.empty_table()
-    merged = merge_newest_first([iter([part]) for part in parts])
-    batches = [
-        pa.RecordBatch.from_arrays(list(pair), schema=_PAIRS) for pair in _alive(partition, merged)
-    ]
-    return pa.Table.from_batches(batches, _PAIRS)
-
-
-def _alive(partition: MetadataPartition, merged: Any) -> Any:
-    for keys, values, _ in merged:
-        alive = pa.array(~partition.tombstones(values))
-        yield as_binary(keys.filter(alive)), as_binary(values.filter(alive))
+def _apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
+    """The HFiles in groups, each newest first, that have no places in common with each other."""
+    groups: list[list[HFileRef]] = []
+    for ref in sorted(refs, key=lambda one: one.lo):
+        if groups and ref.lo < max(one.hi for one in groups[-1]):
+            groups[-1].append(ref)
+        else:
+            groups.append([ref])
+    return [sorted(few, key=lambda one: -one.sequence) for few in groups]
 
 
 def _hide(partition: MetadataPartition, values: pa.Array) -> pa.Array:

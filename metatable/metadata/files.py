@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.data.file_system_view import FILE, FileSystemView, slices_of
+from metatable.data.file_system_view import FileSystemView, slices_of
 from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import file_group_keys, partition_prefix
@@ -101,7 +101,7 @@ def published_since(entries: Entries, slices: Sequence[FileSlice]) -> npt.NDArra
 
 def view_of_table(entries: Entries) -> FileSystemView:
     """All live slices; kept by the process for this version."""
-    return cached(("files", entries.identity), lambda: _load_all(entries), _nbytes)
+    return cached(("files", entries.identity), lambda: _read(entries), _nbytes)
 
 
 def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
@@ -114,16 +114,18 @@ def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
 
 
 def _load(entries: Entries, partition_path: str) -> FileSystemView:
-    found = entries.prefix(FilesPartition(entries.options), partition_prefix(partition_path))
-    view = FileSystemView.of_lists(decode_files(found["value"].combine_chunks()))
+    view = _read(entries, partition_prefix(partition_path))
     # a prefix is 60 of the hash's 64 bits: another partition may share it
     return view.take(view.within([partition_path]))
 
 
-def _load_all(entries: Entries) -> FileSystemView:
-    scan = entries.scan(FilesPartition(entries.options))
-    parts = [decode_files(batch["value"]) for batch in scan]
-    return FileSystemView.of_lists(pa.concat_arrays([pa.array([], pa.list_(FILE)), *parts]))
+def _read(entries: Entries, prefix: bytes = b"") -> FileSystemView:
+    pieces = entries.pieces(FilesPartition(entries.options), _decoded, prefix)
+    return FileSystemView.of_lists(pieces)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.ListArray:
+    return decode_files(batch["value"])
 
 
 def _nbytes(view: FileSystemView) -> int:

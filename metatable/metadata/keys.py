@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import byte_layout, from_layout
+from metatable.storage.byte_columns import byte_layout, first_words, from_layout
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import (
     SPARK_SEED,
@@ -48,6 +48,7 @@ __all__ = [
     "hash_seeds",
     "partition_prefix",
     "partition_text",
+    "partition_words",
     "record_key_hash",
     "stats_keys",
 ]
@@ -60,6 +61,8 @@ HUDI_SEED = 0xFFFFFFFF_DABADABA
 
 PREFIX_CHARS = 10
 COLUMN_PARTITION_CHARS = 21
+STATS_CHARS = 44
+_PARTITION_AT = 12
 
 
 def file_keys(partition_paths: Column, file_names: Column) -> pa.Array:
@@ -92,6 +95,17 @@ def column_prefix(column: str) -> bytes:
 def column_partition_prefix(column: str, partition_path: str) -> bytes:
     """What `column_stats` keys of a column in a table partition begin with (21 characters)."""
     return _prefix(COLUMN_PARTITION_CHARS, column, partition_text(partition_path))
+
+
+def partition_words(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    """Of `column_stats` keys eight characters, n uint64, that are of the table partition's hash
+    alone: keys with other ones are of other partitions."""
+    starts, data = byte_layout(keys)
+    if not len(keys):
+        return np.zeros(0, np.uint64)
+    if (np.diff(starts) != STATS_CHARS).any():
+        raise CorruptError("metadata keys have no hash's length", path="", expected=STATS_CHARS)
+    return first_words(data, starts[:-1].astype(np.int64) + _PARTITION_AT, np.full(1, 8))
 
 
 def decode_keys(keys: pa.Array, path: str = "") -> Parts:

@@ -73,16 +73,20 @@ class Selection:
 
 def keep_files(bound: Expression | None, view: TableView) -> Selection:
     """The files that may hold a row for which the (bound) expression is true; None: all."""
-    slices = view.slices()
+    named = [] if bound is None else columns_of(bound)
+    others = [name for name in named if name not in view.options.partition_by]
+    if others and others == named:  # of all files, which are read beside them
+        slices = view.stats(others[0], _kind(view, others[0])).files
+    else:
+        slices = view.slices()
     every = np.arange(len(slices))
     unknown = np.full(len(slices), -1)
     if bound is None or not len(slices):
         return Selection(slices, every, every, unknown)
     folders = partition_bounds(view.options, view.schema, slices.folders)
-    folders = {name: folders[name] for name in columns_of(bound) if name in folders}
+    folders = {name: folders[name] for name in named if name in folders}
     wanted = may_hold(bound, len(slices.folders), folders.get)
-    left = np.flatnonzero(wanted[slices.folder_of])
-    others = [name for name in columns_of(bound) if name not in folders]
+    left = every if wanted.all() else np.flatnonzero(wanted[slices.folder_of])
     if not len(left) or not others:
         return Selection(slices, left, left, unknown[left])
     known = {name: one.take(slices.folder_of[left]) for name, one in folders.items()}
@@ -105,12 +109,15 @@ def _statistics(
     view: TableView, slices: FileSystemView, column: str, rows: Rows, folders: Rows
 ) -> Bounds:
     """A column's bounds in the files `rows`, which are all those of the `folders`."""
-    kind = next(field.type for field in (*META_FIELDS, *view.schema) if field.name == column)
-    few = len(folders) <= FEW_PARTITIONS
+    kind, count = _kind(view, column), len(slices.folders)
+    few = len(folders) < count and len(folders) <= FEW_PARTITIONS
     paths = slices.folders.take(pa.array(folders)).to_pylist() if few else None
-    stats = view.stats(column, kind, paths)
-    bounds = Bounds.of(*stats.columns)
-    return bounds if few else bounds.take(rows)
+    bounds = Bounds.of(*view.stats(column, kind, paths).columns)
+    return bounds if few or len(folders) == count else bounds.take(rows)
+
+
+def _kind(view: TableView, column: str) -> pa.DataType:
+    return next(field.type for field in (*META_FIELDS, *view.schema) if field.name == column)
 
 
 # Bounds

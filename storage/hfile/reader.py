@@ -67,6 +67,9 @@ SIZES_SHARE, SIZES_FROM_BLOCKS = 8, 16
 """The sizes of all records are read for passes over more than this fraction of the blocks, and
 over so many: finding the records of a few costs less than a request."""
 
+KEPT_BLOCKS = 16
+"""Who scans a range of so few blocks may ask for its neighbours next, which lie in them, too."""
+
 
 class HFileReader:
     """One HFile of any writer. Reads through `store`, and counts into its counters."""
@@ -184,6 +187,10 @@ class HFileReader:
         one_pass = Pass(self._store, self.opened, index, np.arange(first, last), keep=True)
         return _one_batch(list(one_pass.each(begun)))
 
+    def scan_prefix(self, prefix: bytes) -> Iterator[pa.RecordBatch]:
+        """The same some MiB at a time, as `scan` has them."""
+        return self.scan(prefix, _successor(prefix))
+
     def scan(
         self,
         first: bytes | None = None,
@@ -216,7 +223,7 @@ class HFileReader:
             self.opened,
             index,
             chosen,
-            keep=False,
+            keep=not whole and len(chosen) <= KEPT_BLOCKS,
             sizes=sizes,
             lasting=views,
             step_bytes=step_bytes,

@@ -174,7 +174,7 @@ def test_files_that_are_no_slice_are_damage(files: list[tuple[str, int]]) -> Non
 def test_many_slices_are_what_each_of_them_is() -> None:
     groups = [WAITS, [base(T, 7, "a-0")], [base(T, 8, "b-0"), log(T, 1, "b-0")]]
     listed = [[{"path": path, "size": size} for path, size in one] for one in groups]
-    view = FileSystemView.of_lists(pa.array(listed, pa.list_(FILE)))
+    view = FileSystemView.of_lists([pa.array(listed, pa.list_(FILE))])
     expected = sorted((FileSlice.of(one) for one in groups), key=lambda one: one.file_id)
     assert list(view) == view[:] == expected
     assert view.is_pending.tolist() == [False, False, True]
@@ -194,7 +194,7 @@ def test_many_slices_know_which_are_logs_alone() -> None:
     alone = [log(T, 1, "a-0"), log(T, 2, "a-0", 4), base(LATER, 0, "a-0"), log(LATER, 1, "a-0", 5)]
     groups = [alone, [log(T, 1, "b-0")], [base(T, 7, "c-0")], WAITS]
     listed = [[{"path": path, "size": size} for path, size in one] for one in groups]
-    view = FileSystemView.of_lists(pa.array(listed, pa.list_(FILE)))
+    view = FileSystemView.of_lists([pa.array(listed, pa.list_(FILE))])
     assert list(view) == [FileSlice.of(one) for one in groups]
     assert view.file_ids().to_pylist() == ["a-0", "b-0", "c-0", "f-0"]
     assert view.alone.tolist() == [True, True, False, False]
@@ -205,6 +205,6 @@ def test_many_slices_know_which_are_logs_alone() -> None:
     assert view.log_count == 7
     assert [one.file_id for one in view.bases()] == ["c-0", "f-0"]
     assert not view.bases().has_logs.any()
-    assert FileSystemView.of_lists(view.lists()).contents().equals(view.contents())
-    only = FileSystemView.of_lists(pa.array(listed[1:3], pa.list_(FILE)))
+    assert FileSystemView.of_lists([view.lists()]).contents().equals(view.contents())
+    only = FileSystemView.of_lists([pa.array(listed[1:3], pa.list_(FILE))])
     assert (only.logs, only.log_count, only.has_logs.tolist()) == (None, 1, [True, False])

@@ -7,9 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from metatable.data.file_system_view import FileSystemView
+from metatable.data import file_system_view
+from metatable.data.file_system_view import FileSystemView, name_hashes, names_of
 from metatable.data.slices import FileSlice
+from metatable.storage import byte_columns
 
 PATHS = [
     f"{folder}{file_id}_0-1-0_20240101000000000.parquet"
@@ -41,6 +44,28 @@ def test_a_view_is_a_sequence_of_slices() -> None:
     assert held.names().to_pylist() == [one.base.name for one in held]
     folders = held.folders.take(pa.array(held.folder_of)).to_pylist()
     assert folders == [one.partition_path for one in held]
+
+
+def test_a_view_is_the_same_however_its_slices_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = view(PATHS)
+    monkeypatch.setattr(byte_columns, "ROOM_BYTES", 100)
+    for step in (1, 4):
+        pieces = (view(PATHS[at : at + step]).lists() for at in range(0, len(PATHS), step))
+        held = FileSystemView.of_lists(pieces)
+        assert list(held) == list(whole)
+        assert held.paths.equals(whole.paths)
+        assert held.held.buffers()[2].size == sum(map(len, map(str.encode, PATHS)))
+        assert held.name_hashes().tolist() == name_hashes(whole.paths).tolist()
+
+
+def test_names_are_cut_off_alike_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = view(PATHS).folders
+    monkeypatch.setattr(file_system_view, "STEP_PATHS", 2)
+    shuffled = pa.array(random.Random(7).sample(PATHS, len(PATHS)))
+    names = [one.rpartition("/")[2] for one in shuffled.to_pylist()]
+    assert names_of(shuffled).to_pylist() == names
+    assert names_of(shuffled[3:9]).to_pylist() == names[3:9]
+    assert view(shuffled.to_pylist()).folders.equals(folders)
 
 
 def test_some_rows_of_a_view_keep_their_folders() -> None:

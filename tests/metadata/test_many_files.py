@@ -6,16 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
-from benchmarks.synthetic import DAYS, FILE_ROWS, make_ours
+from benchmarks.synthetic import DAYS, FILE_ROWS, SCHEMA, add_files, make_ours
 from metatable import Table, col
 from metatable.data.slices import DataFile, FileSlice
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata import entries
+from metatable.metadata import column_stats, entries
 from metatable.metadata.column_stats import RECORD_KEY
+from metatable.metadata.keys import column_prefix
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import StatsColumn
@@ -98,3 +102,66 @@ def test_a_partition_that_is_read_whole_tells_what_it_tells_piece_by_piece(
         assert newest is not None
         answers.append(PLACES[asked](Snapshot(store, newest)))
     assert answers[0] == answers[1]
+
+
+def snapshot(uri: str) -> Snapshot:
+    store = Store(uri)
+    newest = load_newest(store)
+    assert newest is not None
+    return Snapshot(store, newest)
+
+
+def test_statistics_are_those_of_their_keys(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.clear()
+    by_words = told(snapshot(table.uri).stats("place", pa.int64()))
+    cache.clear()
+    monkeypatch.setattr(column_stats, "_places_among", lambda *words: None)
+    assert told(snapshot(table.uri).stats("place", pa.int64())) == by_words
+    assert len(by_words[0]) == FILES
+    assert None not in by_words[1]
+
+
+def test_words_are_found_among_others_unless_two_are_equal() -> None:
+    words = np.array([7, 1 << 63, 0, 9], np.uint64)
+    for asked, places in (
+        ([9, 7, 0, 1 << 63], [3, 0, 2, 1]),
+        ([9, (1 << 64) - 1, 8], [3, None, None]),
+        ([], []),
+        ([7, 7], None),
+    ):
+        found = among(asked, words)
+        assert (None if found is None else found.to_pylist()) == places
+    assert among([7], np.array([5, 5], np.uint64)) is None
+
+
+def among(asked: list[int], held: npt.NDArray[np.uint64]) -> pa.Array | None:
+    words = np.array(asked, np.uint64)
+    order = np.argsort(words)
+    return column_stats._places_among(words[order], order, held)
+
+
+def test_pieces_of_many_hfiles_are_what_is_merged_of_them_all(tmp_path: Path) -> None:
+    """Some are apart, and some, of later commits, lie over them."""
+    options = {"hive_style": False, "small_file_bytes": 0, "hfile_target_bytes": 4000}
+    made = metatable.create(tmp_path, SCHEMA, key="id", partition_by="day", options=options)
+    store = Store(made.uri, {"durable": "false"})
+    acts = [
+        lambda: add_files(store, range(200)),
+        lambda: add_files(store, range(200, 203)),
+        lambda: made.delete_partition("d00"),
+    ]
+    for count, act in zip((200, 203, 200), acts, strict=True):
+        act()
+        base = snapshot(made.uri)
+        assert len(base.stats("place", pa.int64()).files) == count
+        partition = column_stats.ColumnStatsPartition(base.options)
+        assert len(base.refs(partition.name)) > 2
+        whole = base.scan(partition).read_all()
+        read = pa.Table.from_batches([*base.pieces(partition, lambda batch: batch)])
+        assert read.sort_by("key").equals(whole.combine_chunks())
+        prefix = column_prefix("place")
+        some = pa.Table.from_batches([*base.pieces(partition, lambda batch: batch, prefix)])
+        assert some.sort_by("key").equals(
+            whole.filter(pc.starts_with(whole["key"], prefix)).combine_chunks()
+        )
+        assert base.stats("place", pa.int64()).minimum.null_count == 0

@@ -18,6 +18,7 @@ from metatable.storage.hashing import (
     java_string_hash,
     md5,
     md5_one,
+    quick_hash,
     xxh64,
     xxh64_one,
     xxh64_pair,
@@ -151,3 +152,14 @@ def test_java_string_hash_knows_hudis_golden_vectors() -> None:
         "AjpJ7N1gBZc=6Hj+sBy+gvM=0VV0SYFvRHPGdIGkp/dZ+A==": -173401780,
     }
     assert java_string_hash(pa.array(list(golden))).tolist() == list(golden.values())
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=20), st.binary(max_size=9))
+def test_quick_hashes_are_equal_where_pieces_are(pieces: list[bytes], before: bytes) -> None:
+    pieces += [pieces[0], pieces[0] + b"\0", pieces[-1]]
+    data = np.frombuffer(before + b"".join(pieces), np.uint8)
+    sizes = np.array([*map(len, pieces)], np.int64)
+    hashes = quick_hash(data, len(before) + np.cumsum(sizes) - sizes, sizes).tolist()
+    assert len({*zip(pieces, hashes, strict=True)}) == len({*pieces}) == len({*hashes})
+    [alone] = quick_hash(np.frombuffer(pieces[0], np.uint8), np.zeros(1, np.int64), sizes[:1])
+    assert hashes[0] == alone

@@ -14,6 +14,7 @@ from metatable.storage.ordering import (
     PrefixIndex,
     _order,
     is_ascending,
+    order_within,
     same_as_previous,
     sort_order,
 )
@@ -45,6 +46,21 @@ def test_keys_that_differ_behind_their_first_eight_bytes_are_told_apart() -> Non
     assert index.place(pa.array(["", "0", "0-eight", "1-eightbytes-1", "2"]), "left").tolist() == [
         *(0, 0, 0, 2000, 2000)
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), PREFIXES, TEXTS), max_size=40), PREFIXES)
+def test_pieces_are_put_in_byte_order_within_their_groups(
+    texts: list[tuple[int, str, str]], prefix: str
+) -> None:
+    groups = np.array([group for group, *_ in texts], np.int32)
+    keys = [(prefix + head + text).encode() for _, head, text in texts]
+    expected = sorted(zip(groups.tolist(), keys, strict=True))
+    sizes = np.array([*map(len, keys)], np.int64)
+    for gap in (b"", b"/"):
+        data = np.frombuffer(b"".join(key + gap for key in keys), np.uint8)
+        order = order_within(groups, data, np.cumsum(sizes + len(gap)) - sizes - len(gap), sizes)
+        assert [(int(groups[one]), keys[one]) for one in order] == expected
+        assert sorted(order) == list(range(len(keys)))
 
 
 @given(st.lists(st.tuples(PREFIXES, TEXTS), max_size=40), PREFIXES)
