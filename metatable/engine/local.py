@@ -29,6 +29,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -331,12 +332,14 @@ class LocalEngine:
     def _each(self, parts: Iterable[Partition], work: Callable[[Partition], T]) -> Iterator[T]:
         """`work(part)` for every part, in the order of the parts, whatever order they ran in."""
         tidy = partial(_tidied, work)
+        left = iter(parts)
+        few = list(islice(left, 2)) if self.slots > 1 else []
         if self._random is not None:
-            yield from self._each_in_random_order(list(parts), tidy)
-        elif self.slots == 1 or (isinstance(parts, Sequence) and len(parts) == 1):
-            yield from map(tidy, parts)
+            yield from self._each_in_random_order([*few, *left], tidy)
+        elif len(few) < 2:  # one of them on a thread has nobody to work beside
+            yield from map(tidy, chain(few, left))
         else:
-            yield from _pooled(parts, tidy, self.slots)
+            yield from _pooled(chain(few, left), tidy, self.slots)
 
     def _each_in_random_order(
         self, parts: Sequence[Partition], work: Callable[[Partition], T]

@@ -248,6 +248,20 @@ def test_few_partitions_are_under_way_at_once() -> None:
 
 
 @pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("count", [3, 6])
+def test_a_task_that_is_alone_stays_on_its_callers_thread(count: int) -> None:
+    engine, seen = LocalEngine(threads=2), list[bool]()
+
+    def noted(batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+        seen.append(threading.current_thread() is threading.main_thread())
+        yield from batches
+
+    rows = engine.map(engine.rows(numbers(count)), ["n"], noted, NUMBERS)
+    assert engine.run(rows, same, NUMBERS).num_rows == count
+    assert seen == [count == 3] * (count // 3)
+
+
+@pytest.mark.usefixtures("small_partitions")
 def test_a_failure_ends_the_run_when_what_has_begun_is_over() -> None:
     seen: list[int] = []
 
