@@ -266,7 +266,12 @@ def _load(
     else:
         listed = partial(view_of_partition, entries, partition_path)
         prefix = column_partition_prefix(column, partition_path)
-    with_words = beside(lambda: _with_words(listed()))
+
+    def with_words() -> tuple[FileSystemView, Words, npt.NDArray[np.int64]]:
+        return _with_words(listed())
+
+    if not entries.is_small(_NAME):
+        with_words = beside(with_words)
     partition = ColumnStatsPartition(entries.options)
     read = partial(_numbers, column=column, type=type)
     rows = pa.concat_tables([_numbers_of_none(type), *entries.pieces(partition, read, prefix)])

@@ -52,6 +52,9 @@ WARM_FILES = 48
 """HFiles that are opened before it is known which of them have the keys' places."""
 
 
+ALONE_BYTES = 192 << 10
+"""HFiles of so few bytes in all are read sooner than handed to threads."""
+
 SMALL_ENTRIES = 2000
 """Entries of a partition that are read sooner all at once than some by some."""
 
@@ -240,10 +243,11 @@ class Entries:
             pa.default_memory_pool().release_unused()  # what it took of memory stays this thread's
             return found
 
+        workers = 1 if sum(ref.size_bytes for ref in refs) <= ALONE_BYTES else None
         if len(apart) == 1:
-            yield from in_order(made, self._live(partition, apart[0], prefix))
+            yield from in_order(made, self._live(partition, apart[0], prefix), workers)
         else:
-            yield from chain.from_iterable(in_order(read, apart))
+            yield from chain.from_iterable(in_order(read, apart, workers))
 
     def _live(
         self, partition: MetadataPartition, refs: Sequence[HFileRef], prefix: bytes
