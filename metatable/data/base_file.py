@@ -331,12 +331,16 @@ def footer_words(
 
 
 def encoded_columns(
-    table: pa.Table, options: Options, columns: TableSchema | None, with_nan: Collection[str]
+    table: pa.Table,
+    options: Options,
+    columns: TableSchema | None,
+    with_nan: Collection[str],
+    dictionaries: Sequence[str] | None = None,
 ) -> bytes:
     """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file of
-    one row group."""
+    one row group. `dictionaries`: leaves that get one; None: those whose values repeat."""
     sink = pa.BufferOutputStream()
-    with _writer(sink, table, options, columns, with_nan) as writer:
+    with _writer(sink, table, options, columns, with_nan, dictionaries) as writer:
         if table.num_rows:
             writer.write_table(table, row_group_size=table.num_rows)
     return bytes(sink.getvalue())
@@ -348,14 +352,16 @@ def _writer(
     options: Options,
     columns: TableSchema | None,
     with_nan: Collection[str],
+    dictionaries: Sequence[str] | None = None,
 ) -> pq.ParquetWriter:
     """Of files with the columns of these rows, which tell what is worth a dictionary."""
     schema = rows.schema if columns is None else schema_with_ids(columns)
+    worth = _worth_a_dictionary(rows) if dictionaries is None else list(dictionaries)
     return pq.ParquetWriter(
         sink,
-        pa.schema([schema.field(name) for name in rows.column_names]),
+        pa.schema([_as_held(schema.field(one.name), one.type) for one in rows.schema]),
         compression=options.parquet_codec,
-        use_dictionary=_worth_a_dictionary(rows),
+        use_dictionary=worth,
         write_statistics=_worth_statistics(rows.schema, with_nan),
         store_schema=False,
         write_page_checksum=True,
@@ -363,6 +369,11 @@ def _writer(
         max_rows_per_page=PAGE_ROWS,
         version="2.6",
     )
+
+
+def _as_held(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    """The field of a column of this type, which may be a dictionary: Parquet's is the same."""
+    return field.with_type(kind) if pa.types.is_dictionary(kind) else field
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:

@@ -2,19 +2,21 @@
 
 Of columns whose bounds every Parquet writer orders alike, and as we do: booleans, integers, dates,
 times, timestamps, strings, binaries (pyarrow passes over those of writers known to have them
-wrong). Not of floats, because a footer's bounds leave NaN out; not of decimals and fixed binaries,
-because old writers ordered them by unsigned bytes; not of nested columns, which have no bounds. And
-nothing where a row group with values tells no bounds, or no number of nulls.
+wrong). Of floats only where it is known that none is NaN, because a footer's bounds leave NaN out;
+not of decimals and fixed binaries, because old writers ordered them by unsigned bytes; not of
+nested columns, which have no bounds. And nothing where a row group with values tells no bounds, or
+no number of nulls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metatable.data.schema import KEY_COLUMN
 from metatable.data.statistics import ColumnStats, cut_bounds, stored_sizes
 
 __all__ = ["of_footer"]
@@ -22,17 +24,21 @@ __all__ = ["of_footer"]
 Ends = tuple[Any, Any]
 
 
-def of_footer(footer: pq.FileMetaData, held: pa.Schema, wanted: pa.Schema) -> list[ColumnStats]:
+def of_footer(
+    footer: pq.FileMetaData, held: pa.Schema, wanted: pa.Schema, numbers: Collection[str] = ()
+) -> list[ColumnStats]:
     """Statistics of those columns of `wanted` that the footer tells enough of.
 
     `held`: the file's schema as Arrow reads it; a column of another type there is left out.
+    `numbers`: columns of floats of which none is NaN.
     """
     leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     sizes = stored_sizes(footer)
     found = []
     for field in wanted:
-        if not _is_ordered(field.type) or field.name not in leaves:
+        is_told = _is_ordered(field.type) or field.name in numbers
+        if not is_told or field.name not in leaves:
             continue
         if held.field(field.name).type != field.type:
             continue
@@ -40,6 +46,8 @@ def of_footer(footer: pq.FileMetaData, held: pa.Schema, wanted: pa.Schema) -> li
         told = _told(field, [chunk.statistics for chunk in chunks], [c.num_values for c in chunks])
         if told is not None:
             minimum, maximum, nulls = told
+            if field.name != KEY_COLUMN:
+                minimum, maximum = cut_bounds(minimum, maximum)
             stored, plain = sizes.get(field.name, (0, 0))
             rows = footer.num_rows
             found.append(
@@ -79,7 +87,7 @@ def _told(
     minimum, maximum = min(least for least, _ in ends), max(most for _, most in ends)
     if minimum > maximum:
         return None
-    return *cut_bounds(minimum, maximum), nulls
+    return minimum, maximum, nulls
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:
@@ -90,5 +98,9 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
         return raw.encode() if isinstance(raw, str) else bytes(raw)
     if pa.types.is_boolean(kind):
         return bool(raw)
+    if pa.types.is_floating(kind):
+        if not raw:  # a writer tells 0 as -0 where it is the least
+            raise ValueError(raw)
+        return float(raw)
     stored = pa.int32() if kind.bit_width == 32 else pa.int64()
     return pa.array([raw], stored).view(kind)[0].as_py()

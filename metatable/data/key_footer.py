@@ -42,6 +42,7 @@ __all__ = [
     "KeyFooter",
     "footer_of",
     "read_key_footer",
+    "sound_ends",
     "sound_filter",
 ]
 
@@ -97,6 +98,8 @@ class GrownFilter:
 
     bloom: HudiBloom
     new_keys: pa.Array
+    ends: tuple[str, str] | None = None
+    """The least and the greatest of all of its keys, where they are known."""
 
     def for_keys(self, count: int, fpp: float) -> HudiBloom | None:
         """Of all of them, of which so many are left; None where one made anew is better."""
@@ -113,10 +116,20 @@ def footer_of(
     text = bloom.to_base64()
     footer = {_FILTER: text.decode(), _TYPE_CODE: DYNAMIC, _CHECKSUM: str(isal_zlib.crc32(text))}
     if len(record_keys):
-        ends = pc.min_max(record_keys)
-        footer[_MINIMUM] = ends["min"].as_py()
-        footer[_MAXIMUM] = ends["max"].as_py()
+        ends = grown and grown.ends
+        footer[_MINIMUM], footer[_MAXIMUM] = ends or pc.min_max(record_keys).as_py().values()
     return footer
+
+
+def sound_ends(footer: pq.FileMetaData) -> tuple[str, str] | None:
+    """The least and the greatest key of a file of ours. A footer has no checksum, so they are told
+    only where it says the same twice: under names, and of its row groups."""
+    words = footer.metadata or {}
+    least, most = _bounds_of_groups(_key_chunks(footer, ""))
+    if least is None or most is None:
+        return None
+    told = words.get(_MINIMUM.encode()), words.get(_MAXIMUM.encode())
+    return (least, most) if told == (least.encode(), most.encode()) else None
 
 
 def sound_filter(words: Mapping[bytes, bytes] | None) -> HudiBloom | None:

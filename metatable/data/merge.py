@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,9 @@ KEY = "_hoodie_record_key"
 PIECE_BYTES = 16 << 20
 """Stored rows that are merged at once: what takes their places is held beside them, and what
 comes of both."""
+
+RUN_ROWS = 512
+"""Rows that are taken one by one in the time that it takes to copy a run of them."""
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -221,7 +225,7 @@ def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[
         for one in piece.schema
         if not pa.types.is_floating(one.type) and not pa.types.is_nested(one.type)
     ]
-    before = taken(piece.select(compared), replaced)
+    before = taken(piece.select(compared), replaced).cast(rows.select(compared).schema)
     kept = {name for name in compared if before[name].equals(rows[name])}
     return [name for name in piece.column_names if name not in kept]
 
@@ -229,9 +233,19 @@ def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[
 def put_columns(
     piece: pa.Table, rows: pa.Table, places: Positions, names: Sequence[str]
 ) -> pa.Table:
-    """Some columns of the rows at these places of a piece and, behind it, of others."""
-    both = pa.concat_tables([piece.select(names), rows.select(names)])
-    return taken(both, pa.array(places))
+    """Some columns of the rows at these places of a piece and, behind it, of others. Those that are
+    dictionaries in the piece stay such.
+
+    Where long runs of rows stay beside each other, these are copied: a row costs more to be taken.
+    """
+    like = piece.select(names)
+    both = pa.concat_tables([like, rows.select(names).cast(like.schema)]).unify_dictionaries()
+    ends = np.flatnonzero(np.diff(places) != 1) + 1
+    if len(ends) * RUN_ROWS > len(places):
+        return taken(both, pa.array(places))
+    cuts = [0, *ends.tolist(), len(places)]
+    runs = [both.slice(places[lo], hi - lo) for lo, hi in pairwise(cuts) if lo < hi]
+    return pa.concat_tables(runs or [both.slice(0, 0)]).combine_chunks()
 
 
 def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:

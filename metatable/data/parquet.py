@@ -6,7 +6,7 @@ column alone stays cheap on an object store. Page checksums are verified where t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +21,11 @@ __all__ = ["open_parquet"]
 
 
 @contextmanager
-def open_parquet(store: Store, data_file: DataFile) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile` over a stored file; counts `data.files_opened`.
+def open_parquet(
+    store: Store, data_file: DataFile, dictionaries: Sequence[str] = ()
+) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile` over a stored file; counts `data.files_opened`. Columns of
+    `dictionaries` (texts) come as they are stored, each value once.
 
     Faults of the bytes inside the block are raised as CorruptError: missing, truncated, not
     Parquet. A store that could not be read raises what it raises: that is no damage.
@@ -30,7 +33,12 @@ def open_parquet(store: Store, data_file: DataFile) -> Iterator[Any]:
     store.counters.add("data.files_opened")
     file = store.open(data_file.path, data_file.size_bytes or None)
     try:
-        yield pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
+        yield pq.ParquetFile(
+            file,
+            pre_buffer=True,
+            page_checksum_verification=True,
+            read_dictionary=list(dictionaries),
+        )
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         if isinstance(error, OSError) and not _is_arrows_own(error):
             raise

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.data.base_file import encoded_columns, footer_words, read_groups
-from metatable.data.key_footer import GrownFilter, sound_filter
+from metatable.data.key_footer import GrownFilter, sound_ends, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema_text import TableSchema
@@ -33,7 +33,8 @@ __all__ = ["StoredParts", "stored_parts"]
 
 @dataclass(frozen=True, slots=True)
 class StoredParts:
-    """A stored base file that is open: to be read by row groups, and to be copied from."""
+    """A stored base file that is open: to be read by row groups, and to be copied from. Its columns
+    have the names and types of the table's."""
 
     store: Store
     file: DataFile
@@ -41,6 +42,8 @@ class StoredParts:
     parts: ParquetParts
     options: Options
     columns: TableSchema
+    dictionaries: tuple[str, ...]
+    """Leaves that are stored as dictionaries."""
     unbounded: frozenset[str]
     """Columns of numbers that tell no bounds, because one is not a number. A file tells them for
     all of its row groups or for none: a reader might take those that are told for the file's."""
@@ -61,20 +64,32 @@ class StoredParts:
         """That over its keys, if it is ours and sound."""
         return sound_filter(self.parquet.metadata.metadata)
 
+    @property
+    def key_ends(self) -> tuple[str, str] | None:
+        """The least and the greatest of its keys, where the footer is to be believed."""
+        return sound_ends(self.parquet.metadata)
+
     def read(self, schema: pa.Schema, group: int | None = None) -> pa.Table:
         """These columns of a row group, or of all. Raises CorruptError."""
         groups = range(self.parquet.num_row_groups) if group is None else [group]
         stored = StoredColumns.of(self.parquet, self.file.path)
-        asked = AskedColumns.of(stored, schema, self.columns)
+        asked = AskedColumns.of(stored, schema, None)
         return read_groups(self.store, self.file, self.parquet, groups, asked)
+
+    def as_stored(self, schema: pa.Schema) -> pa.Schema:
+        """These columns, texts that are stored as dictionaries as such: so they are read sooner."""
+        held = self.parquet.schema_arrow
+        return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
     def copied(self, group: int, changed: pa.Table) -> list[Chunk]:
         """The row group, but for these columns."""
-        return replaced(self.parts.chunks(group), self.encoded(changed))
+        return replaced(self.parts.chunks(group), self.encoded(changed, self.dictionaries))
 
-    def encoded(self, rows: pa.Table) -> tuple[Chunk, ...]:
+    def encoded(
+        self, rows: pa.Table, dictionaries: Sequence[str] | None = None
+    ) -> tuple[Chunk, ...]:
         """A row group of these rows, one at least, or those of its columns that are given."""
-        return _encoded(rows, self.options, self.columns, self.unbounded).chunks(0)
+        return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
 
     def write(
         self,
@@ -99,9 +114,18 @@ def stored_parts(
     if parts is None or not _is_alike(parts, options, columns):
         yield None
         return
-    with open_parquet(store, file) as parquet:
+    dictionaries = _dictionaries(parts)
+    texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
+    coded = [name for name in texts if name in dictionaries]
+    with open_parquet(store, file, coded) as parquet:
         unbounded = _unbounded(parquet.metadata, columns)
-        yield StoredParts(store, file, parquet, parts, options, columns, unbounded)
+        yield StoredParts(store, file, parquet, parts, options, columns, dictionaries, unbounded)
+
+
+def _dictionaries(parts: ParquetParts) -> tuple[str, ...]:
+    """Leaves that are stored as dictionaries, in the first row group at least."""
+    first = parts.chunks(0) if parts.groups else ()
+    return tuple(one.leaf.name for one in first if one.has_dictionary)
 
 
 def _unbounded(footer: pq.FileMetaData, columns: TableSchema) -> frozenset[str]:
@@ -132,9 +156,14 @@ def _is_alike(parts: ParquetParts, options: Options, columns: TableSchema) -> bo
 
 
 def _encoded(
-    rows: pa.Table, options: Options, columns: TableSchema, with_nan: Collection[str]
+    rows: pa.Table,
+    options: Options,
+    columns: TableSchema,
+    with_nan: Collection[str],
+    dictionaries: Sequence[str] | None = None,
 ) -> ParquetParts:
-    parts = ParquetParts.of_bytes(encoded_columns(rows, options, columns, with_nan))
+    body = encoded_columns(rows, options, columns, with_nan, dictionaries)
+    parts = ParquetParts.of_bytes(body)
     if parts is None:
         raise CorruptError("a footer in memory is longer than any that is read")
     return parts

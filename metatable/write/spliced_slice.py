@@ -21,10 +21,12 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metatable.data import statistics
 from metatable.data.base_file import columns_with_nan, store_base_file, with_file_name
+from metatable.data.dictionaries import constant, trimmed
 from metatable.data.footer_statistics import of_footer
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
@@ -170,7 +172,8 @@ class _Made:
 
     def _named(self, count: int) -> tuple[pa.Field, pa.Array]:
         """The column that names the file."""
-        return _NAME, pa.repeat(pa.scalar(self.target.name, _NAME.type), count)
+        names = constant(self.target.name, count)
+        return _NAME.with_type(names.type), names
 
     def _put(self, group: _Group) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(rows put in, by number; places of all rows in the row group and, behind it, these)."""
@@ -190,11 +193,11 @@ class _Made:
         """The columns of a row group that change where rows take the places of others."""
         schema = with_meta_columns(self.view.schema)
         looked = pa.schema([one for one in schema if one.name not in self._same])
-        piece = self.held.read(looked, group.number)
+        piece = self.held.read(self.held.as_stored(looked), group.number)
         put, places = self._put(group)
         rows = self.take(put).select(looked.names)
         changed = changed_columns(piece, rows, places)
-        made = put_columns(piece, rows, places, changed)
+        made = trimmed(put_columns(piece, rows, places, changed))
         made = made.append_column(*self._named(made.num_rows))
         return made.select([one for one in schema.names if one in made.column_names])
 
@@ -224,14 +227,14 @@ class _Made:
 def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Filed:
     merge, held, target = made.merge, made.held, made.target
     new = entering.keys.take(pa.array(entering.here[merge.new]))
-    kept = whole(stored_keys).filter(pa.array(merge.kept))
-    keys = pa.concat_arrays([kept, new])
+    kept = whole(stored_keys if merge.kept.all() else stored_keys.filter(pa.array(merge.kept)))
+    keys = pa.concat_arrays([kept, new]) if len(new) else kept
     bloom = held.filter
-    grown = GrownFilter(bloom, new) if bloom else None
+    grown = GrownFilter(bloom, new, _ends(held, merge, new)) if bloom else None
     is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     with _sink(is_small) as sink:
         footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
-        stats = _stats(made, footer, keys, sink)
+        stats = _stats(made, footer, sink)
         counted = merge.counts, whole(merge.deleted_keys)
         if isinstance(sink, io.BytesIO):
             body = sink.getvalue()
@@ -249,16 +252,24 @@ def _sink(is_small: bool) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _stats(
-    made: _Made, footer: pq.FileMetaData, keys: pa.Array, file: IO[bytes]
-) -> tuple[ColumnStats, ...]:
+def _ends(held: StoredParts, merge: Merge, new: pa.Array) -> tuple[str, str] | None:
+    """The least and the greatest key of the new file, where nothing is taken out of it."""
+    ends = held.key_ends if merge.kept.all() else None
+    if ends is None or not len(new):
+        return ends
+    least, most = pc.min_max(new).as_py().values()
+    return min(ends[0], least), max(ends[1], most)
+
+
+def _stats(made: _Made, footer: pq.FileMetaData, file: IO[bytes]) -> tuple[ColumnStats, ...]:
     """Of the new file, from its footer; what that does not tell is read."""
     view = made.view
     columns: Mapping[str, str] = stats_columns(view.table_schema, view.options)
     schema = with_meta_columns(view.schema)
-    wanted = pa.schema([schema.field(name) for name in columns if name != KEY])
-    told = {one.column: one for one in of_footer(footer, made.held.parquet.schema_arrow, wanted)}
-    told[KEY] = statistics.of_table(pa.table({KEY: keys}), [KEY])[0]
+    wanted = pa.schema([schema.field(name) for name in columns])
+    floats = [one.name for one in wanted if pa.types.is_floating(one.type)]
+    numbers = {*floats} - made.held.unbounded
+    told = {one.column: one for one in of_footer(footer, wanted, wanted, numbers)}
     left = [name for name in columns if name not in told]
     if left:
         file.seek(0)

@@ -103,6 +103,11 @@ class Chunk:
         return number(self.meta, Meta.UNCOMPRESSED, self.parts.path)
 
     @property
+    def has_dictionary(self) -> bool:
+        """Whether its footer says that a dictionary stands first."""
+        return bool(number(self.meta, Meta.DICTIONARY, self.parts.path))
+
+    @property
     def page_index(self) -> list[Span]:
         """Where column index and offset index lie; the first is (0, 0) where the column tells no
         bounds. Empty where there is no offset index, without which the other is of no use.

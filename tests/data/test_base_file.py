@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -117,6 +118,16 @@ def test_a_filter_is_made_anew_where_most_of_its_keys_went_or_too_many_came() ->
         found = HudiBloom.from_base64(words["org.apache.hudi.bloomfilter"], DYNAMIC)
         assert found.might_contain(now).all()
         assert (found == bloom.with_keys(new, 1e-3, 2)) is grows
+
+
+def test_ends_of_keys_are_believed_where_a_footer_tells_them_twice(store: Store) -> None:
+    data_file = written(store, rows(10))
+    raw = store.fetch(data_file.path)
+    for old, new, sound in ((b"", b"", True), (b"_max_record_key", b"_Max_record_key", False)):
+        file = pq.ParquetFile(io.BytesIO(raw.replace(old, new)))
+        keys = file.read(["_hoodie_record_key"])["_hoodie_record_key"].to_pylist()
+        found = key_footer.sound_ends(file.metadata)
+        assert found == ((min(keys), max(keys)) if sound else None)
 
 
 def test_a_file_without_rows_has_a_filter_and_no_bounds(store: Store) -> None:

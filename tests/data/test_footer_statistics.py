@@ -62,6 +62,17 @@ def test_columns_that_have_to_be_read(kind: pa.DataType, data: st.DataObject) ->
     assert of_footer(*footer(table), table.schema) == []
 
 
+@given(st.lists(st.none() | st.floats(allow_nan=False, width=32), max_size=12))
+def test_of_floats_without_nan_a_footer_tells_all_bounds_but_zero(values: list[float]) -> None:
+    table = pa.table({"a": pa.array(values, pa.float64()), "b": pa.array(values, pa.float32())})
+    for expected in of_table(table, ["a", "b"]):
+        wanted = pa.schema([table.schema.field(expected.column)])
+        found = of_footer(*footer(table), wanted, wanted.names)
+        told = [str((one.minimum, one.maximum, one.null_count)) for one in found]
+        ends = str((expected.minimum, expected.maximum, expected.null_count))
+        assert told == [ends] or (0 in values and not told)
+
+
 def test_a_footer_that_tells_too_little_is_not_believed() -> None:
     table = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"]})
     assert of_footer(*footer(table, write_statistics=["b"]), table.schema)[0].column == "b"

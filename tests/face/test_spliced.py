@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
+from metatable.data import merge
 from metatable.data.key_footer import sound_filter
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
@@ -229,6 +230,41 @@ def test_filters_of_keys_grow(table_uri: str) -> None:
     assert held is not None
     assert (held.keys_a_row, held.keys_in_last_row) == (100, 102)
     assert held.might_contain(everything(table)["id"].combine_chunks()).all()
+
+
+def test_ends_of_keys_follow_what_comes_and_goes(table_uri: str) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100, 200)))
+    for come, gone in (([90, 150], []), ([150, 210], []), ([], [90, 91]), ([], [210]), ([95], [])):
+        if come:
+            table.upsert(rows(come, value=1))
+        else:
+            table.delete(rows(gone).select(["id"]))
+        words = pq.read_metadata(*files(table)).metadata
+        told = [words[f"hoodie_{end}_record_key".encode()].decode() for end in ("min", "max")]
+        keys = everything(table)["id"].to_pylist()
+        assert told == [min(keys), max(keys)]
+
+
+def test_dictionaries_forget_values_that_no_row_has(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a row group are taken one by one, or in runs."""
+    table = make(table_uri)
+    table.insert(rows(range(100)).set_column(3, "t", pa.array([None, "a", "b", "c"] * 25)))
+    for number, hit in enumerate(([41, 45], range(40, 56), [43])):
+        batch = rows(hit).set_column(3, "t", pa.array([f"new{number}"] * len(hit)))
+        monkeypatch.setattr(merge, "RUN_ROWS", 512 * number)
+        table.upsert(batch)
+    [file] = files(table)
+    names = ["_hoodie_commit_time", "_hoodie_file_name", "t"]
+    held = pq.ParquetFile(file, read_dictionary=names).read_row_group(2, names)
+    plain = pq.read_table(file, columns=names).slice(40, 20)
+    assert held.cast(plain.schema).equals(plain)
+    for name in names:
+        stored = held[name].chunk(0).dictionary.to_pylist()
+        assert sorted(stored) == sorted(plain[name].drop_null().unique().to_pylist())
+    assert plain["t"].to_pylist() == ["new1"] * 3 + ["new2"] + ["new1"] * 12 + [None, *"abc"]
 
 
 @pytest.mark.parametrize("column", ["id", "t", "_hoodie_record_key"])
