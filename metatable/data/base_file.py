@@ -336,14 +336,14 @@ def encoded_columns(
     columns: TableSchema | None,
     with_nan: Collection[str],
     dictionaries: Sequence[str] | None = None,
-) -> bytes:
+) -> pa.Buffer:
     """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file of
     one row group. `dictionaries`: leaves that get one; None: those whose values repeat."""
     sink = pa.BufferOutputStream()
     with _writer(sink, table, options, columns, with_nan, dictionaries) as writer:
         if table.num_rows:
             writer.write_table(table, row_group_size=table.num_rows)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
 def _writer(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -223,7 +223,7 @@ def preparations(
 class _Made:
     """A group's new base file, or logs, complete but for their names in the store."""
 
-    bodies: tuple[bytes, ...]
+    bodies: tuple[bytes | IO[bytes], ...]
     """None of a base file that is too large to wait: it is stored already."""
     ours: bool
     """Of one that is stored: whether by us."""
@@ -342,7 +342,7 @@ def _stored_logs(
 
 
 def _stored_log(
-    view: TableView, file: LogFile, stats: tuple[ColumnStats, ...], body: bytes
+    view: TableView, file: LogFile, stats: tuple[ColumnStats, ...], body: bytes | IO[bytes]
 ) -> tuple[LogFile, tuple[ColumnStats, ...]]:
     if view.store.create(file.path, body):
         return file, stats

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,7 @@ class Filed:
     `body` is None where it is stored already, being too large to wait; `ours`: whether by us.
     """
 
-    body: bytes | None
+    body: bytes | IO[bytes] | None
     size_bytes: int
     ours: bool
     keys: pa.Array

@@ -11,12 +11,12 @@ All else is what `new_slice.py` does, which is asked where this one finds nothin
 
 from __future__ import annotations
 
-import io
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.parts import Chunk
+from metatable.storage.pieces import Pieces
 from metatable.write.new_slice import (
     LARGE_FILE_BYTES,
     LARGE_ROWS_BYTES,
@@ -236,9 +237,8 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Fil
         footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
         stats = _stats(made, footer, sink)
         counted = merge.counts, whole(merge.deleted_keys)
-        if isinstance(sink, io.BytesIO):
-            body = sink.getvalue()
-            return Filed(body, len(body), True, keys, stats, *counted)
+        if isinstance(sink, Pieces):
+            return Filed(sink, sink.seek(0, os.SEEK_END), True, keys, stats, *counted)
         size_bytes, ours = store_base_file(made.view.store, target, sink)
         return Filed(None, size_bytes, ours, keys, stats, *counted)
 
@@ -246,7 +246,7 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Fil
 @contextmanager
 def _sink(is_small: bool) -> Iterator[IO[bytes]]:
     if is_small:
-        yield io.BytesIO()
+        yield cast("IO[bytes]", Pieces())
         return
     with in_temporary_folder(), tempfile.TemporaryFile() as file:
         yield file

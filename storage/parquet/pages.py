@@ -20,7 +20,7 @@ from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Meta, Page
-from metatable.storage.parquet.parts import Chunk, Span
+from metatable.storage.parquet.parts import Chunk, Raw, Span
 from metatable.storage.parquet.thrift import Struct, decode_struct
 
 __all__ = ["Place", "checked_page", "checked_pages"]
@@ -71,7 +71,7 @@ def checked_page(
     return kind, values, rows if kind == Page.DATA_V2 else None
 
 
-def checked_pages(chunk: Chunk, raw: bytes) -> list[Span]:
+def checked_pages(chunk: Chunk, raw: Raw) -> list[Span]:
     """Where the data pages of a chunk lie in its file, headers included; `raw` are its bytes.
 
     Raises CorruptError: of damage, naming column, row group and offset.
@@ -101,7 +101,7 @@ def checked_pages(chunk: Chunk, raw: bytes) -> list[Span]:
     return spans
 
 
-def _header(chunk: Place, raw: bytes, start: int) -> tuple[Struct, int]:
+def _header(chunk: Place, raw: Raw, start: int) -> tuple[Struct, int]:
     try:
         return decode_struct(raw, chunk.path, start)
     except CorruptError as error:

@@ -7,20 +7,27 @@ without rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
+
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Column, Element, Footer, Group, Meta, Word
-from metatable.storage.parquet.footer import MAGIC, Read, footer_bytes
+from metatable.storage.parquet.footer import MAGIC, footer_bytes
 from metatable.storage.parquet.thrift import Elements, Struct, decode_struct
 from metatable.storage.store import Store
 
-__all__ = ["Chunk", "Leaf", "ParquetParts", "Span", "number"]
+__all__ = ["Chunk", "Leaf", "ParquetParts", "Raw", "Span", "number"]
 
 Span = tuple[int, int]
 """Offset and size in a file."""
+
+Raw = bytes | memoryview
+"""Bytes of a file, which may lie in memory of the file itself."""
+
+ReadRaw = Callable[[Sequence[Span]], Sequence[Raw]]
 
 MOST_FOOTER_BYTES = 16 << 20
 """Footers are taken apart in Python, at 0.1 µs and, of forged ones, 200 bytes of memory a byte.
@@ -149,7 +156,7 @@ class ParquetParts:
 
     path: str
     is_fresh: bool
-    read: Read
+    read: ReadRaw
     data_end: int
     stored: Struct
     leaves: tuple[Leaf, ...]
@@ -162,23 +169,20 @@ class ParquetParts:
 
         Raises CorruptError.
         """
-        read = partial(store.read, path)
-        raw = footer_bytes(read, path, size_bytes)
+        raw = footer_bytes(partial(store.read, path), path, size_bytes)
         if len(raw) > MOST_FOOTER_BYTES:
             return None
-        return cls._of(path, False, read, raw, size_bytes)
+        return cls._of(path, False, _mapped(store, path, size_bytes), raw, size_bytes)
 
     @classmethod
-    def of_bytes(cls, raw: bytes) -> ParquetParts:
+    def of_bytes(cls, raw: bytes | pa.Buffer) -> ParquetParts:
         """Of a whole file in memory that was written just now."""
-
-        def read(spans: Iterable[Span]) -> list[bytes]:
-            return [raw[offset : offset + size] for offset, size in spans]
-
-        return cls._of("", True, read, footer_bytes(read, "", len(raw)), len(raw))
+        read = partial(_sliced, memoryview(raw).cast("B"))  # Arrow's bytes are signed
+        tail = footer_bytes(lambda spans: [bytes(one) for one in read(spans)], "", len(raw))
+        return cls._of("", True, read, tail, len(raw))
 
     @classmethod
-    def _of(cls, path: str, is_fresh: bool, read: Read, tail: bytes, size: int) -> ParquetParts:
+    def _of(cls, path: str, is_fresh: bool, read: ReadRaw, tail: bytes, size: int) -> ParquetParts:
         footer, _ = decode_struct(tail, path)
         groups = _structs(footer, Footer.GROUPS, path)
         leaves, bound = tuple(_leaves(footer, path)), _bound(footer, groups, path)
@@ -228,6 +232,24 @@ class ParquetParts:
             what = "column chunk holds another number of values than its row group"
             raise chunk.wrong(what, offset, expected=rows, found=chunk.values)
         return chunk
+
+
+def _mapped(store: Store, path: str, size_bytes: int) -> ReadRaw:
+    """The bytes of a stored file, near by without a copy of them."""
+    held = store.map(path, size_bytes)
+    if held is None:
+        return partial(store.read, path)
+    view = held.data
+
+    def read(spans: Sequence[Span]) -> list[memoryview]:
+        store.count_mapped(sum(size for _, size in spans))
+        return _sliced(view, spans)
+
+    return read
+
+
+def _sliced(view: memoryview, spans: Sequence[Span]) -> list[memoryview]:
+    return [view[offset : offset + size] for offset, size in spans]
 
 
 def _leaves(footer: Struct, path: str) -> Iterator[Leaf]:

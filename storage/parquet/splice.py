@@ -30,7 +30,7 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.parquet.fields import Column, Footer, Group, Location, Meta, Word
 from metatable.storage.parquet.footer import MAGIC, understood, whole_footer
 from metatable.storage.parquet.pages import checked_pages
-from metatable.storage.parquet.parts import Chunk, ParquetParts, Span, number
+from metatable.storage.parquet.parts import Chunk, ParquetParts, Raw, Span, number
 from metatable.storage.parquet.thrift import (
     BINARY,
     I64,
@@ -105,10 +105,10 @@ class _Spliced:
         self._rows = 0
         self._groups = Elements(STRUCT)
         self._group: list[tuple[Chunk, Struct]] = []
-        self._page_indexes: list[tuple[Struct, list[bytes]]] = []
+        self._page_indexes: list[tuple[Struct, list[Raw]]] = []
         self._write(MAGIC)
 
-    def add(self, chunk: Chunk, raw: bytes, page_index: list[bytes]) -> None:
+    def add(self, chunk: Chunk, raw: Raw, page_index: list[Raw]) -> None:
         """The next chunk; of its page index, if it has one, column index and offset index."""
         pages = checked_pages(chunk, raw)
         column = _moved(chunk, self._at - chunk.offset)
@@ -153,7 +153,7 @@ class _Spliced:
         self._write(tail)
         return understood(tail, self._like.path)
 
-    def _write(self, raw: bytes) -> None:
+    def _write(self, raw: Raw) -> None:
         self._sink.write(raw)
         self._at += len(raw)
 
@@ -188,7 +188,7 @@ def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
         yield batch
 
 
-def _read(batch: Sequence[Chunk]) -> Iterator[list[bytes]]:
+def _read(batch: Sequence[Chunk]) -> Iterator[list[Raw]]:
     """Of each chunk its bytes, column index and offset index: what lies together by one request."""
     wanted: dict[ParquetParts, list[Span]] = {}
     for chunk in batch:
@@ -219,7 +219,7 @@ def _moved(chunk: Chunk, shift: int) -> Struct:
     return moved.changed(*((field, I64, None) for field in gone))
 
 
-def _moved_offset_index(chunk: Chunk, raw: bytes, pages: list[Span], shift: int) -> bytes:
+def _moved_offset_index(chunk: Chunk, raw: Raw, pages: list[Span], shift: int) -> bytes:
     """Raises CorruptError unless it tells the data pages that are there."""
     try:
         index, _ = decode_struct(raw, chunk.parts.path)

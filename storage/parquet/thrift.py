@@ -77,7 +77,7 @@ class Elements(list[Any]):
         self.kind = kind
 
 
-def decode_struct(raw: bytes, path: str, start: int = 0) -> tuple[Struct, int]:
+def decode_struct(raw: bytes | memoryview, path: str, start: int = 0) -> tuple[Struct, int]:
     """The struct that begins at `start`, and where it ends. Raises CorruptError, naming `path`."""
     reader = _Reader(raw, path, start)
     return reader.struct(0), reader.place
@@ -91,7 +91,7 @@ def encode_struct(value: Struct) -> bytes:
 
 
 class _Reader:
-    def __init__(self, raw: bytes, path: str, place: int) -> None:
+    def __init__(self, raw: bytes | memoryview, path: str, place: int) -> None:
         self.raw = raw
         self.path = path
         self.place = place
@@ -157,7 +157,7 @@ class _Reader:
         return self.raw[place]
 
     def take(self, size: int) -> bytes:
-        part = self.raw[self.place : self.place + size]
+        part = bytes(self.raw[self.place : self.place + size])
         if len(part) != size:
             raise self.wrong(f"{size} bytes wanted, {len(part)} there")
         self.place += size
