@@ -299,6 +299,8 @@ def reading(line: Mapping[str, Any], why: str, target: float | None = None) -> s
         standing = "There is nothing to divide"
     elif peer.startswith(FLOOR):
         standing = f"We take {1 / ratio:.2f} times as long as the floor"
+    elif line["unit"] != "s":
+        standing = f"{peer} takes {ratio:.2f} times as much as we do"
     elif ratio >= 1:
         standing = f"We are {ratio:.2f} times as fast as {peer}"
     else:

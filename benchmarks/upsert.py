@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import KEY_BYTES, Cupboard, batch_rows, make_table, table_rows
@@ -34,6 +37,15 @@ LANCE_ROWS = 100_000
 """Its merge of a million rows ends where its memory pool does, at 300 MB as it is, and at 4 GiB."""
 
 INDEXES = ("metadata_bloom", "record")
+
+ASKED = {
+    ("uuid", 1_000_000): 1.0,
+    ("uuid", 1_000): 1.4,
+    ("time", 1_000_000): 4.0,
+    ("time", 1_000): 10.0,
+}
+"""Of kinds of keys and rows into ten million, with a record index: times as fast as Delta."""
+
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
     "also writes index, bounds and fsyncs"
@@ -52,20 +64,80 @@ def cases(setup: Setup) -> Iterator[Case]:
         table = setup.cupboard.made(f"table-{held}-uuid-{index}", make)
         for count in counts:
             batch = batch_rows("uuid", held, count)
+            asked = ASKED.get(("uuid", count)) if setup.full and index == "record" else None
             upsert = _on_copies(
                 setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch)
             )
             yield Case(
                 f"{count:,} rows, {index}",
-                _setting(held, batch),
+                _setting("uuid", held, batch),
                 upsert,
-                _peers(setup, held, batch),
+                _peers(setup, held, batch, asked),
                 READING,
             )
     if setup.full:
+        yield from _time_keys(setup, held, counts)
+        yield from _memory(setup, held, counts)
         yield from _on_read(setup, held, counts)
-    else:
-        yield left_out("merge-on-read", "left to --size full: 45 s are not enough for it")
+        return
+    for name in ("time keys", "memory", "merge-on-read"):
+        yield left_out(name, "left to --size full: 45 s are not enough for it")
+
+
+def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
+    """Keys that begin with their time: what is updated is in the newest files."""
+    table = _table(setup, "time", held)
+    for count in counts:
+        name = f"{count:,} rows, record, time keys"
+        if setup.only in name:
+            batch = batch_rows("time", held, count)
+            run, check = partial(_upsert, batch), partial(_ours, batch)
+            upsert = _on_copies(setup.cupboard, table, run, check)
+            peers = [_delta(setup, held, batch, "time", ASKED["time", count])]
+            yield Case(name, _setting("time", held, batch), upsert, peers, READING)
+
+
+def _memory(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
+    """The same upserts, and what a process holds at most that does nothing else."""
+    for kind in ("uuid", "time"):
+        for count in counts:
+            name = f"{count:,} rows, record, {kind} keys, memory"
+            if setup.only in name:
+                batch = batch_rows(kind, held, count)
+                rows = setup.cupboard.scratch() / "rows.parquet"
+                pq.write_table(batch, rows)
+                ours = _resident(setup.cupboard, "ours", _table(setup, kind, held), rows)
+                peers = []
+                if package("deltalake"):
+                    table = _delta_table(setup, kind, held)
+                    delta = _resident(setup.cupboard, "delta", table, rows)
+                    peers = [Peer("deltalake merge", delta)]
+                setting = f"{_setting(kind, held, batch)}; most resident memory of a process"
+                yield Case(name, setting, ours, peers, unit="MiB")
+
+
+def _table(setup: Setup, kind: str, held: int) -> Path:
+    make = partial(make_table, kind=kind, index="record", rows=held)
+    return setup.cupboard.made(f"table-{held}-{kind}-record", make)
+
+
+def _resident(cupboard: Cupboard, work: str, source: Path, rows: Path) -> Measure:
+    def measure() -> float:
+        folder = cupboard.copy(source)
+        told = ["--work", work, str(folder), str(rows)]
+        command = [sys.executable, "-m", "benchmarks.upsert", *told]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        cupboard.drop(folder)
+        return int(done.stdout) / 1024
+
+    return measure
+
+
+def _work(work: str, folder: str, rows: str) -> None:
+    """One upsert, in a process of its own, which then tells its most resident KiB."""
+    {"ours": _upsert, "delta": _delta_merge}[work](pq.read_table(rows), Path(folder))
+    status = Path("/proc/self/status").read_text("utf-8")
+    print(*(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
 def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
@@ -77,7 +149,7 @@ def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]
         upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
         yield Case(
             f"{count:,} rows, record, merge-on-read",
-            _setting(held, batch),
+            _setting("uuid", held, batch),
             upsert,
             _peers(setup, held, batch),
             "ours puts logs on file groups, which readers merge; Delta rewrites files, Lance marks "
@@ -85,9 +157,10 @@ def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]
         )
 
 
-def _setting(held: int, batch: pa.Table) -> str:
+def _setting(kind: str, held: int, batch: pa.Table) -> str:
+    keys = "random keys" if kind == "uuid" else "keys of the newest fifth, and new ones,"
     return (
-        f"{batch.num_rows:,} rows of {batch.num_columns} columns, 70 % updates, random keys of "
+        f"{batch.num_rows:,} rows of {batch.num_columns} columns, 70 % updates, {keys} of "
         f"{KEY_BYTES} bytes, into {held:,} rows in 10 partitions; a fresh copy for each run, "
         "page cache warm, caches of the process empty"
     )
@@ -116,31 +189,40 @@ def _ours(batch: pa.Table, result: Any) -> None:
     assert result.inserted + result.updated == batch.num_rows, result
 
 
-def _peers(setup: Setup, held: int, batch: pa.Table) -> list[Peer]:
-    return [_delta(setup, held, batch), _lance(setup, held, batch)]
+def _peers(setup: Setup, held: int, batch: pa.Table, asked: float | None = None) -> list[Peer]:
+    return [_delta(setup, held, batch, "uuid", asked), _lance(setup, held, batch)]
 
 
-def _delta(setup: Setup, held: int, batch: pa.Table) -> Peer:
+def _delta_merge(batch: pa.Table, folder: Path) -> Any:
+    merger = (
+        package("deltalake")
+        .DeltaTable(folder)
+        .merge(batch, "t.id = s.id and t.day = s.day", source_alias="s", target_alias="t")
+    )
+    return merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _delta_table(setup: Setup, kind: str, held: int) -> Path:
+    def make(folder: Path) -> None:
+        rows = table_rows(kind, held)
+        package("deltalake").write_deltalake(folder, rows, partition_by=["day"])
+
+    return setup.cupboard.made(f"delta-{held}-{kind}", make)
+
+
+def _delta(setup: Setup, held: int, batch: pa.Table, kind: str, asked: float | None = None) -> Peer:
     deltalake = package("deltalake")
     if deltalake is None:
         return absent("deltalake", "deltalake is not installed: make peers")
-
-    def make(folder: Path) -> None:
-        deltalake.write_deltalake(folder, table_rows("uuid", held), partition_by=["day"])
-
-    def merge(folder: Path) -> Any:
-        merger = deltalake.DeltaTable(folder).merge(
-            batch, "t.id = s.id and t.day = s.day", source_alias="s", target_alias="t"
-        )
-        return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def check(told: Any) -> None:
         done = told["num_target_rows_inserted"] + told["num_target_rows_updated"]
         assert done == batch.num_rows, told
 
-    table = setup.cupboard.made(f"delta-{held}-uuid", make)
+    table = _delta_table(setup, kind, held)
     name = f"deltalake {deltalake.__version__} merge"
-    return Peer(name, _on_copies(setup.cupboard, table, merge, check))
+    run = _on_copies(setup.cupboard, table, partial(_delta_merge, batch), check)
+    return Peer(name, run, target=asked)
 
 
 def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
@@ -172,4 +254,7 @@ def make_lance(held: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_module(globals())
+    if "--work" in sys.argv:
+        _work(*sys.argv[2:])
+    else:
+        run_module(globals())
