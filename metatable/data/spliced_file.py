@@ -116,7 +116,7 @@ def stored_parts(
         return
     dictionaries = _dictionaries(parts)
     texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
-    coded = [name for name in texts if name in dictionaries]
+    coded = [name for name in texts if name in dictionaries and "." not in name]  # no path of parts
     with open_parquet(store, file, coded) as parquet:
         unbounded = _unbounded(parquet.metadata, columns)
         yield StoredParts(store, file, parquet, parts, options, columns, dictionaries, unbounded)
