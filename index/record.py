@@ -52,7 +52,7 @@ class KeyedIndex:
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
         find = partial(locate_batches, self.locate, view)
-        return engine.extend(rows, inputs, find, LOCATION_FIELD)
+        return engine.extend(rows, inputs, find, LOCATION_FIELD, at_once=True)
 
     def placement(self, view: TableView) -> None:
         return None

@@ -53,6 +53,13 @@ T = TypeVar("T")
 PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
+AT_ONCE_ROWS = 1 << 20
+"""Of partitions whose rows a task wants at once."""
+
+AT_ONCE_BYTES = 192 << 20
+"""Of the same, all their columns: as much as four large partitions, and as are under way on two
+threads anyway."""
+
 PARTITION_BYTES = 48 << 20
 """Rows as wide as a page must not make partitions of gigabytes; several are under way."""
 
@@ -137,9 +144,19 @@ class LocalEngine:
         return LocalRows(schema, lambda: (partial(mapped, one) for one in rows.partitions()))
 
     def extend(
-        self, rows: LocalRows, inputs: Sequence[str], task: Task, fields: pa.Schema
+        self,
+        rows: LocalRows,
+        inputs: Sequence[str],
+        task: Task,
+        fields: pa.Schema,
+        *,
+        at_once: bool = False,
     ) -> LocalRows:
-        """`rows` with the columns `fields` behind its own; `task` answers row for row."""
+        """`rows` with the columns `fields` behind its own; `task` answers row for row.
+
+        `at_once`: what a call looks up costs more than its rows, so it gets as many as there are,
+        up to AT_ONCE_ROWS and what comes with them; it spreads over threads itself.
+        """
         _known(rows.schema, inputs)
         for name in fields.names:
             if name in rows.schema.names:
@@ -152,7 +169,39 @@ class LocalEngine:
                 yield from beside.answered(answers, schema)
             beside.finish()
 
-        return LocalRows(schema, lambda: (partial(extended, one) for one in rows.partitions()))
+        def apart() -> Iterable[Partition]:
+            return (partial(extended, one) for one in rows.partitions())
+
+        def together() -> Iterable[Partition]:
+            for made in self._gathered(rows.partitions()):
+                pieces = [batch for part in made for batch in part]
+                asked = joined([batch.select(list(inputs)) for batch in pieces])
+                answers = pa.Table.from_batches(self._call(task, asked, fields), fields)
+                if len(answers) != sum(map(len, pieces)):
+                    raise _uneven(f"{len(answers)} answers")
+                at = 0
+                for part in made:
+                    table = pa.Table.from_batches(part, rows.schema)
+                    told = answers.slice(at, len(table))
+                    beside = [*table.columns, *told.columns]
+                    yield pa.Table.from_arrays(beside, schema=schema).to_batches
+                    at += len(table)
+
+        return LocalRows(schema, together if at_once else apart)
+
+    def _gathered(self, parts: Iterable[Partition]) -> Iterator[list[list[pa.RecordBatch]]]:
+        """Partitions, made: at a time some that have AT_ONCE_ROWS, or AT_ONCE_BYTES, together."""
+        source = iter(parts)
+        held: list[list[pa.RecordBatch]] = []
+        while some := list(islice(source, self.slots)):
+            held += self._each(some, lambda one: list(one()))
+            batches = [batch for part in held for batch in part]
+            size_bytes = sum(batch.nbytes for batch in batches)
+            if sum(map(len, batches)) >= AT_ONCE_ROWS or size_bytes >= AT_ONCE_BYTES:
+                yield held
+                held = []
+        if held:
+            yield held
 
     def exchange(self, rows: LocalRows, by: str, count: int) -> LocalRows:
         """`count` partitions, each with the rows that name it in `by`, in order.

@@ -9,7 +9,8 @@ effects, because a task may be run twice (a retry, a speculative twin, a recompu
 Laws, held by tests/engine_contract.py for every engine:
 
     map       only the columns `inputs` reach the task; any number of rows comes out
-    extend    one row out per row in, in order; the other columns pass by untouched
+    extend    one row out per row in, in order; the other columns pass by untouched; a task that
+              wants rows `at_once` may get those of several partitions in one call
     exchange  partition p gets the rows with by == p; a list column sends copies
     attach    left join by value, null-safe; equal matches count once
     keep      computed once, read several times
@@ -63,7 +64,15 @@ class Engine(Protocol[Rows]):
 
     def map(self, rows: Rows, inputs: Sequence[str], task: Task, schema: pa.Schema) -> Rows: ...
 
-    def extend(self, rows: Rows, inputs: Sequence[str], task: Task, fields: pa.Schema) -> Rows: ...
+    def extend(
+        self,
+        rows: Rows,
+        inputs: Sequence[str],
+        task: Task,
+        fields: pa.Schema,
+        *,
+        at_once: bool = False,
+    ) -> Rows: ...
 
     def exchange(self, rows: Rows, by: str, count: int) -> Rows: ...
 

@@ -47,10 +47,16 @@ class CountingEngine(SparkEngine):
         return self.select(self._step(made).where(F.col(COUNTED).isNull()), schema.names)
 
     def extend(
-        self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
+        self,
+        rows: DataFrame,
+        inputs: Sequence[str],
+        task: Task,
+        fields: pa.Schema,
+        *,
+        at_once: bool = False,
     ) -> DataFrame:
         told = fields.append(pa.field(COUNTED, pa.string()))
-        made = super().extend(rows, inputs, partial(_counters_beside, task), told)
+        made = super().extend(rows, inputs, partial(_counters_beside, task), told, at_once=at_once)
         return self.select(self._step(made), [*rows.columns, *fields.names])
 
     def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:

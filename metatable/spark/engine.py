@@ -107,9 +107,16 @@ class SparkEngine:
             return asked.mapInArrow(call, made)
 
     def extend(
-        self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
+        self,
+        rows: DataFrame,
+        inputs: Sequence[str],
+        task: Task,
+        fields: pa.Schema,
+        *,
+        at_once: bool = False,
     ) -> DataFrame:
-        """`rows` with the columns `fields` behind its own; `task` answers row for row."""
+        """`rows` with the columns `fields` behind its own; `task` answers row for row. A call
+        gets a partition, whether it wants more `at_once` or not."""
         asked = self.select(rows, inputs)
         for name in fields.names:
             if name in rows.columns:

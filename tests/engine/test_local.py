@@ -22,7 +22,15 @@ from metatable.engine.spill import Hand
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from tests.engine_contract import NUMBERS, EngineContract, count_rows, plus, same
+from tests.engine_contract import (
+    NUMBERS,
+    EngineContract,
+    count_rows,
+    one_answer_over,
+    one_answer_short,
+    plus,
+    same,
+)
 from tests.memory import watched_memory
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -54,6 +62,12 @@ def numbers(count: int) -> pa.Table:
     return pa.table({"n": range(count)})
 
 
+def counted(calls: list[int], batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+    for batch in batches:
+        calls.append(len(batch))
+        yield from plus(1, iter([batch]), counters)
+
+
 def note(seen: list[int], batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
     for batch in batches:
         seen.append(batch["n"][0].as_py())
@@ -61,10 +75,48 @@ def note(seen: list[int], batches: Iterator[pa.RecordBatch], counters: Counters)
 
 
 @pytest.mark.usefixtures("small_partitions")
+def test_a_task_that_wants_rows_at_once_gets_those_of_many_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "AT_ONCE_ROWS", 10)
+    calls: list[int] = []
+    engine = LocalEngine(threads=2)
+    some = engine.rows(numbers(20).slice(1))
+    rows = engine.extend(some, ["n"], partial(counted, calls), PLUS, at_once=True)
+    assert not calls  # lazy
+    assert engine.to_table(rows)["plus"].to_pylist() == list(range(2, 21))
+    assert calls == [12, 7]  # four partitions of three rows have ten, and two at a time are made
+    monkeypatch.setattr(local, "AT_ONCE_BYTES", 48)
+    calls.clear()
+    engine.to_table(rows)
+    assert calls == [6, 6, 6, 1]
+    assert (
+        engine.to_table(engine.extend(engine.rows(numbers(0)), ["n"], same, PLUS, at_once=True))[
+            "plus"
+        ].to_pylist()
+        == []
+    )
+
+
+@pytest.mark.parametrize("task", [one_answer_short, one_answer_over])
+def test_what_is_answered_at_once_is_answered_row_for_row(task: Any) -> None:
+    engine = LocalEngine(threads=2)
+    rows = engine.extend(engine.rows(numbers(9)), ["n"], task, PLUS, at_once=True)
+    with pytest.raises(UsageError, match="must answer row for row"):
+        engine.to_table(rows)
+
+
+@pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_step_keeps_the_order_of_rows(name: str) -> None:
+def test_every_step_keeps_the_order_of_rows(
+    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "AT_ONCE_ROWS", 10)
     engine = LocalEngine(**ENGINES[name])
-    rows = engine.extend(engine.rows(numbers(40)), ["n"], partial(plus, 1), PLUS)
+    given = engine.rows(numbers(40))
+    rows = engine.extend(given, ["n"], partial(plus, 1), PLUS, at_once=at_once)
+    assert engine.to_table(rows).equals(numbers(40).append_column("plus", pa.array(range(1, 41))))
     matches = engine.map(rows, ["n"], same, NUMBERS)
     with engine.keep(engine.attach(rows, matches, ["n"])) as kept:
         for _ in range(2):
