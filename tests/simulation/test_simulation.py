@@ -16,7 +16,7 @@ from tests.simulation.history import play
 LONG = os.environ.get("METATABLE_LONG") == "1"
 SEED = os.environ.get("METATABLE_SEED")
 
-WORLDS = 20_000 if LONG else 200
+WORLDS = 20_000 if LONG else 160
 PORTIONS = 100 if LONG else 10
 """Of so many worlds each is one test, so that workers share them."""
 
