@@ -3,7 +3,11 @@
 A file's *depth* is how many files of its table partition, itself included, hold the value in the
 middle of its range; it *meets* those whose ranges have a part in common with its own. What only
 touch, the one ending with the value that the other begins with, share no part. A file without
-bounds may hold any value; one of a single value, or of nulls alone, has no part to share.
+statistics may hold any value; one of a single value, or of nulls alone, has no part to share.
+
+What bounds cannot tell counts as one value, for files that were cut anew would have no others: what
+long texts begin with that is all of both bounds, and NaN, which leaves a file without a maximum,
+behind all numbers.
 
     16 files of random keys      depth 14 or so
     the same, cut by the key     depth 1
@@ -25,6 +29,7 @@ from metatable.data.key_texts import KEY
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable, column_texts
+from metatable.data.statistics import BOUND_LENGTH
 from metatable.metadata.view import StatsColumn, TableView
 from metatable.metadata.written import stats_columns
 from metatable.storage.errors import UsageError
@@ -85,13 +90,34 @@ def overlap(view: TableView, column: str) -> Overlap:
 
 def _ranks(stats: StatsColumn, column: str) -> tuple[Numbers, Numbers]:
     """Numbers in the order of the bounds, of all files together."""
-    bounds = [column_texts(one, column) for one in (stats.minimum, stats.maximum)]
+    minimum, maximum = stats.minimum, _least_above(stats.minimum, stats.maximum)
+    bounds = [column_texts(one, column) for one in (minimum, maximum)]
     ranks = pc.rank(pa.concat_arrays(bounds), tiebreaker="dense").to_numpy().astype(np.int64)
     count = len(stats.files)
+    top = 2 * count + 1
     empty = pc.fill_null(pc.equal(stats.null_count, stats.value_count), False)
-    told = pc.or_(empty, pc.and_(stats.minimum.is_valid(), stats.maximum.is_valid()))
-    known = told.to_numpy(zero_copy_only=False)
-    return np.where(known, ranks[:count], 0), np.where(known, ranks[count:], 2 * count + 1)
+    has_low, has_high, is_told, is_empty = (
+        one.to_numpy(zero_copy_only=False)
+        for one in (minimum.is_valid(), maximum.is_valid(), stats.value_count.is_valid(), empty)
+    )
+    no_low = np.where(is_told & ~has_high, top, 0)
+    low = np.where(is_empty | has_low, ranks[:count], no_low)
+    return low, np.where(is_empty | has_high, ranks[count:], top)
+
+
+def _least_above(minimum: pa.Array, maximum: pa.Array) -> pa.Array:
+    """The maxima; where both bounds of a text or binary were cut, and but for the end that the
+    maximum is raised by are alike, the minimum."""
+    kind, t = minimum.type, pa.types
+    if t.is_string(kind) or t.is_large_string(kind):
+        length, head = pc.utf8_length, pc.utf8_slice_codeunits
+    elif t.is_binary(kind) or t.is_large_binary(kind):
+        length, head = pc.binary_length, pc.binary_slice
+    else:
+        return maximum
+    is_cut = pc.and_(*(pc.equal(length(one), BOUND_LENGTH) for one in (minimum, maximum)))
+    heads = (head(one, 0, BOUND_LENGTH - 1) for one in (minimum, maximum))
+    return pc.if_else(pc.fill_null(pc.and_(is_cut, pc.equal(*heads)), False), minimum, maximum)
 
 
 def _swept(folder: npt.NDArray[np.int32], low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:

@@ -57,3 +57,19 @@ def test_a_file_without_bounds_may_hold_any_value_and_one_of_nulls_none() -> Non
     low, high = _ranks(StatsColumn(files, *bounds, *counts), "a")
     assert low[1] < low[0] < high[0] < high[1]
     assert low[2] == high[2]
+
+
+def test_what_bounds_cannot_tell_is_one_value() -> None:
+    """NaN, and texts that begin alike: to cut files anew would tell nothing more."""
+    counts = [pa.array([0, 0, 0]), pa.array([4, 4, 4])]
+    files: Any = range(3)
+    floats = pa.array([1.0, 5.0, None]), pa.array([3.0, None, None])
+    low, high = _ranks(StatsColumn(files, *floats, *counts), "a")
+    assert low[0] < high[0] < low[1] < high[1] == low[2] == high[2]
+    for form in (str, str.encode):
+        ends = "x" * 64, "x" * 63 + "y", "x" * 63
+        first, raised, short = map(form, ends)  # type: ignore[arg-type]
+        texts = pa.array([first, first, short]), pa.array([raised, first, first])
+        low, high = _ranks(StatsColumn(files, *texts, *counts), "a")
+        assert low[0] == high[0] == low[1] == high[1]
+        assert low[2] < high[2]
