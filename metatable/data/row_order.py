@@ -6,8 +6,8 @@
                      file holds a range of each: 16 digits of how far along it is, then the key
 
 A rank is how many of a column's cuts are not greater than a value; cuts are quantiles of what rows
-have. So numbers and dates are in order as such, and each column is given its share of the curve
-however its values are spread.
+have, the same one as often as a value makes it so. So numbers and dates are in order as such, and
+each column is given its share of the curve however its values are spread, and however few they are.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RowOrder:
             texts = sorted(text for some in told.to_pylist() for text in some)
             ranks = 1 << min(RANK_BITS, CURVE_BITS // len(columns))
             places = np.arange(1, ranks) * len(texts) // ranks
-            cuts.append(tuple(dict.fromkeys(texts[place] for place in places) if texts else ()))
+            cuts.append(tuple(texts[place] for place in places) if texts else ())
         return cls(columns, tuple(cuts))
 
     def texts(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:

@@ -75,6 +75,14 @@ def test_files_along_the_curve_hold_a_range_of_each_column() -> None:
         assert width < 0.45, (name, width)
 
 
+def test_few_values_have_their_share_of_the_curve_too() -> None:
+    draw = np.random.default_rng(4)
+    rows = with_keys(a=draw.integers(0, 4, 4096), b=draw.permutation(4096))
+    parts = np.array_split(sort_order(fitted(("a", "b"), rows).texts(rows)), 16)
+    held = [len(set(rows["a"].to_numpy()[one])) for one in parts]
+    assert np.mean(held) <= 2, held
+
+
 def test_the_range_of_a_file_is_around_the_texts_of_its_rows() -> None:
     draw = np.random.default_rng(2)
     rows = with_keys(a=draw.permutation(2000), b=draw.permutation(2000))
