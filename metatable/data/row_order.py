@@ -85,7 +85,7 @@ class RowOrder:
         lows, highs = (
             [self._ranks(place, one) for place, one in enumerate(side)] for side in (low, high)
         )
-        shares = np.linspace(0, 1, GRID if GRID ** len(lows) <= MOST_POINTS else 2)
+        points = _grid(len(lows))
         codes = [
             self._codes(
                 [
@@ -93,7 +93,7 @@ class RowOrder:
                     for a, b, share in zip(lows, highs, point, strict=True)
                 ]
             )
-            for point in product(shares.tolist(), repeat=len(lows))
+            for point in points
         ]
         return hexadecimal(np.min(codes, axis=0)), hexadecimal(np.max(codes, axis=0))
 
@@ -107,6 +107,15 @@ class RowOrder:
 
     def _codes(self, ranks: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
         return hilbert_codes(ranks, min(RANK_BITS, CURVE_BITS // len(ranks)))
+
+
+def _grid(dimensions: int) -> Iterator[tuple[float, ...]]:
+    """Places in a range of so many columns, as shares of it: its corners at least, or, where these
+    are too many, its diagonal."""
+    steps = next((one for one in (GRID, 2) if one**dimensions <= MOST_POINTS), None)
+    if steps is None:
+        return ((share,) * dimensions for share in np.linspace(0, 1, GRID).tolist())
+    return product(np.linspace(0, 1, steps).tolist(), repeat=dimensions)
 
 
 BY_KEY = RowOrder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from metatable.data.key_texts import KEY
-from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
+from metatable.data.row_order import (
+    COLUMN_SAMPLES,
+    MOST_POINTS,
+    RowOrder,
+    _grid,
+    sample_columns,
+)
 from metatable.data.samples import Sample, every
 from metatable.data.space_filling import hilbert_codes
 from metatable.storage.counters import Counters
@@ -98,6 +105,13 @@ def test_the_range_of_a_file_is_around_the_texts_of_its_rows() -> None:
             low, high = (side[0].as_py() for side in order.ranges(ends))
             inside = [low <= one <= high + "~" for one in texts.take(pa.array(part)).to_pylist()]
             assert np.mean(inside) > 0.9
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 8, 9, 20])
+def test_a_range_of_many_columns_is_looked_at_in_few_places(dimensions: int) -> None:
+    points = list(islice(_grid(dimensions), MOST_POINTS + 1))
+    assert len(points) <= MOST_POINTS
+    assert {(0.0,) * dimensions, (1.0,) * dimensions} <= {*points}
 
 
 def test_columns_of_one_value_or_of_none_have_an_order_too() -> None:
