@@ -232,7 +232,8 @@ def _column(
     leaves = [shape.leaves[leaf] for leaf in shape.columns[column]]
     numbers = [part.checked(own) for part, own in zip(parts, bodies, strict=True)]
     chunks = np.array(numbers, np.int64).reshape(len(cuts), len(leaves), -1)
-    raw = small_file(leaves, counts, chunks, [*chain.from_iterable(bodies)])
+    told = counts + (np.arange(len(counts)) == len(counts) - 1)  # one more: all there is comes back
+    raw = small_file(leaves, told, chunks, [*chain.from_iterable(bodies)])
     try:
         read = pq.ParquetFile(pa.BufferReader(raw)).read(use_threads=False)[0]
     except (pa.ArrowException, OSError, ValueError) as error:

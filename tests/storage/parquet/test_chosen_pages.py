@@ -307,3 +307,21 @@ def test_a_page_that_is_not_what_its_place_says_is_damage(
     with pytest.raises(CorruptError, match=told):
         read_rows(store, [(file, np.array([50]))], ["n"])
     assert read_rows(store, [(file, np.array([100]))], ["n"])["n"].to_pylist() == [100]
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+def test_pages_of_lists_hold_the_rows_that_their_places_say(store: Store, step: int) -> None:
+    """Of lists, a page of the first version does not tell how many."""
+    rows = pa.table({"list": [[n] * (n % 3) for n in range(250)]})
+    raw = written(rows, use_dictionary=False, compression="none", **PAGES)
+    [column] = footer_of(raw)[Footer.GROUPS][0][Group.COLUMNS]
+    at, size = column[Column.OFFSET_INDEX], column[Column.OFFSET_INDEX_SIZE]
+    places = [(one[1], one[2], one[3]) for one in decode_struct(raw, "", at)[0][1]]
+    made = index_of([*places[:3], (*places[3][:2], 60 + step), *places[4:]])
+    file = opened(store, raw[:at] + made + raw[at + size :])
+    for rows_asked in ([50, 200], [62], [62, 200], [10, 70]):
+        with pytest.raises(CorruptError, match="pages are not readable"):
+            read_rows(store, [(file, np.array(rows_asked))], ["list"])
+    near = np.array([50, 62, 200])  # both pages, behind each other
+    found = read_rows(store, [(file, near)], ["list"])
+    assert found.to_pylist() == rows.take(near).to_pylist()
