@@ -28,6 +28,8 @@ from metatable.storage.parquet.fields import Bounds, Element
 from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE, decode_offset_indexes
 from metatable.storage.parquet.paged_file import (
     BOUNDS_AT,
+    BOUNDS_SIZE,
+    MOST_INDEX_BYTES,
     PLACES_AT,
     START,
     STORED,
@@ -182,7 +184,7 @@ def _bounded(file: PagedFile, name: str) -> int | None:
         return None
     if shape.leaves[leaf].order is None or not file.chunks[:, leaf, BOUNDS_AT].all():
         return None
-    return leaf
+    return leaf if file.chunks[:, leaf, BOUNDS_SIZE].sum() <= MOST_INDEX_BYTES else None
 
 
 def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:

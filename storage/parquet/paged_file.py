@@ -4,8 +4,9 @@ Some numbers of each column chunk, in an array, and the schema, which files shar
 in the process's cache: a file that is asked again is asked for pages alone.
 
 A file is not paged (None) where a column has no offset index, where the footer tells Arrow's own
-schema, which says more than a file of some pages could, and where it is encrypted or longer than
-`parts.py` takes. It is read the ordinary way then.
+schema, which says more than a file of some pages could, where it is encrypted or longer than
+`parts.py` takes, and where the same bytes are told to be of many chunks, or page indexes are longer
+than any writer makes them. It is read the ordinary way then.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ BOUNDS_AT, BOUNDS_SIZE, PLACES_AT, PLACES_SIZE = range(5, 9)
 """What is kept of a column chunk; of its encodings a bit each."""
 
 _ARROW_SCHEMA = b"ARROW:schema"
+
+MOST_INDEX_BYTES = 16 << 20
+"""Of a file's offset indexes, and of a column's bounds: a million pages. Decoding takes some 100
+bytes of memory a byte, and a forged footer tells as many places as it likes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +108,9 @@ def _read(store: Store, path: str, size_bytes: int) -> PagedFile | None:
     chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
     rows = np.array([chunks[0].rows for chunks in groups], np.int64)
     if (chunks[:, :, PLACES_SIZE] == 0).any() or (rows == 0).any():
+        return None
+    places, stored = (chunks[:, :, one].sum() for one in (PLACES_SIZE, STORED))
+    if places > MOST_INDEX_BYTES or stored > size_bytes:
         return None
     return PagedFile(path, _shape(parts), rows, chunks, frozenset(parts.metadata))
 

@@ -13,12 +13,12 @@ import pytest
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet import chosen_pages, small_file
+from metatable.storage.parquet import chosen_pages, page_places, paged_file, small_file
 from metatable.storage.parquet.chosen_pages import read_rows
-from metatable.storage.parquet.fields import Column, Footer, Group
+from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.offset_index import decode_offset_indexes
 from metatable.storage.parquet.page_places import KeyPages, key_pages
-from metatable.storage.parquet.paged_file import PagedFile, paged
+from metatable.storage.parquet.paged_file import BOUNDS_SIZE, PLACES_SIZE, PagedFile, paged
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.thrift import (
     BINARY,
@@ -325,3 +325,30 @@ def test_pages_of_lists_hold_the_rows_that_their_places_say(store: Store, step: 
     near = np.array([50, 62, 200])  # both pages, behind each other
     found = read_rows(store, [(file, near)], ["list"])
     assert found.to_pylist() == rows.take(near).to_pylist()
+
+
+def test_places_that_many_chunks_share_are_not_read_for_each(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = written(pa.table({"key": ["a", "b"] * 300, "n": range(600)}), **PAGES)
+    file = opened(store, raw)
+    bounds, places = file.chunks[:, 0, BOUNDS_SIZE].sum(), file.chunks[:, :, PLACES_SIZE].sum()
+    assert bounds < places
+    for most, is_paged, is_bounded in (
+        (places, True, True),
+        (bounds, False, True),
+        (bounds - 1, False, False),
+    ):
+        monkeypatch.setattr(paged_file, "MOST_INDEX_BYTES", most)
+        monkeypatch.setattr(page_places, "MOST_INDEX_BYTES", most)
+        cache.clear()
+        assert (put(store, raw) is not None) is is_paged
+        assert (key_pages(store, [file], "key") != [None]) is is_bounded
+    monkeypatch.undo()
+    footer = footer_of(raw)
+    first = footer[Footer.GROUPS][0][Group.COLUMNS][1]
+    for group in footer[Footer.GROUPS]:
+        group[Group.COLUMNS][1][Column.META] |= {
+            field: first[Column.META][field] for field in (Meta.DATA_PAGE, Meta.DICTIONARY)
+        } | {Meta.STORED: len(raw) // 2}
+    assert put(store, with_footer(raw, footer), "shared") is None
