@@ -66,11 +66,11 @@ def _reaches(
     first, end = index.place(low, "left"), index.place(behind, "left")
     ranks = pc.rank(pa.concat_arrays([low, high]), tiebreaker="dense").to_numpy().astype(np.int64)
     begins, ends = ranks[: len(low)], ranks[len(low) :]
-    files = next(iter(found.values())).files
+    paths = next(iter(found.values())).files.paths
     reaches = []
-    for row in np.flatnonzero(pc.is_in(files.paths, value_set=pa.array(small)).to_numpy(False)):
-        other = np.arange(len(files)) != row
+    for row in np.flatnonzero(pc.is_in(paths, value_set=pa.array(small)).to_numpy(False)):
+        other = np.arange(len(paths)) != row
         before, after = other & (ends <= begins[row]), other & (begins >= ends[row])
         start = int(end[before].max(initial=0))
-        reaches.append((files.paths[row].as_py(), start, int(first[after].min(initial=len(texts)))))
+        reaches.append((paths[row].as_py(), start, int(first[after].min(initial=len(texts)))))
     return sorted(reaches, key=lambda one: one[1:])
