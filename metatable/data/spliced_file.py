@@ -21,7 +21,12 @@ from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
-from metatable.data.stored_columns import AskedColumns, StoredColumns, schema_with_ids
+from metatable.data.stored_columns import (
+    IDS_ARE_OURS,
+    AskedColumns,
+    StoredColumns,
+    schema_with_ids,
+)
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.parquet.parts import Chunk, ParquetParts
@@ -118,6 +123,9 @@ def stored_parts(
     texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
     coded = [name for name in texts if name in dictionaries and "." not in name]  # no path of parts
     with open_parquet(store, file, coded) as parquet:
+        if IDS_ARE_OURS.encode() not in (parquet.metadata.metadata or {}):
+            yield None  # others tell bounds of numbers beside a NaN, and one would be passed over
+            return
         unbounded = _unbounded(parquet.metadata, columns)
         yield StoredParts(store, file, parquet, parts, options, columns, dictionaries, unbounded)
 

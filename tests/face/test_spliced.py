@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
+from metatable import col
 from metatable.data import merge
 from metatable.data.key_footer import sound_filter
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.manifest import HOME, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
@@ -161,6 +165,33 @@ def test_other_readers_find_the_same(table_uri: str) -> None:
 def _by_hudi(uri: str) -> Any:
     hudi = pytest.importorskip("hudi")
     return hudi.HudiTableBuilder.from_base_uri(uri).build().read()
+
+
+def test_a_file_of_others_may_tell_bounds_beside_a_nan(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that pyarrow alone wrote has our writer's name, and leaves NaN out of its bounds."""
+    table = make(table_uri)
+    table.insert(_with_a_nan(rows(range(100))))
+    [file] = files(table)
+    size = file.stat().st_size
+    pq.write_table(pq.read_table(file, partitioning=None), file, 20, store_schema=False)
+    for commit in Path(table_uri, ".hoodie").rglob("*.commit"):
+        told = commit.read_text()
+        commit.write_text(re.sub(rf"\b{size}\b", str(file.stat().st_size), told))
+    shutil.rmtree(Path(table_uri) / HOME)
+    adopted = metatable.adopt(table_uri, index="record", options={"row_group_rows": 20})
+    with watched(monkeypatch) as seen:
+        adopted.upsert(rows([45]))
+        adopted.upsert(rows([46]))
+    assert seen == [False, True]
+    assert adopted.scan(where=col("x") > 1000).count() == 1
+    assert adopted.verify().findings == ()
+
+
+def _with_a_nan(table: pa.Table) -> pa.Table:
+    numbers = pc.if_else(pc.equal(table["id"], "k00070"), math.nan, table["x"])
+    return table.set_column(2, SCHEMA.field("x"), numbers)
 
 
 def test_row_groups_that_nobody_hits_are_not_decoded(table_uri: str) -> None:
