@@ -25,6 +25,7 @@ __all__ = ["KeyPlaces"]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Table = npt.NDArray[np.int32]
+Marks = npt.NDArray[np.bool_]
 
 _WORD = 8
 _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
@@ -35,39 +36,48 @@ ratio."""
 TOGETHER = 1 << 15
 """Words that are looked up at once: they and their slots stay in the processor's cache."""
 
-
 MOST_TWINS = 1 / 64
 """Of keys that end alike; where there are more, Arrow looks for all."""
+
+_NO_MARKS: Marks = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces:
     """Distinct keys (a string or binary array without nulls), ready to be asked for.
 
-    `twins`: keys that end like another one, which is in the tables; Arrow looks for these alone.
+    `marks`: which slots of the first table are taken, a byte each, which stay in the processor's
+    cache: most keys asked are denied by these. `twins`: keys that end like another one, which is
+    in the tables; Arrow looks for these alone.
     """
 
     keys: pa.Array
     words: Words
+    marks: Marks
     tables: tuple[Table, ...]
     twins: Positions
 
     @classmethod
     def of(cls, keys: pa.Array) -> KeyPlaces:
-        """Memory: 24 to 40 bytes a key."""
+        """Memory: 50 to 100 bytes a key."""
         words = _last_words(keys)
         made = None if words is None else _tables(words)
         if words is None or made is None or len(made[1]) > len(keys) * MOST_TWINS:
-            return cls(keys, np.zeros(0, np.uint64), (), np.arange(len(keys)))
-        return cls(keys, words, *made)
+            return cls(keys, np.zeros(0, np.uint64), _NO_MARKS, (), np.arange(len(keys)))
+        tables, twins = made
+        return cls(keys, words, tables[0] >= 0, tables, twins)
+
+    @property
+    def are_distinct(self) -> bool:
+        """Whether this is proved; else two keys may be one, of which `find` gives either."""
+        return bool(self.tables) and not len(self.twins)
 
     def find(self, asked: pa.Array) -> tuple[Positions, Positions]:
         """(which of `asked` are among the keys, ascending; where these are)."""
         words = _last_words(asked) if self.tables else None
         if words is None:
             return _found_by_arrow(asked, self.keys)
-        parts = [self._seeming(words, start) for start in range(0, len(words), TOGETHER)]
-        rows, places = (np.concatenate(one) for one in zip(*parts, strict=True))
+        rows, places = _found(self.words, self.marks, self.tables, words)
         theirs, ours = asked.take(pa.array(rows)), self.keys.take(pa.array(places))
         same = pc.equal(theirs, ours.cast(asked.type)).to_numpy(zero_copy_only=False)
         if same.all() or not len(self.twins):
@@ -78,10 +88,6 @@ class KeyPlaces:
         places[others[found]] = self.twins[at]
         same[others[found]] = True
         return rows[same], places[same]
-
-    def _seeming(self, words: Words, start: int) -> tuple[Positions, Positions]:
-        rows, places = _found(self.words, self.tables, words[start : start + TOGETHER])
-        return rows + start, places
 
 
 def _found_by_arrow(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
@@ -114,9 +120,9 @@ def _tables(words: Words) -> tuple[tuple[Table, ...], Positions] | None:
     tables: list[Table] = []
     twins, left = [], np.arange(len(words))
     for odd in _ODD:
-        share = 16 if tables else 4
+        share = 16 if tables else 8
         table = np.full(1 << max(12, (share * len(left)).bit_length()), -1, np.int32)
-        slots = _slots(words[left], table, odd)
+        slots = _slots(words[left], len(table), odd)
         table[slots] = left
         tables.append(table)
         first = table[slots]
@@ -130,24 +136,33 @@ def _tables(words: Words) -> tuple[tuple[Table, ...], Positions] | None:
     return None
 
 
-def _found(held: Words, tables: tuple[Table, ...], asked: Words) -> tuple[Positions, Positions]:
+def _found(
+    held: Words, marks: Marks, tables: tuple[Table, ...], asked: Words
+) -> tuple[Positions, Positions]:
     """(which words are held, ascending; where)."""
-    rows, found = np.arange(len(asked)), []
-    for table, odd in zip(tables, _ODD, strict=False):
-        places = table[_slots(asked, table, odd)]
-        taken = np.flatnonzero(places >= 0)
-        places, rows, asked = places[taken], rows[taken], asked[taken]
-        same = held[places] == asked
-        found.append((rows[same], places[same]))
-        rows, asked = rows[~same], asked[~same]
-    if len(found) == 1:
-        return found[0][0], found[0][1].astype(np.int64)
-    every = np.concatenate([one for one, _ in found])
-    order = np.argsort(every, kind="stable")
-    return every[order], np.concatenate([one for _, one in found])[order].astype(np.int64)
+    parts = range(0, len(asked), TOGETHER)
+    seeming = [_seeming(marks, asked[start : start + TOGETHER], start) for start in parts]
+    rows, slots = (np.concatenate(one) for one in zip(*seeming, strict=True))
+    asked, places = asked[rows], tables[0][slots].astype(np.int64)
+    left = np.flatnonzero(held[places] != asked)
+    for table, odd in zip(tables[1:], _ODD[1:], strict=False):
+        found = table[_slots(asked[left], len(table), odd)]
+        places[left] = found
+        left = left[(found >= 0) & (held[found] != asked[left])]
+    places[left] = -1
+    is_held = np.flatnonzero(places >= 0)
+    return rows[is_held], places[is_held]
 
 
-def _slots(words: Words, table: Table, odd: int) -> Words:
+def _seeming(marks: Marks, asked: Words, start: int) -> tuple[Positions, Positions]:
+    """(rows, from `start` on, whose slots of the first table are taken; these slots)."""
+    slots = _slots(asked, len(marks), _ODD[0])
+    rows = np.flatnonzero(marks[slots])
+    return rows + start, slots[rows]
+
+
+def _slots(words: Words, count: int, odd: int) -> Positions:
+    """Of so many, a power of two."""
     slots = words * np.uint64(odd)
-    slots >>= np.uint64(_WORD * 8 + 1 - len(table).bit_length())
-    return slots
+    slots >>= np.uint64(_WORD * 8 + 1 - count.bit_length())
+    return slots.view(np.int64)

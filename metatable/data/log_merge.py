@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -161,10 +162,7 @@ class SliceLogs:
         seen = np.zeros(len(self.events), np.bool_)
         stays = np.zeros(len(self.events), np.bool_)
         given = self.rows.column_names if columns is None else list(columns)
-        ready = taker(self.rows.select(given))
-
-        def take(rows: Positions) -> pa.Table:
-            return ready(pa.array(rows))
+        take = _taker(self.rows.select(given))
 
         def without(piece: pa.Table) -> tuple[pa.Table, Positions, Mask]:
             rows, hits, wins = self._found(piece)
@@ -181,6 +179,8 @@ class SliceLogs:
                 stays[hits[~wins]] = True
                 yield left
         new = self.events[~(seen if in_place else stays) & self.is_row]
+        if not in_place:
+            new.sort()
         step = rows_of(self.rows, STEP_BYTES)
         for start in range(0, len(new), step):
             yield take(new[start : start + step])
@@ -232,6 +232,18 @@ def _without(piece: pa.Table, rows: Positions) -> pa.Table:
     return piece.filter(pa.array(kept))
 
 
+def _taker(rows: pa.Table) -> Take:
+    """Gives rows by their numbers; all of them, as they lie there, without a copy."""
+    ready = cache(partial(taker, rows))
+
+    def take(wanted: Positions) -> pa.Table:
+        if len(wanted) == rows.num_rows and (np.diff(wanted) == 1).all():
+            return rows
+        return ready()(pa.array(wanted))
+
+    return take
+
+
 class _Events:
     """Rows and deletes of logs, in the order in which they came."""
 
@@ -266,13 +278,17 @@ class _Events:
         self.is_row.append(np.full(len(keys), is_row))
 
     def settled(self) -> SliceLogs:
-        rows = pa.concat_tables([self.schema.empty_table(), *self.rows])
-        keys = pa.chunked_array(self.keys, pa.string())
-        codes, count = codes_of([keys])
+        rows = pa.concat_tables(self.rows or [self.schema.empty_table()])
+        keys = whole(pa.chunked_array(self.keys, pa.string()))
+        places = KeyPlaces.of(keys)
+        codes, count = np.arange(len(keys)), len(keys)
+        if not places.are_distinct:
+            codes, count = codes_of([pa.chunked_array([keys])])
+            first = np.full(count, len(codes))
+            np.minimum.at(first, codes, np.arange(len(codes)))
+            places = KeyPlaces.of(keys.take(pa.array(first)))
         is_row, unordered = _joined(self.is_row), _joined(self.unordered)
         place = np.where(is_row, np.cumsum(is_row), rows.num_rows + np.cumsum(~is_row)) - 1
-        first = np.full(count, len(codes))
-        np.minimum.at(first, codes, np.arange(len(codes)))
         values = self._values(rows)
         if self.ordering is None:
             last = np.zeros(count, np.int64)
@@ -281,10 +297,7 @@ class _Events:
             last = _greatest(codes, count, is_row, unordered, values.take(pa.array(place)))
         events = np.where(last < 0, _NONE, place[last] if len(place) else last)
         lives = (events >= 0) & (events < rows.num_rows)
-        distinct = whole(keys).take(pa.array(first))
-        return SliceLogs(
-            KeyPlaces.of(distinct), events, lives, rows, self.ordering, values, self.key
-        )
+        return SliceLogs(places, events, lives, rows, self.ordering, values, self.key)
 
     def _values(self, rows: pa.Table) -> pa.Array:
         """Ordering values of all rows, then of all deletes."""

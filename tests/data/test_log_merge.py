@@ -136,7 +136,7 @@ def model(
     return rows
 
 
-KEYS = st.sampled_from("abcdef")
+KEYS = st.sampled_from([f"{one}-0000-{one}" for one in "abcdef"])  # long enough for `KeyPlaces`
 TIMES = st.none() | st.integers(-2, 3)
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "delete"]), KEYS, TIMES, st.text("xyz", max_size=3)),
@@ -192,6 +192,19 @@ def test_new_rows_follow_in_the_order_of_their_keys_and_in_steps(
     assert [part.num_rows for part in parts] == [2, 1, 1, 1, 1]
     keys = [row[KEY] for part in parts for row in part.to_pylist()]
     assert keys == ["d", "z", "f", "b", "a", "c"]
+
+
+def test_rows_of_logs_are_found_whatever_their_order_and_however_many_have_one_key() -> None:
+    stored = table([("a-key-00", 0, "base"), ("b-key-00", 0, "base")])
+    events: list[Event] = [("put", "b-key-00", 1, "b"), ("put", "a-key-00", 1, "a")]
+    expected = [("a-key-00", 1, "a"), ("b-key-00", 1, "b")]
+    assert merged([stored], [*blocks_of("1", events)]) == expected
+    events += [("put", f"{number:08}", 1, "n") for number in range(100)]
+    events += [("put", "00000007", 2, "last")]  # few enough to have a place in `KeyPlaces`
+    found = merged([stored], [*blocks_of("1", events)])
+    assert found[:2] == expected
+    assert [one for one in found if one[0] == "00000007"] == [("00000007", 2, "last")]
+    assert len(found) == 102
 
 
 def test_a_slice_without_logs_is_its_base() -> None:

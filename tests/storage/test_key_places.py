@@ -43,7 +43,8 @@ def test_keys_that_collide_go_on_to_the_next_table() -> None:
     keys = [str(uuid.UUID(int=number * 7919 << 64 | number)) for number in range(20_000)]
     places = check(keys, [f"0{key[1:]}" for key in keys[::2]] + keys)
     assert len(places.tables) > 1
-    assert not len(places.twins)
+    assert places.are_distinct
+    assert not KeyPlaces.of(pa.array([*keys, keys[7]])).are_distinct
 
 
 def test_keys_that_end_alike_are_compared_whole() -> None:
@@ -54,6 +55,7 @@ def test_keys_that_end_alike_are_compared_whole() -> None:
     assert len(places.twins) == 2
     many = check([f"{number:05}-0123456789" for number in range(99)], ["00098-0123456789"])
     assert many.tables == ()
+    assert not many.are_distinct
 
 
 def test_words_that_somebody_has_chosen_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
