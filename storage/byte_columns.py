@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from metatable.storage.errors import UsageError
 
 __all__ = [
     "Offsets",
+    "Runs",
     "Voids",
     "byte_chunks",
     "byte_layout",
@@ -108,16 +110,41 @@ def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
     )
 
 
-def from_gaps(
-    data: Bytes, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> pa.Array:
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of bytes, `data[starts[i]:ends[i]]`, ascending, whatever lies between them."""
+
+    data: Bytes
+    starts: Offsets
+    ends: Offsets
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Runs:
+        """The values of a column, as `byte_layout` has them."""
+        offsets, data = byte_layout(column)
+        return cls(data, offsets[:-1], offsets[1:])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def column(self) -> pa.Array:
+        """Copied, as `pa.binary()`."""
+        return from_gaps(self.data, self.starts, self.ends - self.starts)
+
+
+def from_gaps(data: Bytes, starts: Offsets, lengths: Offsets) -> pa.Array:
     """The runs `data[starts[i]:][:lengths[i]]`, ascending, as a `pa.binary()` column.
 
-    Copied by Arrow: runs and the gaps between them are one binary array over the bytes as they
-    lie there, of which every second value is taken.
+    Runs of one length are pieces that numpy takes. Others are copied by Arrow: runs and the gaps
+    between them are one binary array over the bytes as they lie there, of which every second value
+    is taken.
     """
     if not lengths.any():
         return from_layout(np.zeros(len(lengths) + 1, np.int32), data)
+    size = int(lengths[0])
+    if (lengths == size).all():
+        pieces = np.ndarray((len(data) + 1 - size,), f"V{size}", data, strides=(1,))[starts]
+        return from_layout(size * np.arange(len(starts) + 1), pieces.view(np.uint8))
     wide = len(data) >= 1 << 31
     bounds = np.stack([starts, starts + lengths], axis=1).ravel()
     bounds = bounds.astype(np.int64 if wide else np.int32)

@@ -11,6 +11,7 @@ from metatable.storage.avro.decode import decode_records
 from metatable.storage.avro.encode import encode_records
 from metatable.storage.avro.projection import projected
 from metatable.storage.avro.schema import Record, parse
+from metatable.storage.byte_columns import Runs
 
 __all__ = ["RecordCodec"]
 
@@ -29,21 +30,23 @@ class RecordCodec:
         self.arrow_schema: pa.Schema = pa.schema(list(self._record.type))
 
     def decode(
-        self, values: pa.Array, fields: Sequence[str] | None = None, path: str = ""
+        self, values: pa.Array | Runs, fields: Sequence[str] | None = None, path: str = ""
     ) -> pa.Table:
         """One row a datum; only `fields` (in schema order) if they are named, and "a.b" for the
-        field, or the branch of a union, b of a.
+        field, or the branch of a union, b of a. Datums are values of a column, or runs of bytes
+        where they lie.
 
         Every byte of every datum is accounted for, also those of fields not asked for.
         Raises CorruptError for bytes that are no datum of this schema; `path` is named in it.
         """
+        datums = values if isinstance(values, Runs) else Runs.of(values)
         if fields is None:
-            return decode_records(self._record, values, path)
+            return decode_records(self._record, datums, path)
         wanted = tuple(fields)
         record = self._projected.get(wanted)
         if record is None:
             record = self._projected[wanted] = projected(self._record, wanted)
-        return decode_records(record, values, path)
+        return decode_records(record, datums, path)
 
     def encode(self, table: pa.Table | pa.RecordBatch) -> pa.Array:
         """A `pa.binary()` array, one datum a row. Columns go by name and must all be there.

@@ -35,33 +35,35 @@ from metatable.storage.avro.schema import (
     Skipped,
     Union,
 )
-from metatable.storage.byte_columns import Bytes, byte_layout, from_gaps, offsets_of
+from metatable.storage.byte_columns import Bytes, Runs, from_gaps, offsets_of
 from metatable.storage.errors import CorruptError
 
 __all__ = ["decode_records"]
 
 Longs = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
 
-_ONE, _EVERY_BIT = np.uint64(1), np.uint64((1 << 64) - 1)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-"""Of the bytes of a number all have theirs set but the last."""
-_SQUEEZE = [
-    (np.uint64(kept), np.uint64(kept << width), np.uint64(width // 8))
-    for width, kept in ((8, 0x007F007F007F007F), (16, 0x00003FFF00003FFF), (32, 0x0FFFFFFF))
-]
-"""How the seven bits of each of eight bytes come together: what stays, what moves and how far."""
+_WORD_BYTES = 8
+_HIGHEST_BITS = np.uint64(0x8080808080808080)
+_GAPS = tuple(
+    (np.uint64(between), np.uint64(shift))
+    for between, shift in (
+        (0x7F007F007F007F00, 1),
+        (0x3FFF00003FFF0000, 2),
+        (0x0FFFFFFF00000000, 4),
+    )
+)
+"""Of eight bytes that hold seven bits each: which are moved by how many, to lie side by side."""
 
 NULL_RATIO = 64
 FREE_BYTES = 64 << 20
 """What nulls may take of memory: so many times the bytes of the datums, and this."""
 
 
-def decode_records(record: Record, values: pa.Array, path: str) -> pa.Table:
+def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
     """The fields of every datum as columns, but for those that are skipped. Raises CorruptError."""
-    offsets, data = byte_layout(values)
-    rows = np.arange(len(values))
-    cursor = _Cursor(data, offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64), rows, path)
+    at, end = datums.starts.astype(np.int64), datums.ends.astype(np.int64)
+    cursor = _Cursor(datums.data, at, end, np.arange(len(datums)), path)
     columns = _fields(record, cursor)
     cursor.refuse(cursor.at != cursor.end, "bytes after the end of an Avro datum")
     return pa.Table.from_arrays(columns, schema=pa.schema(list(record.type)))
@@ -119,11 +121,7 @@ class _Cursor:
     def words(self, kind: str) -> npt.NDArray[Any]:
         """The fixed-size word at each cursor."""
         size = np.dtype(kind).itemsize
-        starts = self.runs(np.full(len(self), size, np.int64))
-        at_every_byte: npt.NDArray[Any] = np.ndarray(
-            (max(0, len(self.data) + 1 - size),), kind, buffer=self.data, strides=(1,)
-        )
-        return at_every_byte[starts]
+        return _every_word(self.data, kind)[self.runs(np.full(len(self), size, np.int64))]
 
     def runs(self, lengths: Longs) -> Longs:
         """Step over so many bytes a row; where they begin."""
@@ -135,46 +133,24 @@ class _Cursor:
         return starts
 
     def longs(self) -> Longs:
-        """Avro's variable-length, zig-zag coded integer."""
+        """Avro's variable-length, zig-zag coded integer; with no strides where all have one of one
+        byte, as nearly all cases of unions and many lengths."""
         first = self._byte(slice(None))
-        if not (first & 0x81).any():  # as nearly all lengths and cases of unions
+        if len(first) and first[0] < 0x80 and (first == first[0]).all():
+            one = int(first[0])
+            return _one_for_all(one >> 1 ^ -(one & 1), len(first))
+        if not (first & 0x81).any():
             return (first >> 1).astype(np.int64)
-        value = self._long_words()
-        if value is None:
-            value = self._long_bytes(first)
-        half = (value >> np.uint64(1)).view(np.int64)
-        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
-
-    def _long_words(self) -> UInt64s | None:
-        """The numbers whose first bytes were just read, each from one word; None, and nothing is
-        read: one is longer than that, or too near the end."""
-        starts = self.at - 1
-        if int(starts.max()) + 8 > len(self.data):
-            return None
-        words = self._word_at(starts)
-        below = ~words & _HIGH_BITS  # a number ends where the high bit is missing
-        below &= -below
-        below -= _ONE
-        ends = starts + (np.bitwise_count(below) >> 3) + 1
-        if (ends > self.end).any() or (below == _EVERY_BIT).any():
-            return None
-        self.at[:] = ends
-        words &= below & ~_HIGH_BITS
-        for kept, moved, shift in _SQUEEZE:
-            words = (words & kept) | ((words & moved) >> shift)
-        return words
-
-    def _long_bytes(self, first: Bytes) -> UInt64s:
-        """The same byte by byte."""
         value = (first & 0x7F).astype(np.uint64)
-        more, shift = np.flatnonzero(first & 0x80), 7
+        more, shift = self._eight_bytes(np.flatnonzero(first & 0x80), value), 7
         while len(more):
             byte = self._byte(more)
             if shift == 63 and (byte > 1).any():
                 self.fail("number in an Avro datum has more than 64 bits", int(more[0]))
             value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             more, shift = more[byte >= 0x80], shift + 7
-        return value
+        half = (value >> np.uint64(1)).view(np.int64)
+        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
 
     def zeros(self, count: int) -> bool:
         """Step over so many bytes a row if they are zeros in all rows; else nothing is read."""
@@ -189,9 +165,33 @@ class _Cursor:
             self.at += count
         return not wrong
 
-    def _word_at(self, starts: Longs) -> UInt64s:
+    def _word_at(self, starts: Longs) -> Words:
         """The eight bytes that begin at each place, the first the lowest."""
-        return np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))[starts]
+        words: Words = _every_word(self.data, "<u8")[starts]
+        return words
+
+    def _eight_bytes(self, rows: Longs, value: Words) -> Longs:
+        """The bytes behind the first one of these rows' numbers, up to eight at once, put into
+        `value`. Returns the rows that are left: longer numbers, and those that end too near."""
+        last = len(self.data) - _WORD_BYTES
+        if last < 0:
+            return rows
+        at = self.at[rows]
+        word = self._word_at(np.minimum(at, last))
+        ends = ~word & _HIGHEST_BITS
+        below = (ends & (~ends + np.uint64(1))) - np.uint64(1)  # bits below the last byte's highest
+        sizes = (np.bitwise_count(below) + 1) >> 3
+        whole = (ends != 0) & (at <= last) & (at + sizes <= self.end[rows])
+        word &= below & ~_HIGHEST_BITS
+        for between, shift in _GAPS:
+            moved = word & between
+            word ^= moved
+            word |= moved >> shift
+        done = slice(None) if whole.all() else np.flatnonzero(whole)
+        value[rows[done]] |= word[done] << np.uint64(7)
+        self.at[rows[done]] += sizes[done]
+        left: Longs = rows[~whole]
+        return left
 
     def _byte(self, rows: Longs | slice) -> Bytes:
         at = self.at[rows]
@@ -201,6 +201,17 @@ class _Cursor:
         found = self.data[at]
         self.at[rows] += 1
         return found
+
+
+def _one_for_all(number: int, count: int) -> Longs:
+    """A number so many times, in the room of one."""
+    return np.ndarray((count,), np.int64, np.int64(number).tobytes(), strides=(0,))
+
+
+def _every_word(data: Bytes, kind: str) -> npt.NDArray[Any]:
+    """The word that begins at each byte."""
+    count = max(0, len(data) + 1 - np.dtype(kind).itemsize)
+    return np.ndarray((count,), kind, buffer=data, strides=(1,))
 
 
 def _read(node: Node, cursor: _Cursor) -> pa.Array:
@@ -261,9 +272,10 @@ def _skip(node: Node, cursor: _Cursor) -> None:
                 _skip(field, cursor)
         case Union():
             for branch, rows in _parted(node, cursor):
-                some = cursor.of(rows)
+                some = cursor if len(rows) == len(cursor) else cursor.of(rows)
                 _skip(branch, some)
-                cursor.back(some, rows)
+                if some is not cursor:
+                    cursor.back(some, rows)
         case _:
             _read(node, cursor)
 
@@ -333,6 +345,8 @@ _READ: dict[str, Callable[[_Cursor], pa.Array]] = {
 def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
     """(branch, its rows) for every branch that rows have."""
     number = cursor.longs()
+    if len(number) and number.strides == (0,) and 0 <= number[0] < len(node.branches):
+        return [(node.branches[int(number[0])], np.arange(len(number)))]
     cursor.refuse((number < 0) | (number >= len(node.branches)), "no such branch in an Avro union")
     if len(number) and (number == number[0]).all():
         return [(node.branches[int(number[0])], np.arange(len(number)))]
@@ -378,9 +392,6 @@ def _null_bytes(kind: pa.DataType) -> int:
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind):
         return int(kind.byte_width)
     return _WORD_BYTES
-
-
-_WORD_BYTES = 8
 
 
 def _nulls_between(values: pa.Array, rows: Longs, count: int) -> pa.Array:
@@ -452,7 +463,7 @@ def _open_blocks(cursor: _Cursor, rows: Longs, left: Longs) -> None:
         with_size = some.of(sized)
         with_size.longs()  # the block's bytes, for those who skip it
         some.back(with_size, sized)
-        items[sized] = -items[sized]
+        items = np.abs(items)
     some.refuse(
         (items < 0) | (items > some.end - some.at), "number of items in an Avro datum out of bounds"
     )

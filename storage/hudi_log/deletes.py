@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.storage.avro import RecordCodec
-from metatable.storage.byte_columns import byte_layout, from_gaps
+from metatable.storage.byte_columns import Runs, byte_layout
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import LogBlock
 from metatable.storage.hudi_log.records import CONTENT_VERSION
@@ -94,8 +94,7 @@ def decode_deletes(block: LogBlock) -> pa.Table:
     if size != len(content) - _HEAD.size:
         raise _wrong(block, "has another size than told", len(content) - _HEAD.size, size)
     places = np.frombuffer(_Walk(block, content).places(), np.int64).reshape(-1, 2)
-    starts, ends = places[:, 0], places[:, 1]
-    datums = from_gaps(np.frombuffer(content, np.uint8), starts, ends - starts)
+    datums = Runs(np.frombuffer(content, np.uint8), places[:, 0], places[:, 1])
     return _CODEC.decode(datums, path=block.path)
 
 

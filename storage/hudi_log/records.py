@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import byte_layout, from_gaps
+from metatable.storage.byte_columns import Runs, byte_layout
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import LogBlock
 
@@ -53,8 +53,8 @@ def encode_datums(datums: pa.Array, cuts: Sequence[int] | None = None) -> list[b
     ]
 
 
-def decode_datums(block: LogBlock) -> pa.Array:
-    """The datums of a block as `pa.binary()`. Raises CorruptError, UpgradeError."""
+def decode_datums(block: LogBlock) -> Runs:
+    """The datums of a block, where they lie. Raises CorruptError, UpgradeError."""
     content = memoryview(block.content)
     if len(content) < _HEAD.size:
         raise _wrong(block, "records have no head", _HEAD.size, len(content))
@@ -71,7 +71,7 @@ def decode_datums(block: LogBlock) -> pa.Array:
         raise _wrong(block, "impossible number of records", f"bytes of {count}", len(content))
     ends = _ends(block, content, count)
     starts = np.concatenate([[_HEAD.size], ends[:-1]])[:count] + _SIZE.size
-    return from_gaps(np.frombuffer(content, np.uint8), starts, ends - starts)
+    return Runs(np.frombuffer(content, np.uint8), starts, ends)
 
 
 def _ends(block: LogBlock, content: memoryview, count: int) -> npt.NDArray[np.int64]:

@@ -87,7 +87,7 @@ def test_rows_are_what_fastavro_reads_by_the_schema_in_the_header() -> None:
     assert [one["name"] for one in schema["fields"]] == SCHEMA.names
     assert (schema["name"], schema["namespace"]) == ("my__table_record", "hoodie.my__table")
     parsed = fastavro.parse_schema(schema)
-    bodies = decode_datums(block).to_pylist()
+    bodies = decode_datums(block).column().to_pylist()
     found = [fastavro.schemaless_reader(io.BytesIO(one), parsed, None) for one in bodies]
     utc = [{"t": dt.UTC, "ms": dt.UTC}]
     expected = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from typing import Any
 
 import fastavro
@@ -13,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from metatable.storage.avro import RecordCodec
+from metatable.storage.avro.decode import _Cursor
 from metatable.storage.errors import CorruptError, UsageError
 
 # A schema and a datum at a time: unions in a datum are (branch number, value)
@@ -302,6 +304,34 @@ def test_damaged_datums_are_corruption_or_another_datum(
 def record(**fields: Any) -> dict[str, Any]:
     listed = [{"name": name, "type": kind} for name, kind in fields.items()]
     return {"type": "record", "name": "r", "fields": listed}
+
+
+def test_numbers_of_all_lengths_are_read_at_once_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = [sign * ((1 << bits) - 1) for bits in range(64) for sign in (1, -1)]
+    codec = RecordCodec(record(f=["null", "long"], g="long"))
+    columns = [numbers, [5] * 128], [[-7] * 128, numbers], [[None, *numbers[1:]], numbers[::-1]]
+    for given_ in columns:
+        table = pa.table(dict(zip("fg", given_, strict=True)))
+        bodies = codec.encode(table)
+        assert codec.decode(bodies).to_pydict() == table.to_pydict()
+        assert codec.decode(bodies, ["g"])["g"].to_pylist() == given_[1]
+        for cut, row in product(range(1, 12), (60, 127)):  # some end too early, or with all bytes
+            listed = bodies.to_pylist()
+            listed[row] = listed[row][:-cut]
+            hurt = pa.array(listed, pa.binary())
+            with monkeypatch.context() as patch:
+                patch.setattr(_Cursor, "_eight_bytes", lambda _cursor, rows, _value: rows)
+                expected = outcome(codec, hurt)
+            assert outcome(codec, hurt) == expected
+
+
+def outcome(codec: RecordCodec, bodies: pa.Array) -> Any:
+    try:
+        return codec.decode(bodies).to_pydict()
+    except CorruptError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize(

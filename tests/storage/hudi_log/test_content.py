@@ -51,8 +51,8 @@ def test_records_have_the_golden_bytes() -> None:
 @given(st.lists(st.binary(max_size=9), max_size=6))
 def test_records_go_both_ways(datums: list[bytes]) -> None:
     [content] = encode_datums(binary(datums))
-    assert decode_datums(block(content)).to_pylist() == datums
-    assert decode_datums(block(memoryview(content))).to_pylist() == datums  # type: ignore[arg-type]
+    assert decode_datums(block(content)).column().to_pylist() == datums
+    assert decode_datums(block(memoryview(content))).column().to_pylist() == datums  # type: ignore[arg-type]
 
 
 @given(st.data())
@@ -76,7 +76,7 @@ def test_many_walks_come_past_the_same_records(data: st.DataObject) -> None:
 
 def outcome(content: bytes) -> tuple[Any, ...]:
     try:
-        return (decode_datums(block(content)).to_pylist(),)
+        return (decode_datums(block(content)).column().to_pylist(),)
     except (CorruptError, UpgradeError) as error:
         return type(error), str(error)
 
@@ -84,7 +84,7 @@ def outcome(content: bytes) -> tuple[Any, ...]:
 def test_a_block_of_one_commit_is_walked_by_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_ends_by_one_walk", None)
     datums = [b"\2\x22" + b"20261123213827679" + bytes(row % 50) for row in range(3000)]
-    assert decode_datums(block(encode_datums(binary(datums))[0])).to_pylist() == datums
+    assert decode_datums(block(encode_datums(binary(datums))[0])).column().to_pylist() == datums
 
 
 def test_walks_that_nobody_goes_beside_are_given_up() -> None:
@@ -92,7 +92,7 @@ def test_walks_that_nobody_goes_beside_are_given_up() -> None:
     datums = [b"%08x and the rest" % row for row in range(5000)]
     [content] = encode_datums(binary(datums))
     assert records._ends_by_many_walks(memoryview(content), len(datums)) is None
-    assert decode_datums(block(content)).to_pylist() == datums
+    assert decode_datums(block(content)).column().to_pylist() == datums
 
 
 @pytest.mark.parametrize(
@@ -299,9 +299,8 @@ def test_mutated_contents_end_in_our_errors_or_in_columns() -> None:
                 (0, 1, 2, 127, 128, 255, rng.randrange(256))
             )
         try:
-            found: Any = (decode_deletes if name == "deletes" else decode_datums)(
-                block(bytes(bent))
-            )
+            bytes_ = block(bytes(bent))
+            found = decode_deletes(bytes_) if name == "deletes" else decode_datums(bytes_).column()
             found.validate(full=True)
             told[f"{name} read"] += 1
         except (CorruptError, UpgradeError):
@@ -333,7 +332,7 @@ def test_hudi_s_own_contents_are_read_and_written_again_byte_for_byte(interop: P
         for name, body in log_files(table):
             for one in LogFile.decode(body, name).blocks:
                 if one.kind is BlockKind.AVRO_DATA:
-                    assert encode_datums(decode_datums(one)) == [bytes(one.content)]
+                    assert encode_datums(decode_datums(one).column()) == [bytes(one.content)]
                     seen["records"] += 1
                 if one.kind is BlockKind.DELETE:
                     assert encode_deletes(decode_deletes(one)) == [bytes(one.content)]
