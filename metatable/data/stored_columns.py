@@ -75,11 +75,18 @@ class StoredColumns:
 
     def find(self, name: str, table: TableSchema | None) -> pa.Field | None:
         """The file's field for the column of this name, a meta column or one of the table's."""
-        column = None if table is None else table.column(name)
-        if column is None:
-            return next((one for one in self.fields if one.name == name), None)
-        place = self._place(self.fields, column)
-        return None if place is None else self.fields[place]
+        return self.find_each([name], table)[0]
+
+    def find_each(self, names: Sequence[str], table: TableSchema | None) -> list[pa.Field | None]:
+        """The same for some columns."""
+        columns = [None if table is None else table.column(name) for name in names]
+        places = self._places(self.fields, [one for one in columns if one is not None])
+        told = iter(None if place is None else self.fields[place] for place in places)
+        by_name = {one.name: one for one in reversed(self.fields)}
+        return [
+            by_name.get(name) if column is None else next(told)
+            for name, column in zip(names, columns, strict=True)
+        ]
 
     def fitted(
         self, held: pa.ChunkedArray, stored: pa.Field, wanted: pa.Field, table: TableSchema | None
@@ -92,11 +99,11 @@ class StoredColumns:
                 held = pa.chunked_array([fit(chunk) for chunk in held.chunks], column.type)
         return held if held.type == wanted.type else held.cast(wanted.type)
 
-    def _place(self, fields: Sequence[pa.Field], column: Column) -> int | None:
-        """Where a column, or a part of one, stands among fields of the file."""
+    def _places(self, fields: Sequence[pa.Field], columns: Sequence[Column]) -> list[int | None]:
+        """Where each column, or part of one, stands among fields of the file."""
         told: list[Any] = [_id_of(one) if self.by_id else one.name for one in fields]
-        known_by = column.id if self.by_id else column.first_name
-        return told.index(known_by) if known_by in told else None
+        first = {told[place]: place for place in reversed(range(len(told)))}
+        return [first.get(one.id if self.by_id else one.first_name) for one in columns]
 
     def _fit(self, stored: pa.Field, column: Column, name: str) -> Fit | None:
         """What brings the field into the column's type; None: it is the column as it is."""
@@ -122,7 +129,7 @@ class StoredColumns:
 
     def _fit_struct(self, found: pa.StructType, column: Column, name: str) -> Fit | None:
         fields = list(found)
-        places = [self._place(fields, one) for one in column.inner]
+        places = self._places(fields, column.inner)
         parts: list[tuple[int | None, pa.Field, Fit | None]] = []
         for place, one in zip(places, column.inner, strict=True):
             path = f"{name}.{one.name}"
@@ -167,7 +174,7 @@ class AskedColumns:
     def of(
         cls, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
     ) -> AskedColumns:
-        fields = tuple(stored.find(name, columns) for name in schema.names)
+        fields = tuple(stored.find_each(schema.names, columns))
         return cls(stored, fields, schema, columns)
 
     @property
