@@ -156,7 +156,8 @@ class _Cursor:
         """Step over so many bytes a row if they are zeros in all rows; else nothing is read."""
         if (self.end - self.at < count).any():
             return False
-        if count <= 8 and int(self.at.max(initial=0)) + 8 <= len(self.data):
+        fits = int(self.at.max(initial=0)) + _WORD_BYTES <= len(self.data)
+        if count <= _WORD_BYTES and fits:
             told = self._word_at(self.at) & np.uint64((1 << 8 * count) - 1)
             wrong = bool(told.any())
         else:
@@ -272,10 +273,9 @@ def _skip(node: Node, cursor: _Cursor) -> None:
                 _skip(field, cursor)
         case Union():
             for branch, rows in _parted(node, cursor):
-                some = cursor if len(rows) == len(cursor) else cursor.of(rows)
+                some = cursor.of(rows)
                 _skip(branch, some)
-                if some is not cursor:
-                    cursor.back(some, rows)
+                cursor.back(some, rows)
         case _:
             _read(node, cursor)
 
@@ -348,8 +348,6 @@ def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
     if len(number) and number.strides == (0,) and 0 <= number[0] < len(node.branches):
         return [(node.branches[int(number[0])], np.arange(len(number)))]
     cursor.refuse((number < 0) | (number >= len(node.branches)), "no such branch in an Avro union")
-    if len(number) and (number == number[0]).all():
-        return [(node.branches[int(number[0])], np.arange(len(number)))]
     return [
         (branch, rows)
         for at, branch in enumerate(node.branches)
