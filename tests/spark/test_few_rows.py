@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from metatable.storage.store import Store
 from metatable.write import few_rows
 from metatable.write.few_rows import nearest
 from tests.index.rows import make, rows
+from tests.spark.telling import telling
 
 
 @pytest.mark.parametrize(("rewritten_bytes", "engine"), [(1 << 20, "local"), (0, "spark")])
@@ -30,24 +30,16 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", rewritten_bytes)
     table = make(str(tmp_path / "table"), "record", "global")
     table.insert(rows(0, 30))
-    log = str(tmp_path / "evaluated")
-
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                with open(log, "a") as file:
-                    file.write("once\n")
-            yield batch
-
+    log = tmp_path / "evaluated"
     source = (
         spark.createDataFrame(rows(0, 60, value=7))
         .coalesce(1)
         .selectExpr("id", "city", "value", "cast(rand() as string) as note")
     )
-    result = table.upsert(source.mapInArrow(counted, source.schema))
+    result = table.upsert(telling(source, log))
     assert (result.inserted, result.updated, result.engine) == (30, 30, engine)
     assert ("on Spark" in repr(result)) == (engine == "spark")
-    assert Path(log).read_text() == "once\n"  # its partition is one batch
+    assert log.read_text() == "once\n"  # its partition is one batch
     assert table.verify().findings == ()
     found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows, told_tags
+from tests.spark.telling import telling
 
 LONG = os.environ.get("METATABLE_LONG") == "1"
 KINDS = [("record", "global"), ("metadata_bloom", "partition")]
@@ -122,24 +122,16 @@ def test_the_input_is_evaluated_once(spark: Any, tmp_path: Path, kind: tuple[str
     """A source of random values, which also counts how often it is asked."""
     table = make(str(tmp_path / "table"), *kind)
     table.insert(rows(0, 30))
-    log = str(tmp_path / "evaluated")
-
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                with open(log, "a") as file:
-                    file.write("once\n")
-            yield batch
-
+    log = tmp_path / "evaluated"
     asked = "concat('k', lpad(cast(id as string), 6, '0')) as id"
     city = "element_at(array('amsterdam','berlin','cairo'), cast(id % 3 as int) + 1) as city"
     value = "cast(rand() * 1e15 as bigint) as value"
     source = spark.range(0, 60, 1, 2).selectExpr(
         asked, city, value, "cast(rand() as string) as note"
     )
-    result = table.upsert(source.mapInArrow(counted, source.schema))
+    result = table.upsert(telling(source, log))
     assert (result.inserted, result.updated) == (30, 30)
-    assert Path(log).read_text() == "once\n" * 2  # one for each of its two partitions
+    assert log.read_text() == "once\n" * 2  # one for each of its two partitions
     assert table.verify().findings == ()
 
 
