@@ -101,8 +101,10 @@ class Cluster:
     def plan(self, snapshot: Snapshot) -> ClusterPlan | NothingDue:
         """Raises UsageError where the index tells which file a row goes to, and for columns without
         an order or statistics."""
-        by = self.by or snapshot.options.cluster_by or snapshot.options.key
-        _check(snapshot, by)
+        options = snapshot.options
+        asked = self.by or options.cluster_by or options.key
+        _check(snapshot, asked)
+        by = options.cutting(asked)
         if self.most_bytes < 1:
             raise UsageError("a bound is 1 or more", option="most_bytes", found=self.most_bytes)
         depths = mean_depths(snapshot, by)

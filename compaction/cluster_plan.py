@@ -2,7 +2,8 @@
 
 Due is a table partition in which a value is in more than `DUE` times the files that it has to be
 in. By one column that is one file; by k columns of n files the k-th root of n^(k-1): each file
-holds a range of each column, and many of them one value. There the file that meets most others
+holds a range of each column, and many of them one value. A column that has one value in all files
+of a table partition cuts nothing there, and is none of the k. There the file that meets most others
 goes first, together with those that it meets, then the next one, while there is room for them.
 """
 
@@ -26,6 +27,8 @@ DUE = 1.5
 """A curve through several columns comes to 1.3 at most; what has no order, to much more."""
 
 Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +66,45 @@ def chosen(
     found = [overlap(snapshot, name) for name in by]
     every = found[0].files
     wanted = _among(every, files) & ~every.is_pending
-    due = _due(found, wanted)
+    cutting = _cutting(found, wanted)
+    due = _due(found, wanted, cutting)
     worth = wanted & (due[every.folder_of] > DUE)
-    for one in found:
-        worth &= one.meets > 1
+    for one, cuts in zip(found, cutting, strict=True):
+        worth &= (one.meets > 1) | ~cuts[every.folder_of]
     meets = np.prod([one.meets for one in found], axis=0, dtype=np.float64)
     order = np.lexsort((-meets, -due[every.folder_of]))
-    taken = _within(found, order[worth[order]], every.slice_sizes, most_bytes)
+    taken = _within(found, cutting, order[worth[order]], every.slice_sizes, most_bytes)
     return tuple(every[place] for place in sorted(taken))
 
 
-def _among(every: FileSystemView, files: FileSystemView) -> npt.NDArray[np.bool_]:
+def _among(every: FileSystemView, files: FileSystemView) -> Mask:
     return np.isin(every.paths.to_numpy(zero_copy_only=False), files.paths.to_pylist())
 
 
-def _due(found: Sequence[Overlap], wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _cutting(found: Sequence[Overlap], wanted: Mask) -> list[Mask]:
+    """Of each column, by folder: has it more than one value there?"""
+    folder = found[0].files.folder_of[wanted]
+    masks = []
+    for one in found:
+        low = np.full(len(one.files.folders), np.iinfo(np.int64).max)
+        high = np.full(len(low), -1)
+        np.minimum.at(low, folder, one.low[wanted])
+        np.maximum.at(high, folder, one.high[wanted])
+        masks.append(low < high)
+    return masks
+
+
+def _due(found: Sequence[Overlap], wanted: Mask, cutting: Sequence[Mask]) -> Shares:
     """Of each folder: how many times the depth that there has to be."""
     folder = found[0].files.folder_of
     count = len(found[0].files.folders)
-    files = np.bincount(folder[wanted], minlength=count)
-    least = np.maximum(files, 1.0) ** ((len(found) - 1) / len(found))
+    files = np.maximum(np.bincount(folder[wanted], minlength=count), 1.0)
+    columns = np.maximum(np.sum(cutting, axis=0), 1)
     product = np.ones(count)
-    for one in found:
+    for one, cuts in zip(found, cutting, strict=True):
         depths = np.bincount(folder[wanted], one.depth[wanted], minlength=count)
-        product *= depths / np.maximum(files, 1)
-    return np.asarray(product ** (1 / len(found)) / least)
+        product *= np.where(cuts, depths / files, 1)
+    return np.asarray(product ** (1 / columns) / files ** ((columns - 1) / columns))
 
 
 def _excess(depths: Sequence[Rows]) -> float:
@@ -97,7 +114,13 @@ def _excess(depths: Sequence[Rows]) -> float:
     return float(mean / least)
 
 
-def _within(found: Sequence[Overlap], order: Rows, sizes: Rows, most_bytes: int) -> list[int]:
+def _within(
+    found: Sequence[Overlap],
+    cutting: Sequence[Mask],
+    order: Rows,
+    sizes: Rows,
+    most_bytes: int,
+) -> list[int]:
     """Rows of so many bytes, from the first in this order, each with those that it meets; two at
     least, whatever they are."""
     left, taken = np.zeros(len(sizes), np.bool_), list[int]()
@@ -106,11 +129,13 @@ def _within(found: Sequence[Overlap], order: Rows, sizes: Rows, most_bytes: int)
     for seed in order.tolist():
         if not left[seed]:
             continue
-        met = left & np.logical_and.reduce([one.met(seed) for one in found])
+        folder = found[0].files.folder_of[seed]
+        by = [one for one, cuts in zip(found, cutting, strict=True) if cuts[folder]]
+        met = left & np.logical_and.reduce([one.met(seed) for one in by])
         ours = order[met[order]]
         fit = np.cumsum(sizes[ours]) <= room
         fit[:2] |= not taken
-        if fit.sum() < 2 or _excess([one.among(ours[fit]) for one in found]) <= DUE:
+        if fit.sum() < 2 or _excess([one.among(ours[fit]) for one in by]) <= DUE:
             left[seed] = False
             continue
         left[ours[fit]] = False

@@ -216,6 +216,11 @@ class Options:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"
 
+    def cutting(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Of columns that files are to be cut by, those of which a table partition may have more
+        than one value; all of them, where there is none."""
+        return tuple(one for one in columns if one not in self.partition_by) or tuple(columns)
+
     def most_rows(self, width: float) -> int:
         """Rows of this many bytes that one commit puts into one file group."""
         return max(1, min(self.file_rows, int(self.file_bytes / max(width, 1.0))))

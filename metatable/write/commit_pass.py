@@ -287,7 +287,7 @@ class _Attempt:
 
     def _order(self, index: Index, located: Any, snapshot: Snapshot) -> RowOrder:
         """What new files are cut by: what was asked for, or as the table says."""
-        columns = snapshot.options.cluster_by
+        columns = snapshot.options.cutting(snapshot.options.cluster_by)
         leaves_open = self.operation != DELETE and index.placement(snapshot) is None
         if self.sort_by or len(columns) < 2 or not leaves_open:
             return RowOrder(self.sort_by or (columns if leaves_open else ()))

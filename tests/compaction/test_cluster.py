@@ -319,3 +319,24 @@ def test_values_that_repeat_and_nulls_come_to_an_end_too(table_uri: str) -> None
     assert len(table.files(col("v") == 3)) <= 3
     cluster(table, "v", "ts")
     check(table, model)
+
+
+@pytest.mark.parametrize("by", [("v", "ts"), ("ts", "city"), ("v", "ts", "city")], ids=str)
+def test_a_column_of_one_value_neither_cuts_nor_hinders(
+    table_uri: str, by: tuple[str, ...]
+) -> None:
+    """Here one has one in all files, another one in those of a table partition."""
+    cities = ("ny", "sf")
+    given = [one | {"v": 7} for one in rows(cities)]
+    table, model = made(table_uri, options={"file_rows": COUNT // 12}), Model(False, True)
+    table.insert(arrow(given))
+    model.upsert(given)
+    assert cluster(table, *by).depth_after["ts"] < 1.5
+    assert cluster(table, *by).reason.startswith("nothing to cluster")
+    check(table, model)
+
+
+def test_columns_of_one_value_alone_are_never_due(table_uri: str) -> None:
+    table = made(table_uri)
+    table.insert(arrow([one | {"v": 7} for one in rows()]))
+    assert cluster(table, "v", "city").reason.startswith("nothing to cluster")
