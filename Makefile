@@ -26,7 +26,7 @@ SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150
 ENGINE ?= auto
-BENCH ?= hfile tag indexes upsert skip layout commit changes compact upkeep buckets rounds memory outside logs splice points
+BENCH ?= hfile tag indexes upsert skip layout commit changes compact upkeep buckets rounds memory outside logs splice points scale
 
 PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \

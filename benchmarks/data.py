@@ -153,9 +153,13 @@ def _code_checksum() -> str:
 
 def table_rows(kind: str, count: int) -> pa.Table:
     """Rows 0 to `count` - 1 with keys of a `kind`: "uuid" or "time"."""
-    starts = range(0, count, _CHUNK_ROWS)
-    parts = [np.arange(start, min(start + _CHUNK_ROWS, count)) for start in starts]
-    return pa.concat_tables([rows_of(kind, part, count) for part in parts])
+    return _some_rows(kind, 0, count, count)
+
+
+def _some_rows(kind: str, first: int, end: int, held: int) -> pa.Table:
+    starts = range(first, end, _CHUNK_ROWS)
+    parts = [np.arange(start, min(start + _CHUNK_ROWS, end)) for start in starts]
+    return pa.concat_tables([rows_of(kind, part, held) for part in parts])
 
 
 def batch_rows(kind: str, held: int, count: int) -> pa.Table:
@@ -321,8 +325,10 @@ def _fixed(rows: npt.NDArray[np.generic], width: int) -> pa.Array:
 # Tables
 
 
-def make_table(folder: Path, kind: str, index: str, rows: int, **options: str | int) -> None:
-    """A table of ours of `rows` rows, written by one commit."""
+def make_table(
+    folder: Path, kind: str, index: str, rows: int, commits: int = 1, **options: str | int
+) -> None:
+    """A table of ours of `rows` rows, by so many commits of as many rows, each in new files."""
     table = metatable.create(
         folder,
         SCHEMA,
@@ -332,4 +338,6 @@ def make_table(folder: Path, kind: str, index: str, rows: int, **options: str | 
         options=options,
         storage_options={"durable": "false"},
     )
-    table.insert(table_rows(kind, rows))
+    for number in range(commits):
+        first, end = (rows * part // commits for part in (number, number + 1))
+        table.bulk_insert(_some_rows(kind, first, end, rows))

@@ -52,9 +52,9 @@ def _case(
     def ours() -> pa.Table:
         return (metatable.open(uri) if cold else table).read_keys(keys)
 
-    check = partial(_same, rows)
+    check = partial(same, rows)
     peers = [
-        _duckdb(files, ids, cold, check, TARGETS.get((index, rows.num_rows, state))),
+        filtered(files, ids, cold, check, TARGETS.get((index, rows.num_rows, state))),
         _lance(setup, facts.rows, ids, cold, check),
         _floor(files, rows.num_rows),
     ]
@@ -69,18 +69,20 @@ def _case(
     )
 
 
-def _same(rows: pa.Table, found: pa.Table) -> None:
+def same(rows: pa.Table, found: pa.Table) -> None:
+    """Are these rows found, as they are?"""
     ours, theirs = (one.select(rows.column_names).sort_by("id") for one in (found, rows))
     assert ours.cast(theirs.schema).equals(theirs)
 
 
-def _duckdb(
+def filtered(
     files: list[str],
     ids: pa.Array,
     cold: bool,
     check: Callable[[Any], None],
     target: float | None,
 ) -> Peer:
+    """DuckDB asks the files for the rows of these keys."""
     duckdb = package("duckdb")
     if duckdb is None:
         return absent("DuckDB", "duckdb is not installed: make venv")

@@ -80,7 +80,7 @@ def _local_case(table: metatable.Table, kind: str, index: str, batch: pa.Table, 
         _name(batch.num_rows, kind, index, "cold" if cold else "warm"),
         _setting(table, kind, batch, "cold: caches of the process are empty" if cold else "warm"),
         timed(ours, prepare=prepare, check=keep),
-        [_duckdb(table, batch, cold, found)],
+        [joined(table, batch, cold, found)],
         READING,
     )
 
@@ -114,8 +114,15 @@ def _paths(table: metatable.Table) -> list[str]:
     return [str(Path(table.uri, file.path)) for file in table.files()]
 
 
-def _duckdb(table: metatable.Table, batch: pa.Table, cold: bool, found: list[int]) -> Peer:
-    """DuckDB's join of the batch with the key columns of the same files."""
+def joined(
+    table: metatable.Table,
+    batch: pa.Table,
+    cold: bool,
+    found: list[int],
+    target: float | None = None,
+) -> Peer:
+    """DuckDB's join of the batch with the key columns of the same files. `found`: how many keys we
+    have found, the last one counts."""
     duckdb = package("duckdb")
     if duckdb is None:
         return absent("DuckDB", "duckdb is not installed: make venv")
@@ -131,7 +138,8 @@ def _duckdb(table: metatable.Table, batch: pa.Table, cold: bool, found: list[int
         hits = len(answer) - answer["filename"].null_count
         assert [hits] == found[-1:], (hits, found)
 
-    return Peer(f"DuckDB {duckdb.__version__} join of key columns", timed(join, check=check))
+    name = f"DuckDB {duckdb.__version__} join of key columns"
+    return Peer(name, timed(join, check=check), target=target)
 
 
 _JOIN = """

@@ -19,7 +19,7 @@ from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, line
 
 NAMES = (
     *("buckets", "changes", "commit", "compact", "hfile", "indexes", "layout", "logs", "memory"),
-    *("outside", "points", "rounds", "skip", "splice", "tag", "upkeep", "upsert"),
+    *("outside", "points", "rounds", "scale", "skip", "splice", "tag", "upkeep", "upsert"),
 )
 
 
