@@ -90,6 +90,10 @@ class Setup:
     cupboard: Cupboard
     only: str = ""
 
+    def asks(self, *names: str) -> bool:
+        """Whether a case of one of these names is to be measured."""
+        return any(self.only in name for name in names)
+
     def tenth(self, count: int) -> int:
         """`count`, or a tenth of it when the size is small."""
         return count if self.full else count // 10

@@ -24,6 +24,7 @@ QUESTION = "Some keys are given: how long until their rows are here, whole, out 
 
 INDEXES = ("record", "metadata_bloom")
 COUNTS = (1, 100, 1_000)
+STATES = ("cold", "warm")
 TARGETS = {("record", 100, "cold"): 3.0, ("record", 100, "warm"): 8.0}
 READING = "only DuckDB has no index, and reads the column of keys of every file"
 
@@ -32,13 +33,15 @@ def cases(setup: Setup) -> Iterator[Case]:
     """Each index and number of keys; cold: the table is opened, and nothing of it is known."""
     held = setup.tenth(10_000_000)
     for index in INDEXES:
+        if not setup.asks(*(_name(count, index, state) for count in COUNTS for state in STATES)):
+            continue
         make = partial(make_table, kind="uuid", index=index, rows=held)
         table = metatable.open(setup.cupboard.made(f"table-{held}-uuid-{index}", make))
         files = [str(Path(table.uri, file.path)) for file in table.files()]
         for count in COUNTS:
             numbers = np.random.default_rng(5).choice(held, count, replace=False)
             rows = rows_of("uuid", np.sort(numbers), held)
-            for state in ("cold", "warm"):
+            for state in STATES:
                 yield _case(setup, table, files, rows, index, state)
 
 
@@ -59,7 +62,7 @@ def _case(
         _floor(files, rows.num_rows),
     ]
     return Case(
-        f"{rows.num_rows:,} keys, {index}, {state}",
+        _name(rows.num_rows, index, state),
         f"{rows.num_rows:,} random keys of {KEY_BYTES} bytes, rows of {rows.num_columns} columns; "
         f"{facts.rows:,} rows in {facts.file_groups} files, {facts.data_bytes / 1e6:,.0f} MB, in "
         f"the page cache; {'cold: open included, caches of the process empty' if cold else state}",
@@ -67,6 +70,10 @@ def _case(
         peers,
         READING,
     )
+
+
+def _name(count: int, index: str, state: str) -> str:
+    return f"{count:,} keys, {index}, {state}"
 
 
 def same(rows: pa.Table, found: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
+from benchmarks.upsert import make_lance
 from metatable.storage import cache
 
 QUESTION = (
@@ -41,6 +43,8 @@ VARIANTS = ("record of HFiles without compression",)
 """Asked in full size, with uuid keys only: what a choice would change."""
 
 KINDS = ("uuid", "time")
+STATES = ("warm", "cold")
+FEW = 1_000
 READING = "the join reads the key column of every file and hashes the batch"
 
 
@@ -56,18 +60,23 @@ def cases(setup: Setup) -> Iterator[Case]:
 def _local_cases(setup: Setup) -> Iterator[Case]:
     held = setup.tenth(10_000_000)
     for kind in KINDS:
-        batches = [batch_rows(kind, held, count) for count in (setup.tenth(1_000_000), 1_000)]
+        batches = [batch_rows(kind, held, count) for count in (setup.tenth(1_000_000), FEW)]
         for index in INDEXES:
             if index in VARIANTS and not (setup.full and kind == "uuid"):
                 continue
+            counts = [batch.num_rows for batch in batches]
+            if not setup.asks(*(_name(n, kind, index, how) for n in counts for how in STATES)):
+                continue
             table = _table(setup, kind, index, held)
             for batch in batches:
-                yield _local_case(table, kind, index, batch, cold=False)
-            yield _local_case(table, kind, index, batches[-1], cold=True)
+                yield _local_case(setup, table, kind, index, batch, cold=False)
+            yield _local_case(setup, table, kind, index, batches[-1], cold=True)
 
 
-def _local_case(table: metatable.Table, kind: str, index: str, batch: pa.Table, cold: bool) -> Case:
-    uri, found = table.uri, []
+def _local_case(
+    setup: Setup, table: metatable.Table, kind: str, index: str, batch: pa.Table, cold: bool
+) -> Case:
+    uri, found = table.uri, list[int]()
 
     def ours() -> pa.Table:
         return (metatable.open(uri) if cold else table).tag_locations(batch)
@@ -76,11 +85,14 @@ def _local_case(table: metatable.Table, kind: str, index: str, batch: pa.Table, 
         found.append(len(answer) - answer["_location"].null_count)
 
     prepare = cache.clear if cold else None
+    peers = [joined(table, batch, cold, found)]
+    if kind == "uuid" and batch.num_rows == FEW:
+        peers.append(_lance(setup, table.describe().rows or 0, batch, cold, found))
     return Case(
         _name(batch.num_rows, kind, index, "cold" if cold else "warm"),
         _setting(table, kind, batch, "cold: caches of the process are empty" if cold else "warm"),
         timed(ours, prepare=prepare, check=keep),
-        [joined(table, batch, cold, found)],
+        peers,
         READING,
     )
 
@@ -142,6 +154,25 @@ def joined(
     return Peer(name, timed(join, check=check), target=target)
 
 
+def _lance(setup: Setup, held: int, batch: pa.Table, cold: bool, found: list[int]) -> Peer:
+    """Where Lance has the rows of these keys, by its index of them, in its own format."""
+    lance = package("lance")
+    if lance is None:
+        return absent("Lance", "pylance is not installed: make peers")
+    place = str(setup.cupboard.made(f"lance-{held}-uuid", partial(make_lance, held)) / "rows")
+    words = ", ".join(f"'{one}'" for one in batch["id"].to_pylist())
+    asked = {"columns": ["id"], "filter": f"id in ({words})", "with_row_address": True}
+    opened = lance.dataset(place)
+
+    def ask() -> pa.Table:
+        return (lance.dataset(place) if cold else opened).to_table(**asked)
+
+    def check(answer: pa.Table) -> None:
+        assert [len(answer)] == found[-1:], (len(answer), found)
+
+    return Peer(f"Lance {lance.__version__}, BTREE", timed(ask, check=check))
+
+
 _JOIN = """
     select batch.*, filename, file_row_number from batch
     left join read_parquet(?, filename = true, file_row_number = true) held
@@ -161,7 +192,7 @@ def _spark_cases(setup: Setup) -> Iterator[Case]:
     try:
         for index in (name for name in INDEXES if name not in VARIANTS):
             table = _table(setup, "uuid", index, held)
-            for count in (1_000_000, 1_000):
+            for count in (1_000_000, FEW):
                 yield _spark_case(setup, spark, table, index, batch_rows("uuid", held, count))
     finally:
         spark.stop()
