@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import SCHEMA, rows_of
@@ -22,13 +24,14 @@ QUESTION = (
     "a range of these columns have to read, and what does the cutting cost?"
 )
 
-READING = "both have cut by the same columns, into 64 files and 66"
+READING = "all have cut by the same columns, into some 64 files"
 
 FILES = 64
 SHARE = 32
 """A query asks for so small a part of a column's range."""
 QUERIES = 24
 COMMITS = 4
+ICEBERG = ("bench", "rows")
 
 
 @dataclass
@@ -156,13 +159,17 @@ def _ours(setup: Setup, count: int) -> _Side:
 
 
 def _peers(setup: Setup, count: int) -> dict[str, _Side | Peer]:
-    deltalake = package("deltalake")
-    iceberg = absent("pyiceberg", "pyiceberg rewrites no files in another order")
+    found: dict[str, _Side | Peer] = {}
+    deltalake, iceberg = package("deltalake"), package("pyiceberg")
     if deltalake is None:
-        missing = absent("deltalake", "deltalake is not installed: make peers")
-        return {"deltalake": missing, "pyiceberg": iceberg}
-    name = f"deltalake {deltalake.__version__} z_order"
-    return {name: _delta(setup, count, deltalake), "pyiceberg": iceberg}
+        found["deltalake"] = absent("deltalake", "deltalake is not installed: make peers")
+    else:
+        found[f"deltalake {deltalake.__version__} z_order"] = _delta(setup, count, deltalake)
+    if iceberg is None or package("sqlalchemy") is None:
+        found["pyiceberg"] = absent("pyiceberg", "pyiceberg is not installed: make peers")
+    else:
+        found[f"pyiceberg {iceberg.__version__}, rows sorted"] = _iceberg(setup, count)
+    return found
 
 
 def _delta(setup: Setup, count: int, deltalake: ModuleType) -> _Side:
@@ -183,6 +190,46 @@ def _delta(setup: Setup, count: int, deltalake: ModuleType) -> _Side:
         return sum(sizes[Path(one).name] for one in left), sum(sizes.values())
 
     return _Side(setup, setup.cupboard.made(f"layout-delta-{count}", make), cut, kept)
+
+
+def _iceberg(setup: Setup, count: int) -> _Side:
+    """Rows sorted by the first column, then the next, as Iceberg's rewrite by `sort` leaves them.
+
+    That is a procedure of Spark's; pyiceberg has none, so that its table is written from sorted
+    rows, and cutting is reading, sorting and writing them.
+    """
+
+    def make(place: Path) -> None:
+        for number, rows in enumerate(_parts(count, COMMITS)):
+            pq.write_table(rows, place / f"{number}.parquet", compression="zstd")
+
+    def cut(place: str, by: Sequence[str]) -> object:
+        rows = pq.read_table(place).sort_by([(name, "ascending") for name in by])
+        table = _catalog(place).create_table(ICEBERG, rows.schema)
+        each = -(-count // FILES)
+        with table.transaction() as transaction:
+            for first in range(0, count, each):
+                transaction.append(rows.slice(first, each))
+        return table
+
+    def kept(place: str, asked: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
+        table = _catalog(place).load_table(ICEBERG)
+        where = " and ".join(f"{name} >= {low} and {name} < {high}" for name, low, high in asked)
+        left, every = (
+            sum(one.file.file_size_in_bytes for one in scan.plan_files())
+            for scan in (table.scan(row_filter=where), table.scan())
+        )
+        return left, every
+
+    return _Side(setup, setup.cupboard.made(f"layout-rows-{count}", make), cut, kept)
+
+
+def _catalog(place: str) -> Any:
+    catalogs = import_module("pyiceberg.catalog.sql")
+    told = {"uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/warehouse"}
+    catalog = catalogs.SqlCatalog("bench", **told)
+    catalog.create_namespace_if_not_exists(ICEBERG[0])
+    return catalog
 
 
 def _sizes(table: Any) -> dict[str, int]:
