@@ -34,6 +34,7 @@ from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
 from metatable.compaction.service import Scheduled, due, execute
 from metatable.compaction.service import schedule as scheduled
+from metatable.compaction.set_options import SetOptions
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
@@ -197,6 +198,16 @@ class Table:
         """
         texts = noted(note)
         return self._written(engine_for(engine), lambda on: alter(self._store, on, changes, texts))
+
+    def set_options(self, options: Mapping[str, Any], *, dry_run: bool = False) -> ServiceResult:
+        """Set options that say how new files are made and when services are due, such as
+        `{"file_rows": 1_000_000, "cluster_by": ["at"]}`; files that are there stay as they are.
+
+        Rollback and restore leave them as they are. `hfile_codecs` and `cluster_by` are given
+        whole. Raises UsageError for other options, which what is stored goes by, and values out of
+        range; ConflictError after lost races.
+        """
+        return self._serve(execute, SetOptions(options), dry_run=dry_run)
 
     def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
         """Delete by key columns (in partition scope with the partition's); others are ignored."""

@@ -1,7 +1,8 @@
-"""`metatable create TABLE`: an empty table, its columns told in text or by a file of rows; and
-`metatable adopt TABLE`: an index for a table that another writer has made, or another index.
+"""`metatable create TABLE`: an empty table, its columns told in text or by a file of rows;
+`metatable adopt TABLE`: an index for a table that another writer has made, or another index; and
+`metatable set-options TABLE`: how new files are made from now on.
 
-With `--json` they print one object, that of `describe`.
+With `--json` the first two print one object, that of `describe`, the third one that of a service.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from metatable.cli import terminal
 from metatable.cli.named_values import named_value, storage_options
 from metatable.cli.progress import at_work
 from metatable.cli.row_arguments import FORMS_IN, chosen
-from metatable.cli.verb import FINE, Verbs, add_verb, to_json
+from metatable.cli.verb import FINE, Verbs, add_verb, open_table, print_result, to_json
 from metatable.storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,6 +83,19 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
             " (repeatable)",
         )
 
+    settings = add_verb(
+        verbs,
+        "set-options",
+        _set_options,
+        "make new files, and do services, in another way",
+        'metatable set-options rides file_rows=1000000 hfile_codecs=\'{"record_index": "none"}\'\n'
+        'metatable set-options rides \'cluster_by=["at", "city"]\' --dry-run',
+    )
+    settings.add_argument(
+        "options", nargs="+", metavar="NAME=VALUE", help="an option, and its value from now on"
+    )
+    settings.add_argument("--dry-run", action="store_true", help="only say what would change")
+
 
 def _create(args: argparse.Namespace) -> int:
     table = metatable.create(
@@ -119,6 +133,12 @@ def _adopt(args: argparse.Namespace) -> int:
         return FINE
     told = f"adopted {table.uri}: {facts.file_groups:,} files, index {facts.index}"
     print(terminal.filled(f"{told}, version {facts.version}"))
+    return FINE
+
+
+def _set_options(args: argparse.Namespace) -> int:
+    options = dict(map(_option, args.options))
+    print_result(open_table(args).set_options(options, dry_run=args.dry_run), args)
     return FINE
 
 

@@ -19,7 +19,7 @@ from metatable.data.stored_fields import UNKNOWN, decode_fields, encode_fields, 
 from metatable.storage import filters
 from metatable.storage.errors import CorruptError, UsageError
 
-__all__ = ["Options"]
+__all__ = ["SETTABLE", "Options"]
 
 SCOPES = ("partition", "global")
 KEY_FORMS = ("hash", "plain")
@@ -37,6 +37,15 @@ DEFAULT_BUCKETS = {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_ind
 
 DEFAULT_CODECS = {"record_index": "zstd"}
 """Most of the bytes of an index, and of no form that others read; beside it little is gained."""
+
+SETTABLE = (
+    *("file_rows", "file_bytes", "small_file_bytes", "cluster_by"),
+    *("row_group_rows", "parquet_codec", "log_format"),
+    *("hfile_codec", "hfile_codecs", "hfile_block_bytes", "hfile_target_bytes"),
+    *("upkeep_files", "timeline_commits", "commit_retries"),
+)
+"""How new files are made, and when services are due: nobody has to know it who reads what was made
+before, and two writers may go by different ones."""
 
 MOST_BUCKETS = 1 << 16
 
@@ -186,6 +195,36 @@ class Options:
                 "options are damaged", path=path, expected=expected, found=made.buckets
             )
         return made
+
+    def changed(self, given: Mapping[str, Any], columns: Sequence[str]) -> Options:
+        """With other values of `SETTABLE`, checked for a table of these columns.
+
+        Raises UsageError, naming the option.
+        """
+        for word in given:
+            if word not in SETTABLE:
+                raise UsageError(
+                    "this option is not set again: files and entries that are there go by it",
+                    option=word,
+                    expected=list(SETTABLE),
+                )
+        given = dict(given)
+        if isinstance(given.get("cluster_by"), str | list):
+            given["cluster_by"] = _names(given["cluster_by"])
+        _check_types(given)
+        if self.index == BUCKET:
+            _check_bucketed({"key_scope": self.key_scope, **given}, bool(self.partition_by))
+        made = dataclasses.replace(self, **given)
+        made._check(columns)
+        return made.keeping(self.buckets)
+
+    def as_set_in(self, other: Options, columns: Sequence[str]) -> Options:
+        """With that one's values of `SETTABLE`, as far as a table of these columns and this index
+        can have them."""
+        kept = {word: getattr(other, word) for word in SETTABLE}
+        if self.index == BUCKET or not set(other.cluster_by) <= set(columns):
+            del kept["cluster_by"]
+        return dataclasses.replace(self, **kept)
 
     def codec_of(self, partition: str) -> str:
         """How the HFiles of a metadata partition are compressed."""

@@ -54,6 +54,8 @@ __all__ = [
     "GroupsAbsent",
     "NewestIsBase",
     "NoneLater",
+    "OptionsAreBase",
+    "PutOptions",
     "Race",
     "Requirement",
     "RingsAreBase",
@@ -217,6 +219,15 @@ class RowsUnchanged:
             raise race.lost("rows were committed meanwhile: retry")
 
 
+@dataclass(frozen=True, slots=True)
+class OptionsAreBase:
+    """Nobody has set other options, nor changed the index."""
+
+    def check(self, race: Race) -> None:
+        if race.newest.options != race.base.options:
+            raise race.lost("other options were set meanwhile: retry")
+
+
 # Updates
 
 
@@ -345,7 +356,7 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class GoBack:
     """To the content of an older version, which lacks these data commits, and to its index. Index
-    files of later compactions fall away, too."""
+    files of later compactions fall away, too; how new files are made stays as it is."""
 
     version: int
     undone: tuple[str, ...]
@@ -353,7 +364,8 @@ class GoBack:
     def apply(self, draft: Draft) -> None:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
-        draft.options = draft.content.options
+        names = TableSchema.decode(draft.content.schema, draft.content.path).arrow.names
+        draft.options = draft.content.options.as_set_in(draft.options, names)
         draft.compactions = draft.content.compactions
         draft.schema = _taken_back(draft.content, draft.newest)
         draft.restored_at = draft.version
@@ -388,6 +400,16 @@ class ChangeOptions:
         draft.options = self.options
         draft.pages = {name: kept for name, kept in draft.pages.items() if name not in self.gone}
         draft.restored_at = draft.version
+
+
+@dataclass(frozen=True, slots=True)
+class PutOptions:
+    """Other options, by which nothing has to be read or written that was begun before."""
+
+    options: Options
+
+    def apply(self, draft: Draft) -> None:
+        draft.options = self.options
 
 
 @dataclass(frozen=True, slots=True)

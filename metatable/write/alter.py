@@ -29,6 +29,7 @@ from metatable.metadata.change import (
     AddFiles,
     Change,
     NoneLater,
+    OptionsAreBase,
     Race,
     Requirement,
     SchemaIsBase,
@@ -112,7 +113,7 @@ def _published(
     """(version, what was told of the files that were written)."""
     base = transaction.snapshot
     instant = transaction.start()
-    requires: tuple[Requirement, ...] = (SchemaIsBase(), NoneLater(instant))
+    requires: tuple[Requirement, ...] = (SchemaIsBase(), OptionsAreBase(), NoneLater(instant))
     written = Written((), (), engine.scratch(transaction.store), {})
     if needs_rewriting(columns, base.options):
         anew = base.with_columns(columns.encode())

@@ -308,6 +308,17 @@ def test_savepoints_can_be_tried(run: Words, rides: str, tmp_path: Path) -> None
     assert [one["name"] for one in run.objects("savepoint", rides)] == ["june"]
 
 
+def test_options_are_set_by_name(run: Words, rides: str) -> None:
+    told = run("set-options", rides, "file_rows=9", 'cluster_by=["fare"]', "--dry-run")
+    assert "dry run, nothing was done: file_rows: 500000 -> 9, cluster_by: none -> fare" in told
+    assert metatable.open(rides).options.file_rows == 500_000
+    [done] = run.objects("set-options", rides, "file_rows=9", "parquet_codec=snappy")
+    assert (done["service"], done["version"]) == ("set_options", 2)
+    set_now = metatable.open(rides).options
+    assert (set_now.file_rows, set_now.parquet_codec) == (9, "snappy")
+    run("set-options", rides, "key_scope=global", code=2)
+
+
 def test_rows_go_on_a_chunk_at_a_time(
     run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,77 @@
+"""Set options: a version from which writers and services go by others. No file changes.
+
+Only options that say how new files are made, and when services are due, which nobody has to know
+who reads what was made before (`SETTABLE`). A writer who began before goes by those that were, and
+is not in the way. Going back (rollback, restore) is going back to rows: these options stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metatable.compaction.service import NothingDue, Outcome
+from metatable.data.options import SETTABLE, Options
+from metatable.engine.protocol import Engine
+from metatable.metadata.change import Change, OptionsAreBase, PutOptions, SchemaIsBase
+from metatable.metadata.overlap import check_clustered
+from metatable.metadata.owner import Owner
+from metatable.metadata.snapshot import Snapshot
+
+__all__ = ["SetOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """These options, by name, from now on; the others stay as they are."""
+
+    given: Mapping[str, Any]
+    name: str = "set_options"
+    retries: int = 5
+
+    def plan(self, snapshot: Snapshot) -> OptionsPlan | NothingDue:
+        """Raises UsageError, naming the option."""
+        held, table = snapshot.options, snapshot.table_schema
+        options = held.changed(self.given, snapshot.schema.names)
+        check_clustered(table, options, options.cluster_by)
+        if options == held:
+            return NothingDue("nothing to set: the options are these already")
+        return OptionsPlan(held, options)
+
+    def work(
+        self, engine: Engine[Any], snapshot: Snapshot, plan: OptionsPlan, owner: Owner
+    ) -> Outcome:
+        change = Change(
+            operation=self.name,
+            requires=(OptionsAreBase(), SchemaIsBase()),
+            updates=(PutOptions(plan.options),),
+            note=plan.changes,
+        )
+        return Outcome(change)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsPlan:
+    """The options that are, and those that are to be."""
+
+    held: Options
+    options: Options
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """By option: what it was and what it becomes."""
+        pairs = {one: (getattr(self.held, one), getattr(self.options, one)) for one in SETTABLE}
+        return {one: f"{_shown(a)} -> {_shown(b)}" for one, (a, b) in pairs.items() if a != b}
+
+    @property
+    def told(self) -> str:
+        return ", ".join(f"{name}: {change}" for name, change in self.changes.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in value.items()) or "none"
+    return str(value)
