@@ -1,7 +1,8 @@
 """`metadata_bloom` (RFC-37, the default): ranges and filters from the metadata table.
 
 Level 1 reads the record key's `column_stats`, level 2 the `bloom_filter` entries of the files
-that are left; no data file is opened before level 3.
+that are left; no data file is opened before level 3. Filters wait among the blocks, decoded: a
+file never changes, so the next lookup, of whatever version, asks the same ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from metatable.index.protocol import register
 from metatable.metadata.bloom_filter import SEED, BloomFilterPartition
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.view import TableView
+from metatable.storage import cache
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
 
@@ -44,7 +46,22 @@ class MetadataSource:
     def filters(
         self, view: TableView, slices: Sequence[FileSlice]
     ) -> Iterator[tuple[int, KeyFilter]]:
-        return ((place, HashFilters((one,), SEED)) for place, one in view.filters(slices))
+        missing = []
+        for place, one in enumerate(slices):
+            kept: KeyFilter | None = cache.blocks.get(_filter_key(view, one))
+            if kept is None:
+                missing.append(place)
+            else:
+                yield place, kept
+        if missing:
+            for number, found in view.filters([slices[place] for place in missing]):
+                place, made = missing[number], HashFilters((found,), SEED)
+                key = _filter_key(view, slices[place])
+                yield place, cache.blocks.offer(key, made, found.size_bytes)
+
+
+def _filter_key(view: TableView, held: FileSlice) -> tuple[str, str, str]:
+    return "filter", view.store.uri, held.base.path
 
 
 class MetadataBloomIndex(BloomIndex):

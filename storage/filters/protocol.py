@@ -29,6 +29,11 @@ class Filter(Protocol):
         """The family's name."""
         ...
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it holds in memory, about."""
+        ...
+
     def encode(self) -> bytes:
         """The bytes that `decode` takes."""
         ...

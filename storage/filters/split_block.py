@@ -96,6 +96,11 @@ class SplitBlock:
             places += 1
         return found.astype(bool)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        return self.words.nbytes + 100
+
     def encode(self) -> bytes:
         body = _HEADER.pack(VERSION, len(self.words)) + self.words.astype("<u4").tobytes()
         return body + _CHECKSUM.pack(google_crc32c.value(body))
