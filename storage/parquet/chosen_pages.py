@@ -75,11 +75,13 @@ class _Picked:
 
     @classmethod
     def of(cls, starts: Numbers, end: int, rows: Numbers) -> _Picked:
-        run = np.searchsorted(starts, rows, "right") - 1
-        chosen, own = np.unique(run, return_inverse=True)
+        ends = np.append(starts, end)
+        asked = np.diff(np.searchsorted(rows, ends))  # of each run
+        chosen = np.flatnonzero(asked)
         begins = starts[chosen]
-        counts = np.append(starts, end)[chosen + 1] - begins
-        return cls(begins, counts, (np.cumsum(counts) - counts - begins)[own] + rows)
+        counts = ends[chosen + 1] - begins
+        moved = np.cumsum(counts) - counts - begins
+        return cls(begins, counts, np.repeat(moved, asked[chosen]) + rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,10 +125,10 @@ def _cuts(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[_Cut
     wanted: list[tuple[PagedFile, int]] = []
     rows: list[Numbers] = []
     for file, positions in asked:
-        groups = np.searchsorted(file.starts, positions, "right") - 1
-        for group in np.unique(groups).tolist():
+        cuts = np.searchsorted(positions, file.starts)
+        for group in np.flatnonzero(np.diff(cuts)).tolist():
             wanted.append((file, group))
-            rows.append(positions[groups == group] - file.starts[group])
+            rows.append(positions[cuts[group] : cuts[group + 1]] - file.starts[group])
     found = group_pages(store, wanted)
     return [_Cut.of(*one, pages, own) for one, pages, own in zip(wanted, found, rows, strict=True)]
 
@@ -241,8 +243,9 @@ def _column(
     if len(read) != counts.sum() or read.type != shape.schema.field(column).type:
         raise _undecoded(cuts, column, f"{len(read)} rows of {counts.sum()}, {read.type}")
     before = np.cumsum(counts) - counts
-    places = [one.places + at for one, at in zip(picked, before, strict=True)]
-    return read.combine_chunks().take(pa.array(np.concatenate(places)))
+    places = np.concatenate([one.places + at for one, at in zip(picked, before, strict=True)])
+    held = read.chunk(0) if read.num_chunks == 1 else read.combine_chunks()
+    return held if np.array_equal(places, np.arange(len(held))) else held.take(pa.array(places))
 
 
 def _undecoded(cuts: Sequence[_Cut], column: int, found: str) -> CorruptError:

@@ -98,12 +98,15 @@ class _Reader:
 
     def struct(self, depth: int) -> Struct:
         fields = Struct()
-        last = 0
+        kinds, last = fields.kinds, 0
         while head := self.byte():
             last = last + (head >> 4) if head >> 4 else self.zigzag()
-            kind = head & 15
-            fields[last] = kind == _TRUE if kind in _BOOLS else self.value(kind, depth)
-            fields.kinds[last] = kind
+            kinds[last] = kind = head & 15
+            if kind in _VARINTS:  # most are
+                number = self.varint()
+                fields[last] = number >> 1 ^ -(number & 1)
+            else:
+                fields[last] = kind == _TRUE if kind in _BOOLS else self.value(kind, depth)
         return fields
 
     def value(self, kind: int, depth: int) -> Any:
@@ -134,12 +137,19 @@ class _Reader:
         return Elements(kind, [self.value(kind, depth) for _ in range(count)])
 
     def varint(self) -> int:
+        """Without a call a byte: headers of pages are all numbers, and thousands are read."""
+        raw, place = self.raw, self.place
         value = shift = 0
-        while (byte := self.byte()) > 127:
-            value |= (byte & 127) << shift
-            shift += 7
-            if shift >= _BITS:
-                raise self.wrong("number without an end")
+        try:
+            while (byte := raw[place]) > 127:
+                value |= (byte & 127) << shift
+                shift += 7
+                place += 1
+                if shift >= _BITS:
+                    raise self.wrong("number without an end")
+        except IndexError:
+            raise self.wrong("1 bytes wanted, 0 there") from None
+        self.place = place + 1
         value |= byte << shift
         if value >> _BITS:
             raise self.wrong("number of more than 64 bits")
@@ -151,10 +161,12 @@ class _Reader:
 
     def byte(self) -> int:
         place = self.place
-        if place >= len(self.raw):
-            raise self.wrong("1 bytes wanted, 0 there")
+        try:
+            byte = self.raw[place]
+        except IndexError:
+            raise self.wrong("1 bytes wanted, 0 there") from None
         self.place = place + 1
-        return self.raw[place]
+        return byte
 
     def take(self, size: int) -> bytes:
         part = bytes(self.raw[self.place : self.place + size])
