@@ -147,7 +147,8 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     """What sorts `numbers`, equal ones by position, and the sorted: a stable argsort, in less
     than half of its time.
 
-    As many of the bits that differ as there is room for are sorted in one word with the position.
+    As many of the bits that differ as there is room for are sorted in one word with the position,
+    and then, among those whose bits are alike, the rest.
     """
     if len(numbers) < 2:
         return np.arange(len(numbers)), numbers
@@ -158,12 +159,15 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     packed <<= np.uint64(bits)
     packed |= np.arange(len(numbers), dtype=np.uint64)
     packed.sort()
-    packed &= np.uint64((1 << bits) - 1)
-    order = packed.view(np.int64)
+    order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     in_order = numbers.take(order)
     if dropped and (in_order[1:] < in_order[:-1]).any():
-        order = np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
-        in_order = numbers.take(order)
+        packed >>= np.uint64(bits)
+        alike = np.zeros(len(packed) + 1, np.bool_)
+        np.equal(packed[1:], packed[:-1], out=alike[1:-1])
+        tied = np.flatnonzero(alike[1:] | alike[:-1])
+        again = np.argsort(in_order[tied], kind="stable")
+        order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
     return order, in_order
 
 

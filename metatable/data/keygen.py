@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,6 +47,9 @@ _LONGEST = 255
 
 _RESERVED = ("metadata", "_delta_log", ".hoodie", ".hoodie_partition_metadata")
 """Folders that readers pass over without a word; in Hive style no folder is called so."""
+
+_FEW_VALUES = 1 << 10
+"""Numbers below this, or below how many there are, are counted in a table, else sorted."""
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
@@ -248,13 +252,26 @@ def _distinct(columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
 
     Few combinations stand for many rows, so texts are made of those alone.
     """
-    codes = np.zeros(len(columns[0]), np.int64)
+    codes = first = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = (
             column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
         )
         width = len(encoded.dictionary) + 1
         indices = encoded.indices.fill_null(width - 1).to_numpy(zero_copy_only=False)
-        _, codes = np.unique(codes * width + indices, return_inverse=True)
-    _, rows = np.unique(codes, return_index=True)
-    return pa.array(codes), pa.array(rows)
+        codes, first = _numbered(codes * width + indices)
+    return pa.array(codes), pa.array(first)
+
+
+def _numbered(
+    values: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Each value's rank among the distinct ones, and the first row of each of these."""
+    most = int(values.max(initial=0))
+    if most > max(len(values), _FEW_VALUES):
+        _, first, ranks = np.unique(values, return_index=True, return_inverse=True)
+        return ranks, first
+    first_row = np.full(most + 1, -1, np.int64)
+    first_row[values[::-1]] = np.arange(len(values))[::-1]  # the last that is written stays
+    held = first_row >= 0
+    return (np.cumsum(held) - 1)[values], first_row[held]
