@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from metatable.engine import many_matches
+from metatable.engine import by_row, many_matches
 from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
 from metatable.engine.matching import Matches, attached_schema
 from metatable.engine.protocol import Task
@@ -158,10 +158,7 @@ class LocalEngine:
         up to AT_ONCE_ROWS and what comes with them; it spreads over threads itself.
         """
         _known(rows.schema, inputs)
-        for name in fields.names:
-            if name in rows.schema.names:
-                raise UsageError("a column is there already", column=name, found=rows.schema.names)
-        schema = pa.schema([*rows.schema, *fields])
+        schema = _longer(rows.schema, fields)
 
         def extended(source: Partition) -> Iterator[pa.RecordBatch]:
             beside = _Beside(source(), inputs)
@@ -188,6 +185,23 @@ class LocalEngine:
                     at += len(table)
 
         return LocalRows(schema, together if at_once else apart)
+
+    def find(
+        self, rows: LocalRows, inputs: Sequence[str], task: Task, fields: pa.Schema
+    ) -> LocalRows:
+        """`rows` with the columns `fields` behind their own: `extend` at once, of a task whose
+        answers name their rows (`by_row.ROW`, before the fields), so that a row that has two comes
+        out twice."""
+        _known(rows.schema, inputs)
+        schema = _longer(rows.schema, fields)
+        answers = pa.schema([by_row.ROW_FIELD, *fields])
+
+        def found() -> Iterable[Partition]:
+            for made in self._gathered(rows.partitions()):
+                call = partial(self._call, task, schema=answers)
+                yield from by_row.beside(made, inputs, call, rows.schema, fields)
+
+        return LocalRows(schema, found)
 
     def _gathered(self, parts: Iterable[Partition]) -> Iterator[list[list[pa.RecordBatch]]]:
         """Partitions, made: at a time some that have AT_ONCE_ROWS, or AT_ONCE_BYTES, together."""
@@ -493,6 +507,13 @@ def _once(make: Callable[[], list[Partition]]) -> Callable[[], list[Partition]]:
         return made[0]
 
     return get
+
+
+def _longer(schema: pa.Schema, fields: pa.Schema) -> pa.Schema:
+    for name in fields.names:
+        if name in schema.names:
+            raise UsageError("a column is there already", column=name, found=schema.names)
+    return pa.schema([*schema, *fields])
 
 
 def _known(schema: pa.Schema, columns: Sequence[str]) -> None:
