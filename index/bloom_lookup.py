@@ -4,9 +4,10 @@
     2  filters   ask the filters of the files that are left, in batches
     3  validate  read pages of the key column of the few candidate files, or all of it
 
-`candidates` does the first two; the third is that of any index (`presence.py`).
-Where ranges and filters come from is a `LookupSource`'s business: metadata or footers. All else
-is `BloomIndex`, the same for each of them.
+`suspects` does the first two. In one process the third follows at once, and answers go to rows by
+their number (`found_rows.py`); else candidates are sent to tasks, as those of any index are
+(`presence.py`). Where ranges and filters come from is a `LookupSource`'s business: metadata or
+footers. All else is `BloomIndex`, the same for each of them.
 
 Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_ranges`,
 `tag.files_after_filters`, `tag.candidates`.
@@ -30,9 +31,13 @@ from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
+from metatable.engine.by_row import ROW
+from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
+from metatable.index.found_rows import ANSWERS, Candidates, found_rows
 from metatable.index.key_filters import AskedKeys, KeyFilter
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
+from metatable.index.protocol import LOCATION_FIELD
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
@@ -84,6 +89,8 @@ class BloomIndex:
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
+        if isinstance(engine, LocalEngine):
+            return engine.find(rows, inputs, partial(locate, self._source, view), LOCATION_FIELD)
         find = partial(candidates, self._source, view)
         return confirmed(engine, rows, rows, inputs, find, view)
 
@@ -120,6 +127,20 @@ class Ranges:
     maximum: pa.Array
 
 
+def locate(
+    source: LookupSource, view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task that sees all the rows of a call: identity columns in, `ANSWERS` out; all levels."""
+    view = view.counting(counters)
+    start = 0
+    for batch in gathered(batches, BATCH_KEYS):
+        asked = _held(view, suspects(source, view, batch, counters))
+        found = found_rows(view, asked, len(batch), counters)
+        rows = pa.array(found[ROW].to_numpy() + start)
+        yield pa.RecordBatch.from_arrays([rows, *found.columns[1:]], schema=ANSWERS)
+        start += len(batch)
+
+
 def candidates(
     source: LookupSource,
     view: TableView,
@@ -127,50 +148,83 @@ def candidates(
     counters: Counters,
     tasks: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """Task, levels 1 and 2: identity columns in, candidates by file out (`presence.chunks`)."""
-    view = view.counting(counters)
-    for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(view.options, view.schema, batch)
-        counters.add("tag.keys", len(keys))
-        parts = list(_by_partition(view, paths))
-        source.fetch(view, [path for path, _ in parts])
-        found = (
-            one
-            for path, rows in parts
-            for one in _candidates_in(source, view, _Probe.of(keys, rows, batch), path)
-        )
-        while some := list(islice(found, HELD_TOGETHER)):
-            hold(view, [held for held, _ in some])
-            for held, passed in some:
-                yield from chunks(held, tasks, batch, passed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """Keys in byte order, and the row each came from.
+    """Task, levels 1 and 2: identity columns in, candidates by file out (`presence.chunks`).
 
     Rows that agree in all identity columns are asked for once. Rows that only agree in the text
     of their key (a null and an empty text name one partition) are all asked for, because answers
     find their rows by value.
     """
+    view = view.counting(counters)
+    for batch in gathered(batches, BATCH_KEYS):
+        for one in _held(view, suspects(source, view, batch, counters)):
+            rows = one.rows_of(np.arange(len(one.keys)))[0]
+            if one.ends is not None:
+                rows = rows[~_same_as_before(batch, rows)]
+            yield from chunks(one.of, tasks, batch, rows)
+
+
+def _held(view: TableView, found: Iterator[Candidates]) -> Iterator[Candidates]:
+    while some := list(islice(found, HELD_TOGETHER)):
+        hold(view, [one.of for one in some])
+        yield from some
+
+
+def suspects(
+    source: LookupSource, view: TableView, batch: pa.RecordBatch, counters: Counters
+) -> Iterator[Candidates]:
+    """Levels 1 and 2: the slices that may hold keys of these identity columns, file by file."""
+    keys, paths = texts_of(view.options, view.schema, batch)
+    counters.add("tag.keys", len(keys))
+    probes = list(_probes(view, keys, paths))
+    source.fetch(view, [path for path, _ in probes])
+    for path, probe in probes:
+        yield from _suspects_in(source, view, probe, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """Distinct keys of a table partition, in byte order, and their rows (`Candidates`)."""
 
     keys: AskedKeys
     rows: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64] | None
 
     @classmethod
-    def of(
-        cls, keys: pa.Array, rows: npt.NDArray[np.int64] | None, batch: pa.RecordBatch
-    ) -> _Probe:
-        if rows is not None:
-            keys = keys.take(pa.array(rows))
-        order = sort_order(keys)
-        keys = keys.take(pa.array(order))
-        rows = order if rows is None else rows[order]
+    def of(cls, keys: pa.Array, rows: npt.NDArray[np.int64]) -> _Probe:
+        """Of keys in byte order, row by row."""
         again = same_as_previous(keys)
-        if again.any():
-            again &= _same_as_before(batch, rows)
-            keys, rows = keys.filter(pa.array(~again)), rows[~again]
-        return cls(AskedKeys(keys), rows)
+        if not again.any():
+            return cls(AskedKeys(keys), rows, None)
+        first = np.flatnonzero(~again)
+        return cls(AskedKeys(keys.take(pa.array(first))), rows, np.append(first[1:], len(keys)))
+
+    def passed(self, held: FileSlice, places: npt.NDArray[np.int64]) -> Candidates:
+        keys = self.keys.texts.take(pa.array(places))
+        if self.ends is None:
+            return Candidates(held, keys, self.rows[places])
+        every = Candidates(held, self.keys.texts, self.rows, self.ends)
+        rows, own = every.rows_of(places)
+        return Candidates(held, keys, rows, np.searchsorted(own, np.arange(len(places)), "right"))
+
+
+def _probes(
+    view: TableView, keys: pa.Array, paths: pa.Array
+) -> Iterator[tuple[str | None, _Probe]]:
+    """(partition path, its keys); in global scope all keys, in any partition."""
+    order = sort_order(keys)
+    if view.options.is_global:
+        yield None, _Probe.of(keys.take(pa.array(order)), order)
+        return
+    encoded = paths.dictionary_encode()
+    count = len(encoded.dictionary)
+    codes = encoded.indices.to_numpy().astype(np.uint16 if count <= 1 << 16 else np.int32)[order]
+    by_path = np.argsort(codes, kind="stable")  # by radix, where the numbers are short
+    order, codes = order[by_path], codes[by_path]
+    keys = keys.take(pa.array(order))
+    borders = np.searchsorted(codes, np.arange(count + 1))
+    for number, path in enumerate(encoded.dictionary.to_pylist()):
+        first, last = int(borders[number]), int(borders[number + 1])
+        yield path, _Probe.of(keys.slice(first, last - first), order[first:last])
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -185,25 +239,10 @@ def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.N
     return same
 
 
-def _by_partition(
-    view: TableView, paths: pa.Array
-) -> Iterator[tuple[str | None, npt.NDArray[np.int64] | None]]:
-    """(partition path, its rows); in global scope all rows, in any partition."""
-    if view.options.is_global:
-        yield None, None
-        return
-    encoded = paths.dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
-    for number, path in enumerate(encoded.dictionary.to_pylist()):
-        yield path, order[borders[number] : borders[number + 1]]
-
-
-def _candidates_in(
+def _suspects_in(
     source: LookupSource, view: TableView, probe: _Probe, partition_path: str | None
-) -> Iterator[tuple[FileSlice, npt.NDArray[np.int64]]]:
-    """Slices that may hold some of the keys, and the rows of those."""
+) -> Iterator[Candidates]:
+    """Slices of a table partition that may hold some of its keys, and those."""
     counters = view.store.counters
     ranges = source.ranges(view, partition_path)
     counters.add("tag.files", len(ranges.files))
@@ -218,7 +257,7 @@ def _candidates_in(
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
         if len(passed):
-            yield slices[place], probe.rows[passed]
+            yield probe.passed(slices[place], passed)
 
 
 def key_slices(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
-from metatable.data.keyed_rows import Asked, keys_of_slices
+from metatable.data.keyed_rows import Asked, places_of_keys
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
@@ -37,7 +37,6 @@ from metatable.index.protocol import (
 )
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
-from metatable.storage.key_places import KeyPlaces
 
 __all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "hold", "present", "validate"]
 
@@ -124,14 +123,17 @@ def validate(
         slices = [FileSlice.decode(one) for one in batch["_slice"].to_pylist()]
         hold(view, slices)
         view.store.counters.add("tag.files_opened", len(slices))
-        asked = (
-            Asked(one, texts_of(view.options, view.schema, _keys(batch, number))[0])
-            for number, one in enumerate(slices)
-        )
-        read = keys_of_slices(view.store, asked, view.table_schema, view.options.ordering)
-        for number, (one, held, positions) in enumerate(read):
+        coded = [
+            texts_of(view.options, view.schema, _keys(batch, number))[0].dictionary_encode()
+            for number in range(len(slices))
+        ]
+        asked = (Asked(*one) for one in zip(slices, (one.dictionary for one in coded), strict=True))
+        told = places_of_keys(view.store, asked, view.table_schema, view.options.ordering, 1)
+        for number, (one, places, positions) in enumerate(told):
+            position = np.full(len(one.keys), -1, np.int64)
+            position[places] = positions
             rows = _keys(batch, number)
-            matches = _matches(one, rows, held, positions)
+            matches = _matches(one.of, rows, position[coded[number].indices.to_numpy()])
             counters.add("tag.false_positives", rows.num_rows - matches.num_rows)
             yield matches
 
@@ -162,21 +164,16 @@ def _match_schema(identity: pa.Schema) -> pa.Schema:
 
 
 def _matches(
-    asked: Asked, rows: pa.RecordBatch, held: pa.Array, positions: npt.NDArray[np.int64]
+    current: FileSlice, rows: pa.RecordBatch, positions: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
-    """Those of the rows whose keys are held, with their location."""
-    current, distinct = asked.of, asked.keys.dictionary_encode()
-    here, places = KeyPlaces.of(distinct.dictionary).find(held)  # the asked are the fewer
-    position = np.full(len(distinct.dictionary), -1, dtype=np.int64)
-    position[places] = positions[here]
-    found = position[distinct.indices.to_numpy()]
-    here = np.flatnonzero(found >= 0)
+    """Those of the rows whose keys have a position, with their location."""
+    here = np.flatnonzero(positions >= 0)
     located = locations(
         np.zeros(len(here), dtype=np.int64),
         [current.partition_path],
         [current.file_id],
         [current.instant],
-        None if current.logs else pa.array(found[here]),
+        None if current.logs else pa.array(positions[here]),
     )
     matched = rows.take(pa.array(here))
     return pa.RecordBatch.from_arrays(

@@ -53,6 +53,7 @@ __all__ = [
     "read_with_filter",
     "store_base_file",
     "stream_base_file",
+    "stream_record_keys",
     "stream_to_base_file",
     "with_file_name",
     "write_base_file",
@@ -252,17 +253,20 @@ def read_groups(
     return asked.of_table(table)
 
 
-def _steps(footer: pq.FileMetaData, names: Iterable[str]) -> Iterator[list[int]]:
-    """All row groups, in order, joined up while these columns of them stay below STEP_BYTES."""
+def _steps(
+    footer: pq.FileMetaData, names: Iterable[str], groups: Iterable[int] | None = None
+) -> Iterator[list[int]]:
+    """Row groups (None: all), ascending; neighbours are joined up while these columns of them stay
+    below STEP_BYTES."""
     paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
     starts = tuple(f"{name}." for name in names)
     leaves = [leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(starts)]
     step: list[int] = []
     held = 0
-    for group in range(footer.num_row_groups):
+    for group in range(footer.num_row_groups) if groups is None else groups:
         chunks = map(footer.row_group(group).column, leaves)
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
-        if step and held + size > STEP_BYTES:
+        if step and (held + size > STEP_BYTES or group > step[-1] + 1):
             yield step
             step, held = [], 0
         step.append(group)
@@ -278,18 +282,29 @@ def read_record_keys(
 
     Row groups whose statistics cannot hold the range are not read; the others come whole.
     """
+    found = [*stream_record_keys(store, data_file, first, last)]
+    keys = pa.concat_arrays([pa.array([], pa.string()), *(one for one, _ in found)])
+    rows = [np.arange(start, start + len(one)) for one, start in found]
+    return keys, np.concatenate([np.empty(0, np.int64), *rows])
+
+
+def stream_record_keys(
+    store: Store, data_file: DataFile, first: str | None = None, last: str | None = None
+) -> Iterator[tuple[pa.Array, int]]:
+    """The same, some STEP_BYTES at a time, not copied: key texts of neighbouring rows, and the
+    position of the first of them."""
     with open_parquet(store, data_file) as parquet:
         starts, groups = _row_groups(parquet.metadata, first, last)
-        store.counters.add("data.row_groups", len(groups))
-        if not groups:
-            return pa.array([], pa.string()), np.empty(0, np.int64)
-        column = parquet.read_row_groups(groups, [KEY_COLUMN]).column(KEY_COLUMN)
-        if column.null_count:
-            raise CorruptError("a stored record key is null", path=data_file.path)
-        keys = column.cast(pa.string()).combine_chunks()
-    positions = np.concatenate([np.arange(starts[group], starts[group + 1]) for group in groups])
-    _check_rows(data_file, len(positions), len(keys))
-    return keys, positions
+        for step in _steps(parquet.metadata, [KEY_COLUMN], groups):
+            column = parquet.read_row_groups(step, [KEY_COLUMN]).column(KEY_COLUMN)
+            store.counters.add("data.row_groups", len(step))
+            if column.null_count:
+                raise CorruptError("a stored record key is null", path=data_file.path)
+            at, end = int(starts[step[0]]), int(starts[step[-1] + 1])
+            _check_rows(data_file, end - at, len(column))
+            for keys in column.cast(pa.string()).chunks:
+                yield keys, at
+                at += len(keys)
 
 
 def _check_rows(data_file: DataFile, expected: int, found: int) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.base_file import stream_record_keys
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice, read_slice_keys
@@ -28,8 +30,9 @@ from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.page_places import key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
-__all__ = ["Asked", "keys_of_slices", "rows_of_keys"]
+__all__ = ["Asked", "places_of_keys", "rows_of_keys"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -38,6 +41,9 @@ KEY_ROWS = 8 << 10
 
 KEYS_TOGETHER = 512
 """Keys whose pages are read at once: of each some 2,048 keys are held."""
+
+KEYS_BESIDE = 128
+"""The same, where only keys are read: a thread's share, for their pages are decoded by one."""
 
 _KEY = pa.field(KEY_COLUMN, pa.string())
 
@@ -71,7 +77,7 @@ def rows_of_keys(
     """Of each slice the rows of these keys, with these columns of the table, in their order in the
     slice. Raises CorruptError."""
     with_key = pa.schema([_KEY, *schema])
-    for some in _together(asked):
+    for some in _together(asked, KEYS_TOGETHER):
         found = _found(store, some)
         there = [held for held in found if held is not None]
         has_logs = any(one.of.logs for one in some)
@@ -88,26 +94,60 @@ def rows_of_keys(
             yield rows.filter(pc.is_in(rows[KEY_COLUMN], value_set=one.keys)).select(schema.names)
 
 
-def keys_of_slices(
+def places_of_keys(
     store: Store,
     asked: Iterable[Asked],
     columns: TableSchema,
     ordering: str | None,
-) -> Iterator[tuple[Asked, pa.Array, Positions]]:
-    """Of each slice some of its keys (texts), among them all that are asked, and their positions;
-    of a slice with logs these say nothing. Raises CorruptError."""
-    for some in _together(asked):
-        looked = _looked(store, some)
-        for one, held in zip(some, looked, strict=True):
-            if held is None:
-                ends = pc.min_max(one.keys).as_py()
-                bounds = ends["min"], ends["max"]
-                keys, positions = read_slice_keys(store, one.of, columns, ordering, *bounds)
-            elif one.of.logs:
-                keys, positions = _merged_keys(store, one, *held, columns, ordering)
-            else:
-                keys, positions = held[1], held[0].positions
-            yield one, keys, positions
+    workers: int | None = None,
+) -> Iterator[tuple[Asked, Positions, Positions]]:
+    """Which of the keys that are asked of each slice it holds, ascending, and their positions; of a
+    slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
+    other, on so many `workers`, a few ahead. Raises CorruptError."""
+    look = partial(_places, store, columns, ordering)
+    for some in in_order(look, _together(asked, KEYS_BESIDE), workers):
+        yield from some
+
+
+def _places(
+    store: Store, columns: TableSchema, ordering: str | None, asked: Sequence[Asked]
+) -> list[tuple[Asked, Positions, Positions]]:
+    looked = zip(asked, _looked(store, asked), strict=True)
+    return [(one, *_places_in(store, columns, ordering, one, held)) for one, held in looked]
+
+
+def _places_in(
+    store: Store,
+    columns: TableSchema,
+    ordering: str | None,
+    asked: Asked,
+    held: tuple[Found, pa.Array] | None,
+) -> tuple[Positions, Positions]:
+    known = KeyPlaces.of(asked.keys)
+    position = np.full(len(asked.keys), -1, np.int64)
+    if held is None:
+        for keys, start in _all_keys(store, asked, columns, ordering):
+            here, places = known.find(keys)
+            position[places] = start + here
+    elif asked.of.logs:
+        _, places = known.find(_merged_keys(store, asked, *held, columns, ordering))
+        position[places] = 0
+    else:
+        here, places = known.find(held[1])
+        position[places] = held[0].positions[here]
+    rows = np.flatnonzero(position >= 0)
+    return rows, position[rows]
+
+
+def _all_keys(
+    store: Store, asked: Asked, columns: TableSchema, ordering: str | None
+) -> Iterator[tuple[pa.Array, int]]:
+    """Keys of a slice, among them all that are asked: neighbours, and where the first stands."""
+    ends = pc.min_max(asked.keys).as_py()
+    bounds = ends["min"], ends["max"]
+    if not asked.of.logs:
+        return stream_record_keys(store, asked.of.base, *bounds)
+    return iter([(read_slice_keys(store, asked.of, columns, ordering, *bounds)[0], 0)])
 
 
 def _merged_keys(
@@ -117,13 +157,13 @@ def _merged_keys(
     keys: pa.Array,
     columns: TableSchema,
     ordering: str | None,
-) -> tuple[pa.Array, Positions]:
+) -> pa.Array:
     schema = pa.schema([_KEY])
     rows, _ = KeyPlaces.of(asked.keys.unique()).find(keys)
     some = Found(held.file, held.positions[rows])
     [base] = _rows_at(store, [some], deciding_columns(schema, columns, ordering), columns)
     merged = merge_logs(store, asked.of, base, schema, columns, ordering)
-    return whole(merged[KEY_COLUMN]), np.arange(merged.num_rows)
+    return whole(merged[KEY_COLUMN])
 
 
 def _looked(store: Store, asked: Sequence[Asked]) -> list[tuple[Found, pa.Array] | None]:
@@ -217,11 +257,11 @@ def _rows_at(
     return [made[place] for place in range(len(found))]
 
 
-def _together(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
-    """Some slices at a time, of which KEYS_TOGETHER are asked, or one."""
+def _together(asked: Iterable[Asked], keys: int) -> Iterator[list[Asked]]:
+    """Some slices at a time, of which so many `keys` are asked, or one."""
     some: list[Asked] = []
     for one in asked:
-        if some and sum(len(other.keys) for other in some) + len(one.keys) > KEYS_TOGETHER:
+        if some and sum(len(other.keys) for other in some) + len(one.keys) > keys:
             yield some
             some = []
         some.append(one)
