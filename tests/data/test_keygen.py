@@ -8,11 +8,13 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metatable.data import keygen
 from metatable.data.keygen import DEFAULT_PARTITION, KeyGenerator, text
 from metatable.data.options import Options
 from metatable.storage.errors import UsageError
@@ -263,3 +265,15 @@ def test_generator_pickles_and_names_each_column_once() -> None:
     made = pickle.loads(pickle.dumps(generator(("a", "b"), ("b", "p"))))
     assert made.columns == ("a", "b", "p")
     assert made.record_keys(batch(a=[1], b=[2], p=[3])).to_pylist() == ["a:1,b:2"]
+
+
+@pytest.mark.parametrize("most", [1, 7, 5000])
+def test_combinations_are_numbered_alike_by_a_table_and_by_sorting(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(most).integers(0, most, 300)
+    _, first, ranks = np.unique(values, return_index=True, return_inverse=True)
+    for few in (0, 1 << 20):
+        monkeypatch.setattr(keygen, "_FEW_VALUES", few)
+        for found, expected in zip(keygen._numbered(values), (ranks, first), strict=True):
+            assert found.tolist() == expected.tolist()
