@@ -51,6 +51,7 @@ __all__ = [
     "MAX_ROW_SIZE",
     "RECORD_OVERHEAD",
     "KeyValues",
+    "empty_record",
     "encode_records",
     "full_key",
     "row_of",
@@ -311,9 +312,14 @@ def _all_equal(sizes: Int64s) -> bool:
     return sizes.strides == (0,) or bool((sizes == sizes[0]).all())
 
 
-def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: int) -> memoryview:
+def empty_record(key_size: int, value_size: int) -> bytes:
+    """A record of these sizes, with zeros for row and value."""
     header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
-    empty = b"".join((header, bytes(key_size), KEY_SUFFIX, bytes(value_size + 1)))
+    return b"".join((header, bytes(key_size), KEY_SUFFIX, bytes(value_size + 1)))
+
+
+def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: int) -> memoryview:
+    empty = empty_record(key_size, value_size)
     raw = np.frombuffer(bytearray(empty) * len(keys), np.uint8)
     for column, at, size in (
         (keys, _ROW_AT, key_size),

@@ -34,7 +34,7 @@ from metatable.storage.hfile.forms import OURS, Form
 from metatable.storage.hfile.key_values import full_key
 from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
-from metatable.storage.hfile.writing.block_writer import BlockWriter, Stored
+from metatable.storage.hfile.writing.block_writer import AROUND_BYTES, BlockWriter, Stored
 from metatable.storage.hfile.writing.index_writer import (
     INDEX_CHUNK_BYTES,
     IndexWriter,
@@ -110,7 +110,7 @@ class HFileWriter:
         )
         self._waiting: list[Run] = []
         self._waiting_bytes = 0
-        self._packer = Packer(codec, form, self._filter is not None, zstd_level)
+        self._packer = Packer(codec, form, self._filter is not None, zstd_level, block_size_bytes)
         # the file so far
         self._blocks: BlockWriter | None = None
         self._index: IndexWriter
@@ -200,10 +200,12 @@ class HFileWriter:
         """Write what waits, and then `runs`."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for packed in in_order(self._packer.pack, chain(waiting, runs)):
-            self._append_blocks(packed.blocks, packed.stored)
+            self._append_blocks(packed.blocks, packed.stored, packed.room)
             self._tally.add(packed, with_sizes=self._form.has_hints)
 
-    def _append_blocks(self, blocks: list[BlockPlan], stored: list[Stored]) -> None:
+    def _append_blocks(
+        self, blocks: list[BlockPlan], stored: list[Stored], room: memoryview
+    ) -> None:
         """Write blocks, and each leaf of the index right behind the one that fills it."""
         keys = self._index_keys(blocks)
         while keys:
@@ -213,7 +215,9 @@ class HFileWriter:
                 stored[:count],
                 np.array([block.size for block in blocks[:count]]),
                 np.array([block.last_entry_size for block in blocks[:count]]),
+                room,
             )
+            room = room[sum(map(len, stored[:count])) + AROUND_BYTES * count :]
             self._index.add(list(zip(offsets.tolist(), sizes.tolist(), keys[:count], strict=True)))
             if not self._data_blocks:
                 self._data_from = int(offsets[0])

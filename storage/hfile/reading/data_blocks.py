@@ -15,6 +15,7 @@ from itertools import accumulate
 import google_crc32c
 import numpy as np
 
+from metatable.storage.byte_columns import Voids
 from metatable.storage.hfile.block import (
     HEADER_SIZE,
     HEADERS,
@@ -27,9 +28,11 @@ from metatable.storage.hfile.codec import Codec, decompress
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_frames import are_frames, unpack_frames
+from metatable.storage.hfile.zstd_records import unpack_blocks
 
 __all__ = [
     "Payloads",
+    "columns_of_blocks",
     "decode_blocks",
     "decode_together",
     "payloads_in_place",
@@ -125,6 +128,21 @@ def decode_together(
     _verify(blocks, stored.offsets.tolist(), headers, path)
     room = _room(sum(sizes), lasting=lasting)
     return Payloads.of(room, sizes) if unpack_frames(bodies, room) else None
+
+
+def columns_of_blocks(
+    stored: Stored, headers: Headers, codec: Codec, path: str, key_size: int, value_size: int
+) -> tuple[Voids, Voids] | None:
+    """The keys and the values of data blocks, verified, whose records are of these sizes, where
+    they can be taken from what is stored; None where they have to be decoded. Raises
+    CorruptError."""
+    if codec is not Codec.ZSTD or not len(stored):
+        return None
+    blocks = stored.blocks()
+    made = unpack_blocks(_bodies(blocks, headers), key_size, value_size)
+    if made is not None:
+        _verify(blocks, stored.offsets.tolist(), headers, path)
+    return made
 
 
 def _bodies(blocks: list[UInt8s], headers: Headers) -> list[UInt8s]:

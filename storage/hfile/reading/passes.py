@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.byte_columns import from_voids
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
@@ -25,6 +26,7 @@ from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.data_blocks import (
     Payloads,
+    columns_of_blocks,
     decode_blocks,
     decode_together,
     payloads_in_place,
@@ -198,7 +200,12 @@ class Pass:
     def _batch(self, group: _Group) -> pa.RecordBatch:
         if self._stride is None:
             return self._records(group).batch()
-        payloads = self._payloads(group, *self._fetched(group))
+        stored, headers = self._fetched(group)
+        if len(stored) == len(group.held) and not self._keep:
+            told = columns_of_blocks(stored, headers, self._codec, self._opened.path, *self._stride)
+            if told is not None:
+                return pa.record_batch(list(map(from_voids, told)), names=["key", "value"])
+        payloads = self._payloads(group, stored, headers)
         batch = fixed_batch(payloads, *self._stride)
         return self._found(payloads, group.first).batch() if batch is None else batch
 

@@ -15,16 +15,19 @@ import numpy as np
 
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile.block import HEADER_SIZE, HEADERS, BlockType, Headers, chunk_sizes
-from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count, chunk_sums
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, chunk_count, chunk_sums
 from metatable.storage.hfile.codec import Codec, compress
 from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.writing.runs import MAX_PAYLOAD
 
-__all__ = ["BlockWriter", "Stored"]
+__all__ = ["AROUND_BYTES", "BlockWriter", "Stored"]
 
 Stored = bytes | memoryview
 """A payload as it lies in its block."""
+
+AROUND_BYTES = HEADER_SIZE + CHECKSUM_BYTES
+"""Of a block with one checksum, beside its payload."""
 
 JOINED_BYTES = 4 << 20
 """To copy so much, a run and its headers, costs less than two calls of the system a block."""
@@ -59,8 +62,10 @@ class BlockWriter:
         stored: Sequence[Stored],
         payload_sizes: Int64s,
         last_entry_sizes: Int64s | None = None,
+        room: memoryview | None = None,
     ) -> tuple[Int64s, Int64s]:
-        """Write blocks whose payloads are compressed; (their offsets, their sizes)."""
+        """Write blocks whose payloads are compressed; (their offsets, their sizes). `room`: what
+        the first of them lie in, one behind the other, with room for one checksum each."""
         headers = np.empty(len(stored), HEADERS)
         covered = HEADER_SIZE + np.array([len(one) for one in stored], np.int64)
         chunks = chunk_sizes(covered, last_entry_sizes, self._form.chunk_bytes)
@@ -75,8 +80,32 @@ class BlockWriter:
         headers["covered_size"] = covered
         self._last[kind] = int(offsets[-1])
         self.unpacked_bytes += HEADER_SIZE * len(stored) + int(payload_sizes.sum())
-        self._write_parts(self._parts(headers, stored))
+        laid = self._laid(headers, sizes, room or memoryview(b""))
+        if laid < len(stored):
+            self._write_parts(self._parts(headers[laid:], stored[laid:]))
         return offsets, sizes
+
+    def _laid(self, headers: Headers, sizes: Int64s, room: memoryview) -> int:
+        """Write the blocks whose payloads lie in `room`, completed there; how many these are."""
+        ends = np.cumsum(sizes)
+        count = int(np.searchsorted(ends, len(room), "right"))
+        covered = headers["covered_size"][:count].astype(np.int64)
+        has_room = (
+            self._form.checksum is Checksum.CRC32C
+            and (sizes[:count] == covered + CHECKSUM_BYTES).all()
+        )
+        if not count or not has_room:
+            return 0
+        starts = ends[:count] - sizes[:count]
+        raw = np.frombuffer(room, np.uint8)[: int(ends[count - 1])]
+        told = headers[:count].view(np.uint8).reshape(count, HEADER_SIZE)
+        raw[starts[:, None] + np.arange(HEADER_SIZE)] = told
+        bounds = zip(starts.tolist(), (starts + covered).tolist(), strict=True)
+        sums = np.array([google_crc32c.value(raw[start:end]) for start, end in bounds], ">u4")
+        behind = (starts + covered)[:, None] + np.arange(CHECKSUM_BYTES)
+        raw[behind] = sums.view(np.uint8).reshape(count, CHECKSUM_BYTES)
+        self.write(raw.data)
+        return count
 
     def write(self, body: bytes | memoryview) -> None:
         """Append bytes that are no block."""

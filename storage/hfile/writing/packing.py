@@ -7,20 +7,27 @@ in the file the blocks will be.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, takewhile
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from metatable.storage.byte_columns import voids
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
-from metatable.storage.hfile.codec import Codec, compress
+from metatable.storage.hfile.block import HEADER_SIZE
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES
+from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec, compress
 from metatable.storage.hfile.columns import Int64s, once, sizes_of
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writing.block_writer import Stored
 from metatable.storage.hfile.writing.runs import BlockPlan, Run
+from metatable.storage.hfile.zstd_records import can_pack, pack_blocks
 
 __all__ = ["HINTED_ENTRIES", "Packed", "Packer", "Tally"]
 
@@ -39,6 +46,8 @@ class Packed:
 
     blocks: list[BlockPlan]
     stored: list[Stored]
+    room: memoryview
+    """Where the first of these lie, with room around each for what a block has besides."""
     key_sizes: Narrow
     value_sizes: Narrow
     hashes: Hashes | None
@@ -52,23 +61,51 @@ class Packer:
     form: Form
     hashes: bool
     zstd_level: int
+    block_size: int
 
     def pack(self, run: Run) -> Packed:
         """Meant for the thread pool."""
         keys, values = run.columns()
-        records = encode_records(keys, values)
-        stored: list[Stored] = []
-        start = 0
-        for block in run.blocks:
-            stored.append(self._stored(records[start : start + block.size]))
-            start += block.size
+        room, stored = self._known(keys, values, run.blocks)
+        start = sum(block.entry_count for block in run.blocks[: len(stored)])
+        if start < len(keys):
+            records = encode_records(keys[start:], values[start:])
+            ends = np.cumsum([block.size for block in run.blocks[len(stored) :]]).tolist()
+            stored += [self._stored(records[begin:end]) for begin, end in pairwise([0, *ends])]
         return Packed(
             run.blocks,
             stored,
+            room,
             _narrow(sizes_of(keys)),
             _narrow(sizes_of(values)),
             xxh64(keys) if self.hashes else None,
         )
+
+    def _known(
+        self, keys: pa.Array, values: pa.Array, blocks: Sequence[BlockPlan]
+    ) -> tuple[memoryview, list[Stored]]:
+        """The first blocks of a run, where it is known how their records repeat, and their room.
+        Only full ones: these are of one size, and what is made for one of them serves many."""
+        nothing = memoryview(b"")
+        if self.codec is not Codec.ZSTD or self.zstd_level != ZSTD_REPEATS_ONLY:
+            return nothing, []
+        columns = keys, values
+        if not all(pa.types.is_fixed_size_binary(one.type) for one in columns):
+            return nothing, []
+        key_size, value_size = (one.type.byte_width for one in columns)
+        count = self.block_size // (key_size + value_size + RECORD_OVERHEAD)
+        full = sum(1 for _ in takewhile(lambda block: block.entry_count == count, blocks))
+        if not full or not can_pack(count, key_size, value_size):
+            return nothing, []
+        rows = slice(count * full)
+        room, stored = pack_blocks(
+            voids(keys[rows]),
+            voids(values[rows]),
+            count,
+            before=HEADER_SIZE,
+            behind=CHECKSUM_BYTES,
+        )
+        return room, list(stored)
 
     def _stored(self, payload: memoryview) -> Stored:
         if self.codec is Codec.NONE:  # where it lies, not copied
