@@ -52,6 +52,7 @@ __all__ = [
     "RECORD_OVERHEAD",
     "KeyValues",
     "empty_record",
+    "encode_blocks",
     "encode_records",
     "full_key",
     "row_of",
@@ -328,6 +329,25 @@ def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: i
         if size:  # numpy knows no pieces of nothing
             within(raw, at, size, len(empty))[:] = voids(of_one_size(column))
     return raw.data
+
+
+def encode_blocks(
+    keys: pa.Array, values: pa.Array, count: int, *, before: int, behind: int
+) -> tuple[memoryview, list[memoryview]]:
+    """Records of columns of fixed size in blocks of `count`, which they are cut into without a
+    rest, and the memory in which these lie, with so many bytes before and behind each."""
+    key_size, value_size = keys.type.byte_width, values.type.byte_width
+    empty = empty_record(key_size, value_size)
+    block = bytes(before) + empty * count + bytes(behind)
+    raw = np.frombuffer(bytearray(block) * (len(keys) // count), np.uint8)
+    rows = raw.reshape(-1, len(block))[:, before : len(block) - behind]
+    records = rows.reshape(len(rows), count, len(empty))
+    value_at = len(empty) - 1 - value_size
+    for column, at, size in ((keys, _ROW_AT, key_size), (values, value_at, value_size)):
+        pieces = records[:, :, at : at + size].view((np.void, size))[:, :, 0]
+        pieces[:] = voids(column).reshape(pieces.shape)
+    starts = range(before, len(raw), len(block))
+    return raw.data, [raw.data[at : at + len(empty) * count] for at in starts]
 
 
 def within(raw: UInt8s, at: int, size: int, stride: int) -> Voids:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,6 @@ from metatable.storage.hfile.key_values import (
     MAX_ROW_SIZE,
     RECORD_OVERHEAD,
     KeyValues,
-    within,
 )
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.record_sizes import Sizes
@@ -114,16 +114,43 @@ def records_of_sizes(
 def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.RecordBatch | None:
     """Columns `key` and `value`, both of fixed size, of records that are proven to have these
     sizes; None where they have not, or where these can be no sizes."""
-    raw, stride = payloads.raw, key_size + value_size + RECORD_OVERHEAD
+    stride = key_size + value_size + RECORD_OVERHEAD
     if not 1 <= key_size <= MAX_ROW_SIZE or value_size < 1:
         return None
-    if ((payloads.ends - payloads.starts) % stride).any():
-        return None
-    if not _are_alike(raw, key_size, value_size):
+    grid = _grid(payloads, stride)
+    if grid is None or not _are_alike(grid, key_size, value_size):
         return None
     places = (_ROW_AT, key_size), (stride - 1 - value_size, value_size)
-    columns = [from_voids(within(raw, at, size, stride).copy()) for at, size in places]
-    return pa.record_batch(columns, names=["key", "value"])
+    pieces = (grid.pieces(np.dtype((np.void, size)), at).copy() for at, size in places)
+    return pa.record_batch([from_voids(one.ravel()) for one in pieces], names=["key", "value"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Records of one size at even distances: some, or some in each of several blocks."""
+
+    raw: UInt8s
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def pieces(self, kind: npt.DTypeLike, at: int) -> npt.NDArray[Any]:
+        """What is `at` of every record, a view."""
+        return np.ndarray(self.shape, kind, self.raw, self.first + at, self.strides)
+
+
+def _grid(payloads: Payloads, stride: int) -> _Grid | None:
+    """None where there are no records, or not at such distances."""
+    starts, sizes = payloads.starts, payloads.ends - payloads.starts
+    if not sizes.any() or (sizes % stride).any():
+        return None
+    first, steps = int(starts[0]), np.diff(starts)
+    if (steps == sizes[:-1]).all():
+        return _Grid(payloads.raw, first, (int(sizes.sum()) // stride,), (stride,))
+    if (sizes == sizes[0]).all() and (steps == steps[0]).all():
+        shape = len(starts), int(sizes[0]) // stride
+        return _Grid(payloads.raw, first, shape, (int(steps[0]), stride))
+    return None
 
 
 def check_counts(payloads: Payloads, counts: Int64s, path: str, offset: int) -> None:
@@ -187,30 +214,31 @@ def _regular(raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: In
 def _by_stride(raw: UInt8s) -> KeyValues | None:
     """Records that are all alike, but for rows and values; else None."""
     _, value_size, row_size = _HEADER.unpack_from(raw.data)
-    if not _are_alike(raw, row_size, value_size):
+    stride = row_size + value_size + RECORD_OVERHEAD
+    if len(raw) % stride:
         return None
-    starts = np.arange(_ROW_AT, len(raw), row_size + value_size + RECORD_OVERHEAD)
+    if not _are_alike(_Grid(raw, 0, (len(raw) // stride,), (stride,)), row_size, value_size):
+        return None
+    starts = np.arange(_ROW_AT, len(raw), stride)
     sizes = repeated(row_size, len(starts)), repeated(value_size, len(starts))
     return _regular(raw, starts, *sizes)
 
 
-def _are_alike(raw: UInt8s, key_size: int, value_size: int) -> bool:
-    """Whether all of `raw` is records of these sizes, without families, times and versions."""
+def _are_alike(grid: _Grid, key_size: int, value_size: int) -> bool:
+    """Whether all are records of these sizes, without families, times and versions."""
     stride = key_size + value_size + RECORD_OVERHEAD
-    if not len(raw) or len(raw) % stride:
-        return False
     header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
     places = (0, header), (_ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
-    return all(_repeats(raw, at, stride, told) for at, told in places)
+    return all(_repeats(grid, at, told) for at, told in places)
 
 
-def _repeats(raw: UInt8s, at: int, stride: int, told: bytes) -> bool:
-    """Whether `told` stands at `at` of every `stride` bytes: words are compared, not bytes."""
+def _repeats(grid: _Grid, at: int, told: bytes) -> bool:
+    """Whether `told` stands at `at` of every record: words are compared, not bytes."""
     for word in (8, 2, 1):
         while len(told) >= word:
             [wanted] = np.frombuffer(told, f"u{word}", 1)
-            found = np.ndarray((len(raw) // stride,), f"u{word}", raw, at, (stride,))
-            if found[len(found) // 2] != wanted or (found != wanted).any():
+            found = grid.pieces(f"u{word}", at)
+            if found.flat[found.size // 2] != wanted or (found != wanted).any():
                 return False
             at, told = at + word, told[word:]
     return True

@@ -205,8 +205,11 @@ class Pass:
             told = columns_of_blocks(stored, headers, self._codec, self._opened.path, *self._stride)
             if told is not None:
                 return pa.record_batch(list(map(from_voids, told)), names=["key", "value"])
-        payloads = self._payloads(group, stored, headers)
+        payloads = self._in_place(stored, headers) or self._payloads(group, stored, headers)
         batch = fixed_batch(payloads, *self._stride)
+        if batch is None and self._codec is Codec.NONE:
+            payloads = self._payloads(group, stored, headers)
+            batch = fixed_batch(payloads, *self._stride)
         return self._found(payloads, group.first).batch() if batch is None else batch
 
     def _records(self, group: _Group) -> KeyValues:
@@ -214,16 +217,21 @@ class Pass:
         stored, headers = self._fetched(group)
         is_placed = self._sizes or (self._stride and not self._proven)
         is_used_there = is_placed or (self._stride and self._lasting)
-        if self._codec is Codec.NONE and is_used_there and not self._keep:
-            is_mapped = self._opened.mapped and not self._in_steps  # else bytes were read anew
-            verified = self._opened.verified if is_mapped else None
-            in_place = payloads_in_place(stored, headers, self._opened.path, verified)
-            if in_place is not None:
-                return self._placed(in_place, first, first + count)
+        in_place = self._in_place(stored, headers) if is_used_there else None
+        if in_place is not None:
+            return self._placed(in_place, first, first + count)
         payloads = self._payloads(group, stored, headers)
         if is_placed:
             return self._placed(payloads, first, first + count)
         return self._found(payloads, first)
+
+    def _in_place(self, stored: Stored, headers: Headers) -> Payloads | None:
+        """The payloads of blocks that are not compressed, where they lie."""
+        if self._codec is not Codec.NONE or self._keep:
+            return None
+        is_mapped = self._opened.mapped and not self._in_steps  # else bytes were read anew
+        verified = self._opened.verified if is_mapped else None
+        return payloads_in_place(stored, headers, self._opened.path, verified)
 
     def _fetched(self, group: _Group) -> tuple[Stored, Headers]:
         """The blocks of a group that were not in the cache."""

@@ -23,7 +23,7 @@ from metatable.storage.hfile.checksum import CHECKSUM_BYTES
 from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec, compress
 from metatable.storage.hfile.columns import Int64s, once, sizes_of
 from metatable.storage.hfile.forms import Form
-from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
+from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_blocks, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writing.block_writer import Stored
 from metatable.storage.hfile.writing.runs import BlockPlan, Run
@@ -84,10 +84,11 @@ class Packer:
     def _known(
         self, keys: pa.Array, values: pa.Array, blocks: Sequence[BlockPlan]
     ) -> tuple[memoryview, list[Stored]]:
-        """The first blocks of a run, where it is known how their records repeat, and their room.
-        Only full ones: these are of one size, and what is made for one of them serves many."""
+        """The first blocks of a run, and their room, where records of one size are stored as they
+        are, or it is known how they repeat. Only full ones: what is made for one serves many."""
         nothing = memoryview(b"")
-        if self.codec is not Codec.ZSTD or self.zstd_level != ZSTD_REPEATS_ONLY:
+        is_known = self.codec is Codec.ZSTD and self.zstd_level == ZSTD_REPEATS_ONLY
+        if not is_known and self.codec is not Codec.NONE:
             return nothing, []
         columns = keys, values
         if not all(pa.types.is_fixed_size_binary(one.type) for one in columns):
@@ -95,9 +96,14 @@ class Packer:
         key_size, value_size = (one.type.byte_width for one in columns)
         count = self.block_size // (key_size + value_size + RECORD_OVERHEAD)
         full = sum(1 for _ in takewhile(lambda block: block.entry_count == count, blocks))
-        if not full or not can_pack(count, key_size, value_size):
+        if not full or (is_known and not can_pack(count, key_size, value_size)):
             return nothing, []
         rows = slice(count * full)
+        if not is_known:
+            room, records = encode_blocks(
+                keys[rows], values[rows], count, before=HEADER_SIZE, behind=CHECKSUM_BYTES
+            )
+            return room, list(records)
         room, stored = pack_blocks(
             voids(keys[rows]),
             voids(values[rows]),

@@ -147,9 +147,16 @@ def test_zstd_follows_sequences_of_any_lengths(far: int) -> None:
         assert found == bytes(expected), (literals, repeated)
 
 
-def written(store: Store, name: str, keys: UInt8s, values: UInt8s, step: int) -> bytes:
+def written(
+    store: Store,
+    name: str,
+    keys: UInt8s,
+    values: UInt8s,
+    step: int,
+    codec: Codec = Codec.ZSTD,
+) -> bytes:
     columns = from_voids(voids_of(keys)), from_voids(voids_of(values))
-    options = {"codec": Codec.ZSTD, "zstd_level": ZSTD_REPEATS_ONLY, "block_size_bytes": 4096}
+    options = {"codec": codec, "zstd_level": ZSTD_REPEATS_ONLY, "block_size_bytes": 4096}
     with HFileWriter(store, name, index_chunk_bytes=300, **options) as file:  # type: ignore[arg-type]
         for start in range(0, len(keys), step):
             file.add(*(one[start : start + step] for one in columns))
@@ -187,3 +194,23 @@ def test_damage_in_such_a_block_is_found(store: Store) -> None:
         store.put(f"{place}", whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :])
         with pytest.raises(CorruptError, match=r"checksum|header|magic"):
             list(HFileReader.open(store, f"{place}").scan(step_bytes=64 << 10))
+
+
+def test_records_of_one_size_are_taken_from_where_uncompressed_blocks_lie(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[int] = []
+    payloads = passes.Pass._payloads
+
+    def counted(one: passes.Pass, group: object, stored: object, headers: object) -> object:
+        joined.append(len(headers))  # type: ignore[arg-type]
+        return payloads(one, group, stored, headers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passes.Pass, "_payloads", counted)
+    keys, values = rows(16, 0, 1, 10_000), rows(4, 3, 1, 10_000)
+    wholes = [written(store, f"{one}", keys, values, one, Codec.NONE) for one in (10_000, 97)]
+    assert wholes[0] == wholes[1]
+    read = pa.Table.from_batches(HFileReader.open(store, "97").scan(step_bytes=16 << 10))
+    for name, table in ("key", keys), ("value", values):
+        assert b"".join(read[name].to_pylist()) == table.tobytes()
+    assert sum(joined) * 4 < len(wholes[0]) // 4096
