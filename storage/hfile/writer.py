@@ -75,7 +75,8 @@ class HFileWriter:
 
     `unique=False` allows equal keys, which then stay in one block. `filter_kind`: store a filter
     of this family (storage/filters) over the XXH64 of all keys, wrong with probability
-    `filter_fpp` at most. `zstd_level`: of data blocks, where the codec is ZSTD.
+    `filter_fpp` at most. `zstd_level`: of data blocks, where the codec is ZSTD; ZSTD_REPEATS_ONLY
+    is for keys that are hashes, unique and of one size, as are their values.
     """
 
     written: WrittenHFile

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import voids
+from metatable.storage.byte_columns import of_one_size, voids
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.block import HEADER_SIZE
@@ -65,7 +65,7 @@ class Packer:
 
     def pack(self, run: Run) -> Packed:
         """Meant for the thread pool."""
-        keys, values = run.columns()
+        keys, values = map(of_one_size, run.columns())
         room, stored = self._known(keys, values, run.blocks)
         start = sum(block.entry_count for block in run.blocks[: len(stored)])
         if start < len(keys):

@@ -154,8 +154,12 @@ def written(
     values: UInt8s,
     step: int,
     codec: Codec = Codec.ZSTD,
+    *,
+    plain: bool = False,
 ) -> bytes:
     columns = from_voids(voids_of(keys)), from_voids(voids_of(values))
+    if plain:
+        columns = columns[0].cast(pa.binary()), columns[1].cast(pa.binary())
     options = {"codec": codec, "zstd_level": ZSTD_REPEATS_ONLY, "block_size_bytes": 4096}
     with HFileWriter(store, name, index_chunk_bytes=300, **options) as file:  # type: ignore[arg-type]
         for start in range(0, len(keys), step):
@@ -180,6 +184,7 @@ def test_a_file_of_such_blocks_is_read_whole_and_its_bytes_do_not_depend_on_batc
     keys, values = rows(16, 0, 1, 30_000), rows(4, 3, 1, 30_000)
     wholes = [written(store, f"{step}", keys, values, step) for step in (30_000, 700, 97)]
     assert wholes[0] == wholes[1] == wholes[2]
+    assert written(store, "plain", keys, values, 700, plain=True) == wholes[0]
     read = pa.Table.from_batches(HFileReader.open(store, "97").scan(step_bytes=64 << 10))
     for name, table in ("key", keys), ("value", values):
         assert b"".join(read[name].to_pylist()) == table.tobytes()
