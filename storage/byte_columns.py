@@ -34,6 +34,7 @@ __all__ = [
     "single",
     "spread",
     "voids",
+    "words_of",
 ]
 
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -175,9 +176,16 @@ def voids(column: pa.Array) -> Voids:
     return data.view(np.dtype((np.void, width)))
 
 
-def from_voids(pieces: Voids) -> pa.Array:
-    """The contiguous `pieces` as a fixed-size binary column, not copied."""
-    buffers = [None, pa.py_buffer(pieces.view(np.uint8))]
+def words_of(pieces: Voids, at: int = 0) -> npt.NDArray[np.uint64]:
+    """Eight bytes of each of the contiguous `pieces`, from `at` on, as big-endian numbers."""
+    words = np.ndarray((len(pieces),), np.uint64, pieces, at, (pieces.dtype.itemsize,))
+    return words.byteswap() if sys.byteorder == "little" else words.copy()
+
+
+def from_voids(pieces: Voids, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """The contiguous `pieces` as a fixed-size binary column, not copied; null unless `valid`."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bits, pa.py_buffer(pieces.view(np.uint8))]
     return pa.Array.from_buffers(pa.binary(pieces.dtype.itemsize), len(pieces), buffers)
 
 

@@ -13,6 +13,7 @@ null and every engine would make another number of it.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ import pyarrow as pa
 import xxhash
 
 from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout, from_layout
+from metatable.storage.threads import in_order
 
 __all__ = [
     "java_string_hash",
@@ -41,8 +43,8 @@ _Seeds = list[np.uint64]
 SPARK_SEED = 42
 CHUNK_ROWS = 16 << 10
 """Hashed together: their state stays in the second level cache."""
-RAGGED_ROWS = 256 << 10
-"""Grouped by length together."""
+RAGGED_ROWS = 128 << 10
+"""Grouped by length together, beside others."""
 GROUP_ROWS = 512
 """From so many rows of one length on, taking them alone pays for the calls."""
 LONG_BYTES = 4096
@@ -141,13 +143,20 @@ def java_string_hash(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32
 
 def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
     hashes = np.empty((len(seeds), len(column)), np.uint64)
-    done = 0
     words = [np.uint64(seed & _MASK) for seed in seeds]
-    with np.errstate(over="ignore"):  # all arithmetic is modulo 2 ** 64
+
+    def hashed(part: tuple[Offsets, Bytes, Hashes]) -> None:
+        with np.errstate(over="ignore"):  # all arithmetic is modulo 2 ** 64
+            _hash_rows(part[0], part[1], words, part[2])
+
+    def parts() -> Iterator[tuple[Offsets, Bytes, Hashes]]:
+        done = 0
         for offsets, data in _cut(column, RAGGED_ROWS):
             rows = len(offsets) - 1
-            _hash_rows(offsets, data, words, hashes[:, done : done + rows])
+            yield offsets, data, hashes[:, done : done + rows]
             done += rows
+
+    deque(in_order(hashed, parts(), None if len(column) > RAGGED_ROWS else 1), maxlen=0)
     return hashes
 
 

@@ -27,11 +27,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.byte_columns import Voids, first_words, words_of
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import wire
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
+    UInt64s,
     bound,
     check_width,
     numbers_at,
@@ -55,6 +57,9 @@ MID_KEY_SIZE = 16
 """What HBase writes behind the root's entries if there are more levels: where the middle is."""
 MOST_NAMES = 1 << 16
 """META blocks that are believed: each name becomes an object. Files have a handful."""
+
+MOST_TIES = 16
+"""Rows that a bisection looks for, because a key that begins like them is before them."""
 
 Entry = tuple[int, int, bytes]
 """(offset, size of the whole block, key as stored)."""
@@ -94,8 +99,16 @@ class BlockIndex:
         return pieces.take(pa.array(np.arange(1, 2 * len(self), 2)))
 
     @cached_property
+    def _words(self) -> UInt64s:
+        """The first eight bytes of each row, zeros behind a shorter one."""
+        raw = np.concatenate((self.raw, np.zeros(8, np.uint8)))
+        return first_words(raw, self.row_starts, self.row_sizes)
+
+    @cached_property
     def is_ascending(self) -> bool:
         """Whether no row is less than the one before it: else nothing can be looked up."""
+        if (self._words[1:] > self._words[:-1]).all():
+            return True
         return is_ascending(self.keys, strictly=False)
 
     def last_at_most(self, key: bytes) -> int:
@@ -111,6 +124,8 @@ class BlockIndex:
 
         `wanted` ascends. Those before the first of these places can be in no block.
         """
+        if not pa.types.is_binary(wanted.type):
+            wanted = wanted.cast(pa.binary())
         if not len(wanted) or not len(self):
             return np.empty(0, np.int64), np.array([len(wanted)])
         if len(wanted) < len(self):
@@ -119,6 +134,37 @@ class BlockIndex:
             blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
             return blocks, np.append(starts, len(wanted))
         starts = bound(wanted, self.keys)
+        cuts = np.append(starts, len(wanted))
+        blocks = np.flatnonzero(np.diff(cuts))
+        return blocks, np.append(starts[blocks], len(wanted))
+
+    def touched_alike(self, wanted: Voids) -> tuple[Int64s, Int64s] | None:
+        """`touched`, of ascending pieces of eight bytes or more, by which eight of each and of rows
+        are compared first. None where these tell too few of them apart."""
+        words, rows = words_of(wanted), self._words
+        if not len(wanted) or not len(self):
+            return np.empty(0, np.int64), np.array([len(wanted)])
+        if len(wanted) < len(self):
+            of_key = np.searchsorted(rows, words, "right") - 1
+            tied = np.flatnonzero((rows[of_key] == words) & (of_key >= 0)).tolist()
+            unsure = [at for at in tied if wanted[at].tobytes() < self.row(int(of_key[at]))]
+            if len(unsure) > MOST_TIES:
+                return None
+            for at in unsure:
+                of_key[at] = self.last_at_most(wanted[at].tobytes())
+            blocks, starts = np.unique(of_key, return_index=True)
+            blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
+            return blocks, np.append(starts, len(wanted))
+        starts = np.searchsorted(words, rows)
+        tied = np.flatnonzero(words[np.minimum(starts, len(words) - 1)] == rows).tolist()
+        unsure = [block for block in tied if wanted[starts[block]].tobytes() < self.row(block)]
+        if len(unsure) > MOST_TIES:
+            return None
+        for block in unsure:
+            after = range(int(starts[block]), len(wanted))
+            starts[block] += bisect_left(
+                after, self.row(block), key=lambda at: wanted[at].tobytes()
+            )
         cuts = np.append(starts, len(wanted))
         blocks = np.flatnonzero(np.diff(cuts))
         return blocks, np.append(starts[blocks], len(wanted))

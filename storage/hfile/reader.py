@@ -25,7 +25,7 @@ asked for), `hfile.filtered` (keys that the file's filter answered).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -33,7 +33,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import first_words, single
+from metatable.storage.byte_columns import (
+    Voids,
+    first_words,
+    from_voids,
+    of_one_size,
+    single,
+    voids,
+)
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
@@ -41,6 +48,7 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.columns import (
     Int64s,
+    UInt8s,
     as_binary,
     bound,
     bytes_of,
@@ -49,7 +57,10 @@ from metatable.storage.hfile.columns import (
 )
 from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KeyValues, row_of
+from metatable.storage.hfile.reading.alike import FEW_KEYS, Alike, Hits
+from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.reading.fetch import meta_payload
+from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
@@ -162,6 +173,15 @@ class HFileReader:
         self._store.counters.add("hfile.lookups", len(wanted))
         return self._get_ascending(wanted)
 
+    def find_alike(self, keys: Voids) -> Hits | None:
+        """Which of the ascending `keys` (n pieces of one size) are there, and the value of each.
+        None where the file does not say that its keys have this size and its values one, or keys
+        are not told apart by their first bytes: `get_sorted` answers then."""
+        hits = self._find_alike(keys)
+        if hits is not None:
+            self._store.counters.add("hfile.lookups", len(keys))
+        return hits
+
     def find(self, keys: pa.Array) -> pa.Array:
         """The values of `keys` (n, binary) in any order, aligned with them, null where absent."""
         wanted = as_binary(keys, "keys")
@@ -251,6 +271,11 @@ class HFileReader:
         return None if place is None else meta_payload(self._store, self.opened, place)
 
     def _get_ascending(self, wanted: pa.Array) -> pa.Array:
+        pieces = of_one_size(wanted)
+        if len(wanted) and pa.types.is_fixed_size_binary(pieces.type):
+            hits = self._find_alike(voids(pieces))
+            if hits is not None:
+                return from_voids(hits[1], hits[0]).cast(pa.binary())
         index = self.tree.of_keys(wanted)
         blocks, cuts = index.touched(wanted)
         kept = might_contain(self._store, self.opened, wanted, int(index.sizes[blocks].sum()))
@@ -262,6 +287,40 @@ class HFileReader:
         places = np.full(len(wanted), -1, np.int64)
         places[kept] = np.arange(len(kept))
         return found.take(pa.array(places, mask=places < 0))
+
+    def _find_alike(self, wanted: Voids) -> Hits | None:
+        sizes = self.opened.record_sizes
+        if sizes is None or wanted.dtype.itemsize != sizes[0] or FILTER in self.opened.meta:
+            return None
+        alike = Alike(*sizes, self.path)
+        if not alike.can_be_searched:
+            return None
+        index = self.tree.of_keys(from_voids(wanted))
+        touched = index.touched_alike(wanted)
+        if touched is None:
+            return None
+        (blocks, cuts), (found, values) = touched, alike.nothing(len(wanted))
+        one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
+
+        def put(hits: Hits | None, start: int, stop: int) -> bool:
+            here = slice(int(cuts[start]), int(cuts[stop]))
+            if hits is not None:
+                found[here], values[here] = hits
+            return hits is not None
+
+        def search(payloads: Payloads, start: int, stop: int) -> bool:
+            mine = wanted[cuts[start] : cuts[stop]]
+            borders = cuts[start : stop + 1] - cuts[start]
+            [offset] = one_pass.offsets_of(start, start + 1)
+            return put(alike.find(payloads, offset, mine, borders), start, stop)
+
+        def bisect(parts: Sequence[bytes | UInt8s], start: int, stop: int) -> bool:
+            offsets = one_pass.offsets_of(start, stop)
+            return put(alike.find_few(parts, offsets, wanted, cuts[start : stop + 1]), start, stop)
+
+        are_few = len(wanted) <= FEW_KEYS * len(blocks)
+        made = one_pass.each_part(bisect) if are_few else one_pass.each_payloads(search)
+        return (found, values) if all(made) else None
 
     def _spread(self, index: BlockIndex, wanted: pa.Array, found: pa.Array) -> pa.Array:
         """`found`, with the first entry of keys that open a block and may lie in the one before."""

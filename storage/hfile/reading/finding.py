@@ -40,17 +40,21 @@ from metatable.storage.hfile.record_sizes import Sizes
 from metatable.storage.hfile.wire import Malformed, read_hadoop
 
 __all__ = [
+    "ROW_AT",
     "check_counts",
     "check_records",
     "check_starts",
+    "check_stride",
     "find_records",
     "fixed_batch",
+    "record_header",
     "records_of_sizes",
     "records_of_stride",
 ]
 
 _HEADER = struct.Struct(">IIH")
-_ROW_AT = _HEADER.size
+ROW_AT = _HEADER.size
+"""Where the row of a record begins."""
 _PUT = 4
 _ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
 
@@ -71,12 +75,10 @@ def records_of_stride(
 ) -> KeyValues:
     """Records that all have these sizes, by the file's word."""
     stride = key_size + value_size + RECORD_OVERHEAD
-    sizes = payloads.ends - payloads.starts
-    if (sizes % stride).any():
-        raise _unfit(path, offset, f"blocks of {stride}-byte records", sizes.tolist()[:5])
-    counts = sizes // stride
+    check_stride(payloads, stride, path, offset)
+    counts = (payloads.ends - payloads.starts) // stride
     before = np.cumsum(counts) - counts
-    first = payloads.starts + _ROW_AT - before * stride
+    first = payloads.starts + ROW_AT - before * stride
     total = int(counts.sum())
     starts = np.repeat(first, counts) + np.arange(0, total * stride, stride)
     records = _regular(payloads.raw, starts, repeated(key_size, total), repeated(value_size, total))
@@ -105,7 +107,7 @@ def records_of_sizes(
     ends = starts[lasts] + lengths[lasts]
     if not np.array_equal(ends, payloads.ends):
         raise _unfit(path, offset, f"ends at {payloads.ends.tolist()[:5]}", ends.tolist()[:5])
-    starts += _ROW_AT
+    starts += ROW_AT
     records = _regular(payloads.raw, starts, key_sizes, value_sizes)
     check_records(records.at(lasts), path, offset)
     return records
@@ -120,7 +122,7 @@ def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.Record
     grid = _grid(payloads, stride)
     if grid is None or not _are_alike(grid, key_size, value_size):
         return None
-    places = (_ROW_AT, key_size), (stride - 1 - value_size, value_size)
+    places = (ROW_AT, key_size), (stride - 1 - value_size, value_size)
     pieces = (grid.pieces(np.dtype((np.void, size)), at).copy() for at, size in places)
     return pa.record_batch([from_voids(one.ravel()) for one in pieces], names=["key", "value"])
 
@@ -153,6 +155,13 @@ def _grid(payloads: Payloads, stride: int) -> _Grid | None:
     return None
 
 
+def check_stride(payloads: Payloads, stride: int, path: str, offset: int) -> None:
+    """Raise CorruptError unless each block is whole records of so many bytes."""
+    sizes = payloads.ends - payloads.starts
+    if (sizes % stride).any():
+        raise _unfit(path, offset, f"blocks of {stride}-byte records", sizes.tolist()[:5])
+
+
 def check_counts(payloads: Payloads, counts: Int64s, path: str, offset: int) -> None:
     """Raise CorruptError unless so many records can be in each block, before they get memory."""
     room = (payloads.ends - payloads.starts) // RECORD_OVERHEAD
@@ -162,7 +171,7 @@ def check_counts(payloads: Payloads, counts: Int64s, path: str, offset: int) -> 
 
 def check_starts(records: KeyValues, starts: Int64s, path: str, offset: int) -> None:
     """Raise CorruptError unless a record begins where each block does."""
-    begun = records.row_starts - _ROW_AT
+    begun = records.row_starts - ROW_AT
     places = np.minimum(np.searchsorted(begun, starts), max(len(begun) - 1, 0))
     filled = starts < len(records.raw)  # a block may be empty
     if filled.any() and not (len(begun) and (begun[places] == starts)[filled].all()):
@@ -179,7 +188,7 @@ def check_records(records: KeyValues, path: str, offset: int) -> None:
     """Raise CorruptError unless the bytes of every record say that it is one."""
     if not len(records):
         return
-    raw, starts = records.raw, records.row_starts - _ROW_AT
+    raw, starts = records.raw, records.row_starts - ROW_AT
     rows = records.row_sizes  # eight of the ten bytes: the first two of a key length are zeros
     lengths = ((rows + 2 + len(KEY_SUFFIX)) << 48) + (records.value_sizes << 16) + rows
     words = _words(raw)
@@ -187,7 +196,7 @@ def check_records(records: KeyValues, path: str, offset: int) -> None:
     sound &= words[records.value_starts - 8] == _ENDING
     if not sound.all():
         at = int(starts[int(np.argmin(sound))])
-        found = raw[at : at + _ROW_AT].tobytes().hex()
+        found = raw[at : at + ROW_AT].tobytes().hex()
         raise _unfit(path, offset, f"a record at byte {at}", found)
 
 
@@ -219,7 +228,7 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
         return None
     if not _are_alike(_Grid(raw, 0, (len(raw) // stride,), (stride,)), row_size, value_size):
         return None
-    starts = np.arange(_ROW_AT, len(raw), stride)
+    starts = np.arange(ROW_AT, len(raw), stride)
     sizes = repeated(row_size, len(starts)), repeated(value_size, len(starts))
     return _regular(raw, starts, *sizes)
 
@@ -227,9 +236,14 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
 def _are_alike(grid: _Grid, key_size: int, value_size: int) -> bool:
     """Whether all are records of these sizes, without families, times and versions."""
     stride = key_size + value_size + RECORD_OVERHEAD
-    header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
-    places = (0, header), (_ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
+    header = record_header(key_size, value_size)
+    places = (0, header), (ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
     return all(_repeats(grid, at, told) for at, told in places)
+
+
+def record_header(key_size: int, value_size: int) -> bytes:
+    """What a record of these sizes begins with, up to its row."""
+    return _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
 
 
 def _repeats(grid: _Grid, at: int, told: bytes) -> bool:
@@ -280,7 +294,7 @@ def _prove(raw: UInt8s, starts: Int64s, ends: Int64s) -> KeyValues | None:
         and not raw[ends - len(KEY_SUFFIX)].any()
         and not raw[record_ends - 1].any()
     )
-    return _regular(raw, starts + _ROW_AT, row_sizes, value_sizes) if chained else None
+    return _regular(raw, starts + ROW_AT, row_sizes, value_sizes) if chained else None
 
 
 def _words(raw: UInt8s) -> npt.NDArray[np.uint64]:
@@ -316,11 +330,11 @@ def _step(payload: bytes, at: int, with_mvcc: bool) -> tuple[tuple[int, int, int
     value_end = key_end + value_size
     if value_end > len(payload) or row_size > MAX_ROW_SIZE or key_length < row_size + 12:
         raise Malformed(f"key_length={key_length} value_length={value_size} row_length={row_size}")
-    family_size = payload[at + _ROW_AT + row_size]
+    family_size = payload[at + ROW_AT + row_size]
     if row_size + 12 + family_size > key_length:
         raise Malformed(f"key_length={key_length} row_length={row_size} family={family_size}")
     if payload[key_end - 1] != _PUT:
         raise Malformed(f"cell type {payload[key_end - 1]}, not a put")
     after = read_hadoop(payload, value_end)[1] if with_mvcc else value_end
-    row_start = at + _ROW_AT
+    row_start = at + ROW_AT
     return (row_start, row_size, key_end - row_start - row_size, value_size), after

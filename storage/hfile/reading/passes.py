@@ -90,6 +90,11 @@ class _Group:
         return self.part.start + self.start
 
     @property
+    def blocks(self) -> tuple[int, int]:
+        """The numbers of its first block, and of the one behind its last, in the pass."""
+        return self.first, self.part.start + self.stop
+
+    @property
     def held(self) -> list[bytes | None]:
         """Its payloads that were in the cache."""
         return self.part.held[self.start : self.stop]
@@ -143,10 +148,33 @@ class Pass:
         """What `work` makes of each group of blocks, in file order."""
 
         def done(group: _Group) -> R:
-            start = group.part.start
-            return work(self._records(group), start + group.start, start + group.stop)
+            return work(self._records(group), *group.blocks)
 
         return self._each_group(done)
+
+    def each_payloads(self, work: Callable[[Payloads, int, int], R]) -> Iterator[R]:
+        """What `work` makes of the payloads of each group of blocks, verified and no more than
+        that, where they lie or in one piece that is gone when it is done."""
+
+        def done(group: _Group) -> R:
+            return work(self._at_hand(group), *group.blocks)
+
+        return self._each_group(done)
+
+    def each_part(self, work: Callable[[Sequence[bytes | UInt8s], int, int], R]) -> Iterator[R]:
+        """The same, each payload for itself: those that are in the cache are not copied."""
+
+        def done(group: _Group) -> R:
+            if any(one is not None for one in group.held):
+                return work(self._parts(group, *self._fetched(group)), *group.blocks)
+            return work(self._at_hand(group).parts(), *group.blocks)
+
+        return self._each_group(done)
+
+    def offsets_of(self, start: int, stop: int) -> list[int]:
+        """Where blocks of the pass are in the file."""
+        offsets: list[int] = self._offsets[start:stop].tolist()
+        return offsets
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All entries, in file order: columns `key` and `value`, binary, both of fixed size where
@@ -213,20 +241,24 @@ class Pass:
         return self._found(payloads, group.first).batch() if batch is None else batch
 
     def _records(self, group: _Group) -> KeyValues:
-        first, count = group.first, group.stop - group.start
         stored, headers = self._fetched(group)
         is_placed = self._sizes or (self._stride and not self._proven)
-        is_used_there = is_placed or (self._stride and self._lasting)
-        in_place = self._in_place(stored, headers) if is_used_there else None
-        if in_place is not None:
-            return self._placed(in_place, first, first + count)
+        if is_placed or (self._stride and self._lasting):
+            in_place = self._in_place(stored, headers)
+            if in_place is not None:
+                return self._placed(in_place, *group.blocks)
         payloads = self._payloads(group, stored, headers)
         if is_placed:
-            return self._placed(payloads, first, first + count)
-        return self._found(payloads, first)
+            return self._placed(payloads, *group.blocks)
+        return self._found(payloads, group.first)
+
+    def _at_hand(self, group: _Group) -> Payloads:
+        blocks = self._fetched(group)
+        in_place = self._in_place(*blocks)
+        return self._payloads(group, *blocks) if in_place is None else in_place
 
     def _in_place(self, stored: Stored, headers: Headers) -> Payloads | None:
-        """The payloads of blocks that are not compressed, where they lie."""
+        """The payloads of fetched blocks where they lie, if they may be used there."""
         if self._codec is not Codec.NONE or self._keep:
             return None
         is_mapped = self._opened.mapped and not self._in_steps  # else bytes were read anew
@@ -249,9 +281,13 @@ class Pass:
             if made is not None:
                 self._offered(stored, made.parts())
                 return made
-        fresh = iter(self._offered(stored, decode_blocks(*blocks)))
-        parts = [next(fresh) if one is None else one for one in group.held]
-        return Payloads.joined(parts, lasting=self._lasting)
+        return Payloads.joined(self._parts(group, stored, headers), lasting=self._lasting)
+
+    def _parts(self, group: _Group, stored: Stored, headers: Headers) -> list[bytes | UInt8s]:
+        """The same, each for itself."""
+        decoded = decode_blocks(stored, headers, self._codec, self._opened.path)
+        fresh = iter(self._offered(stored, decoded))
+        return [next(fresh) if one is None else one for one in group.held]
 
     def _offered(
         self, stored: Stored, payloads: Sequence[bytes | UInt8s]

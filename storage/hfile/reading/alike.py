@@ -1,0 +1,215 @@
+"""Records that are all of one size, searched where they lie.
+
+Such records are a table with rows of known length: where one is needs no column of places, and
+eight bytes of every key are one strided view of a block. What is looked up are keys of the same
+size, ascending, each with the block that alone can hold it.
+
+    many keys of a block    eight bytes of all its keys are copied, and searched by numpy
+    few                     a bisection for each, which looks at a dozen records
+
+A record that is answered with is compared with the whole key, and proven (finding.py); of a
+block one record is proven besides. Many keys are searched by eight bytes if these ascend and tell
+records apart; else `find` says None, and the records are found and searched as those of any size.
+That a few ascend is the writer's word, like their size, and `hfile verify` holds a file to both.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.byte_columns import Voids, words_of
+from metatable.storage.errors import CorruptError
+from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
+from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, RECORD_OVERHEAD, KeyValues
+from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.finding import (
+    ROW_AT,
+    check_records,
+    check_stride,
+    record_header,
+)
+
+__all__ = ["FEW_KEYS", "Alike", "Hits"]
+
+Hits = tuple[npt.NDArray[np.bool_], Voids]
+"""Which of the keys asked are there, and the value of each of them, zeros where it is not."""
+
+FEW_KEYS = 2
+"""Of a block, on average: so many bisections cost less than copying words of all its keys."""
+
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The sizes of all records of a file, which is at `path`, by its own word."""
+
+    key_size: int
+    value_size: int
+    path: str
+
+    @property
+    def can_be_searched(self) -> bool:
+        return _WORD <= self.key_size <= MAX_ROW_SIZE and self.value_size > 0
+
+    @property
+    def stride(self) -> int:
+        return self.key_size + self.value_size + RECORD_OVERHEAD
+
+    def nothing(self, count: int) -> Hits:
+        """So many keys, none of which is there."""
+        return np.zeros(count, bool), np.zeros(count, np.dtype((np.void, self.value_size)))
+
+    def find(self, payloads: Payloads, offset: int, wanted: Voids, cuts: Int64s) -> Hits | None:
+        """Look up `wanted`; those from `cuts[i]` to `cuts[i + 1]` can be in block i alone.
+
+        None where eight bytes do not order the keys. `offset`: of the first block in the file.
+        Raises CorruptError.
+        """
+        check_stride(payloads, self.stride, self.path, offset)
+        counts = (payloads.ends - payloads.starts) // self.stride
+        before = np.cumsum(counts) - counts
+        starts = payloads.starts + ROW_AT
+        self._check(payloads.raw, starts[counts > 0], offset)
+        skip = self._skip(payloads.raw, starts, counts)
+        words = self._words(payloads.raw, starts, counts, skip)
+        if not len(words) or (words[1:] < words[:-1]).any():
+            return None if len(words) else self.nothing(len(wanted))
+        sought = words_of(wanted, skip)
+        places = np.searchsorted(words, sought)
+        np.minimum(places, len(words) - 1, out=places)
+        seeming = np.flatnonzero(words[places] == sought)
+        places = places[seeming]
+        block = np.searchsorted(before, places, "right") - 1
+        rows = places * self.stride + (starts - before * self.stride)[block]
+        same = self._same(payloads.raw, rows, wanted[seeming], skip)
+        if not same.all():
+            others = places[~same]
+            others = others[others + 1 < len(words)]
+            if (words[others] == words[others + 1]).any():
+                return None
+            seeming, rows = seeming[same], rows[same]
+        self._check(payloads.raw, rows, offset)
+        found, values = self.nothing(len(wanted))
+        found[seeming] = True
+        values[seeming] = _pieces(payloads.raw, rows + self._value_at, self.value_size)
+        return found, values
+
+    def find_few(
+        self, parts: Sequence[bytes | UInt8s], offsets: Sequence[int], wanted: Voids, cuts: Int64s
+    ) -> Hits:
+        """The same of few keys, of blocks that need not lie together. Raises CorruptError."""
+        first, end = int(cuts[0]), int(cuts[-1])
+        found, values = self.nothing(end - first)
+        keys, size, room = wanted[first:end].tobytes(), self.key_size, bytearray(values.nbytes)
+        header = record_header(self.key_size, self.value_size)
+        bounds = (cuts - first).tolist()
+        for part, offset, first, end in zip(parts, offsets, bounds, bounds[1:], strict=False):
+            one = _Block(self, header, part, offset)
+            for number in range(first, end):
+                value = one.value(keys[number * size : (number + 1) * size])
+                if value is not None:
+                    found[number] = True
+                    room[number * self.value_size : (number + 1) * self.value_size] = value
+        return found, np.frombuffer(room, values.dtype)
+
+    @property
+    def _value_at(self) -> int:
+        return self.key_size + len(KEY_SUFFIX)
+
+    def _skip(self, raw: UInt8s, starts: Int64s, counts: Int64s) -> int:
+        """Bytes that all keys begin with, if they ascend; a word of what follows is in the key."""
+        filled = np.flatnonzero(counts)
+        if not len(filled):
+            return 0
+        first, last = int(starts[filled[0]]), int(starts[filled[-1]])
+        last += (int(counts[filled[-1]]) - 1) * self.stride
+        ends = (raw[at : at + self.key_size].tobytes() for at in (first, last))
+        return min(common_prefix_size(*ends), self.key_size - _WORD)
+
+    def _words(self, raw: UInt8s, starts: Int64s, counts: Int64s, skip: int) -> UInt64s:
+        words, done = np.empty(int(counts.sum()), np.uint64), 0
+        for start, count in zip((starts + skip).tolist(), counts.tolist(), strict=True):
+            if count:
+                column = np.ndarray((count,), np.uint64, raw, start, (self.stride,))
+                words[done : done + count] = column
+                done += count
+        if sys.byteorder == "little":
+            words.byteswap(inplace=True)
+        return words
+
+    def _same(self, raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:
+        """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is."""
+        at_every_byte = np.ndarray((len(raw) - _WORD + 1,), np.uint64, raw, strides=(1,))
+        same = np.ones(len(rows), bool)
+        last = self.key_size - _WORD
+        for at in {*range(0, last, _WORD), last} - {known}:
+            same &= at_every_byte[rows + at] == _column(keys, at)
+        return same
+
+    def _check(self, raw: UInt8s, rows: Int64s, offset: int) -> None:
+        """Raise CorruptError unless the records of these rows say that they are some."""
+        sizes = (self.key_size, len(KEY_SUFFIX), self.value_size)
+        alike = (repeated(size, len(rows)) for size in sizes)
+        check_records(KeyValues(raw, rows, *alike), self.path, offset)
+
+
+class _Block:
+    """One block, for a key at a time: by the interpreter, which few keys cost less than numpy."""
+
+    __slots__ = ("_alike", "_count", "_header", "_offset", "_raw", "_stride")
+
+    def __init__(self, alike: Alike, header: bytes, raw: bytes | UInt8s, offset: int) -> None:
+        self._alike, self._header, self._offset = alike, header, offset
+        self._raw = raw if isinstance(raw, bytes) else raw.data
+        self._stride = alike.stride
+        self._count, left = divmod(len(raw), self._stride)
+        if left:
+            self._refuse(f"blocks of {self._stride}-byte records", len(raw))
+        if self._count:
+            self._prove(0)
+
+    def value(self, key: bytes) -> bytes | memoryview | None:
+        raw, stride, size = self._raw, self._stride, len(key)
+
+        def row(place: int) -> bytes:
+            at = place * stride + ROW_AT
+            return bytes(raw[at : at + size])
+
+        place = bisect_left(range(self._count), key, key=row)
+        if place == self._count or row(place) != key:
+            return None
+        self._prove(place)
+        at = place * stride + ROW_AT + size + len(KEY_SUFFIX)
+        return raw[at : at + self._alike.value_size]
+
+    def _prove(self, place: int) -> None:
+        at = place * self._stride
+        row = at + ROW_AT + self._alike.key_size
+        head, tail = self._raw[at : at + ROW_AT], self._raw[row : row + len(KEY_SUFFIX)]
+        if head != self._header or tail != KEY_SUFFIX:
+            self._refuse(f"a record at byte {at}", head.hex())
+
+    def _refuse(self, expected: str, found: object) -> None:
+        raise CorruptError(
+            "records do not have the sizes that their file says",
+            path=self._alike.path,
+            offset=self._offset,
+            expected=expected,
+            found=found,
+        )
+
+
+def _column(keys: Voids, at: int) -> UInt64s:
+    """Eight bytes of each key, from `at` on, as they lie there."""
+    return np.ndarray((len(keys),), np.uint64, keys, at, (keys.dtype.itemsize,))
+
+
+def _pieces(raw: UInt8s, starts: Int64s, size: int) -> Voids:
+    return np.ndarray((len(raw) - size + 1,), np.dtype((np.void, size)), raw, strides=(1,))[starts]
