@@ -25,6 +25,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.threads import in_order
 
 __all__ = [
     "FOUND",
@@ -51,6 +52,9 @@ LOCATION = pa.struct(
 )
 """`instant` is that of the current slice; `position`, the row's place in the base file, may be
 null: it is where the row stands in a log, or could."""
+
+SPREAD_ROWS = 64 << 10
+"""Texts of so many are made beside each other."""
 
 LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, LOCATION)])
 
@@ -118,10 +122,9 @@ def locations(
     """A `LOCATION` column: row i is group `places[i]` of the three lists, null where it is -1."""
     absent = places < 0
     taken = pa.array(places, mask=absent)
-    texts = [
-        pa.array(values, pa.string()).take(taken)
-        for values in (partition_paths, file_ids, instants)
-    ]
+    told = [pa.array(values, pa.string()) for values in (partition_paths, file_ids, instants)]
+    workers = None if len(places) >= SPREAD_ROWS else 1
+    texts = in_order(lambda values: values.take(taken), told, workers)
     last = pa.nulls(len(places), pa.int64()) if positions is None else positions
     return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))
 

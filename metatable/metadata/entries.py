@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from metatable.data.bucket_functions import carried, taken_along
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
+from metatable.metadata.asking import Answers, apart, ask, asked_of
 from metatable.metadata.manifest import (
     HFileRef,
     Manifest,
@@ -35,11 +36,12 @@ from metatable.metadata.manifest import (
     load_version,
 )
 from metatable.metadata.partition import MetadataPartition
+from metatable.storage.byte_columns import joined
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.ordering import as_binary
 from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
@@ -203,14 +205,23 @@ class Entries:
 
     def lookup(self, partition: MetadataPartition, keys: pa.Array) -> Found:
         """The stored value of each key (binary, any order, duplicates allowed)."""
-        refs = self.placed(partition)
-        order = sort_order(keys)
-        in_order = keys.take(pa.array(order))
-        answers, sources = self._ask(partition, refs, in_order)
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        values = answers.take(pa.array(back))
-        return Found(_hide(partition, values), sources[back], tuple(refs))
+        refs, parts = self.ask(partition, keys, lambda answers: answers)
+        rows = np.concatenate([np.zeros(0, np.int64), *(part.rows for part in parts)])
+        back = np.empty(len(rows), dtype=np.int64)
+        back[rows] = np.arange(len(rows))
+        values = joined([pa.nulls(0, pa.binary()), *(part.values for part in parts)])
+        sources = np.concatenate([np.zeros(0, np.int32), *(part.sources for part in parts)])
+        return Found(_hide(partition, values.take(pa.array(back))), sources[back], refs)
+
+    def ask(
+        self, partition: MetadataPartition, keys: pa.Array, work: Callable[[Answers], R]
+    ) -> tuple[tuple[HFileRef, ...], list[R]]:
+        """(HFiles of the partition, newest first, what `work` makes of what they answer). Each key
+        is in the answers of one call, of which some are made beside each other."""
+        refs = tuple(self.placed(partition))
+        if self.store.is_distant:
+            self._open(asked_of(partition, refs, keys))
+        return refs, list(ask(partition, refs, keys, self.reader, work))
 
     def values(self, partition: MetadataPartition, keys: pa.Array) -> pa.Array:
         """The stored value of each key (binary), null where it is absent or deleted. A small
@@ -236,7 +247,7 @@ class Entries:
         key in common, so nothing is merged where one pass has written them."""
         refs = self.placed(partition)
         self._open(refs)
-        apart = _apart(refs)
+        groups = apart(refs)
 
         def read(few: Sequence[HFileRef]) -> list[R]:
             found = [*map(made, self._live(partition, few, prefix))]
@@ -244,10 +255,10 @@ class Entries:
             return found
 
         workers = 1 if sum(ref.size_bytes for ref in refs) <= ALONE_BYTES else None
-        if len(apart) == 1:
-            yield from in_order(made, self._live(partition, apart[0], prefix), workers)
+        if len(groups) == 1:
+            yield from in_order(made, self._live(partition, groups[0], prefix), workers)
         else:
-            yield from chain.from_iterable(in_order(read, apart, workers))
+            yield from chain.from_iterable(in_order(read, groups, workers))
 
     def _live(
         self, partition: MetadataPartition, refs: Sequence[HFileRef], prefix: bytes
@@ -272,30 +283,6 @@ class Entries:
         reader = self.reader(ref)
         for batch in reader.scan_prefix(prefix) if prefix else reader.scan():
             yield partition.live(batch, ref.lo, ref.hi)
-
-    def _ask(
-        self, partition: MetadataPartition, refs: Sequence[HFileRef], stored: pa.Array
-    ) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-        """Answers for sorted keys, newest file first, each key until somebody knows it."""
-        keys, live = as_binary(stored), _live(partition, refs, stored)
-        if self.store.is_distant:
-            self._open([ref for ref in refs if live(ref).any()])
-        sources = np.full(len(keys), -1, dtype=np.int32)
-        places = np.zeros(len(keys), dtype=np.int64)
-        parts: list[pa.Array] = [pa.nulls(1, pa.binary())]
-        held = 1
-        for number, ref in enumerate(refs):
-            asked = np.flatnonzero((sources < 0) & live(ref))
-            if not len(asked):
-                continue
-            every = len(asked) == len(keys)
-            answer = self.reader(ref).get_sorted(keys if every else keys.take(pa.array(asked)))
-            hit = np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False))
-            sources[asked[hit]] = number
-            places[asked[hit]] = held + hit
-            parts.append(answer)
-            held += len(answer)
-        return pa.concat_arrays(parts).take(pa.array(places)), sources
 
     def __getstate__(self) -> dict[str, Any]:
         name = self.options.record_bucket_function
@@ -333,28 +320,6 @@ def _reload(store: Store, version: int, nonce: str) -> Manifest:
     if manifest.nonce != nonce:
         raise StaleError("table was replaced by another one", path=store.uri, version=version)
     return manifest
-
-
-def _live(
-    partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
-) -> Callable[[HFileRef], npt.NDArray[np.bool_]]:
-    """Which of the keys a reference stands for; most of them stand for all, unhashed."""
-    if all(ref.lo == 0 and ref.hi == partition.space for ref in refs):
-        every = np.ones(len(keys), dtype=bool)
-        return lambda ref: every
-    places = partition.places(keys)
-    return lambda ref: (places >= ref.lo) & (places < ref.hi)
-
-
-def _apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
-    """The HFiles in groups, each newest first, that have no places in common with each other."""
-    groups: list[list[HFileRef]] = []
-    for ref in sorted(refs, key=lambda one: one.lo):
-        if groups and ref.lo < max(one.hi for one in groups[-1]):
-            groups[-1].append(ref)
-        else:
-            groups.append([ref])
-    return [sorted(few, key=lambda one: -one.sequence) for few in groups]
 
 
 def _hide(partition: MetadataPartition, values: pa.Array) -> pa.Array:

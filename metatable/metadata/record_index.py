@@ -14,7 +14,9 @@ a file GROUP, and stays right when the group is rewritten.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -26,8 +28,10 @@ import pyarrow.compute as pc
 from metatable.data.bucket_functions import HASH_SPACE, bucket_function, place_by_hash
 from metatable.data.options import Options
 from metatable.data.slices import FileSlice
+from metatable.metadata.asking import Answers
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
+from metatable.metadata.manifest import HFileRef
 from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
@@ -35,10 +39,13 @@ from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.threads import in_order
 
 __all__ = ["RecordIndexPartition", "index_keys", "locate"]
 
 LOCATIONS = "locations"
+_NOWHERE = ("", "")
+"""Stands before the locations of a file, whose numbers begin with 1."""
 SEPARATOR = "\0"
 
 
@@ -123,28 +130,81 @@ def locate(entries: Entries, texts: pa.Array, partition_paths: pa.Array | pa.Sca
     """The file group of each record key, by one lookup in the key's bucket."""
     partition = RecordIndexPartition(entries.options)
     entries.warm(partition.name, "files")
-    found = entries.lookup(partition, index_keys(entries.options, texts, partition_paths))
-    numbers = _values_to_numbers(found.values)
-    group = np.full(len(numbers), -1, dtype=np.int64)
-    groups: list[tuple[str, str]] = []
-    hit = numbers > 0
-    sources = np.unique(found.sources[hit])
-    readers = [entries.reader(found.refs[source]) for source in sources]
-    entries.store.together([partial(_locations, reader) for reader in readers])
-    for source in sources:
-        ref = found.refs[source]
-        locations = _locations(entries.reader(ref))
-        ours = hit & (found.sources == source)
-        if numbers[ours].max() > len(locations):
+    keys = index_keys(entries.options, texts, partition_paths)
+    refs, parts = entries.ask(partition, keys, _told)
+    told = np.zeros(len(refs), bool)
+    for part in parts:
+        told |= part.sources_with_hits(len(refs))
+    names = _Names(entries, refs, np.flatnonzero(told).tolist())
+    slots = np.zeros(len(texts), np.int64)
+    seen = np.zeros(names.count, bool)
+
+    def place(part: _Told) -> None:
+        found = names.slots(part)
+        slots[part.rows] = found
+        seen[found] = True
+
+    deque(in_order(place, parts, None if len(parts) > 1 else 1), maxlen=0)
+    return names.located(slots, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Numbers of locations, 0 where there is none, of some `rows` of the keys asked; `sources`:
+    the number of the file that says so."""
+
+    rows: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    sources: npt.NDArray[np.int32]
+
+    def sources_with_hits(self, count: int) -> npt.NDArray[np.bool_]:
+        found = np.zeros(count + 1, bool)
+        found[np.where(self.numbers > 0, self.sources, -1)] = True
+        return found[:count]
+
+
+def _told(answers: Answers) -> _Told:
+    return _Told(answers.rows, _values_to_numbers(answers.values), answers.sources)
+
+
+class _Names:
+    """The locations of some files one behind the other, each file's behind a slot for none."""
+
+    def __init__(self, entries: Entries, refs: Sequence[HFileRef], sources: Sequence[int]) -> None:
+        readers = [entries.reader(refs[source]) for source in sources]
+        entries.store.together([partial(_locations, reader) for reader in readers])
+        told = [_locations(reader) for reader in readers]
+        self._refs = refs
+        self._names = [one for held in told for one in (_NOWHERE, *held)]
+        self.count = len(self._names) + 1
+        self._starts = np.full(len(refs) + 1, len(self._names))
+        """Of what files without hits say, and of nobody, number 0 alone is meant."""
+        self._counts = np.zeros(len(refs) + 1, np.int64)
+        sizes = np.array([len(held) for held in told], np.int64)
+        self._starts[sources] = np.cumsum(sizes + 1) - sizes - 1
+        self._counts[sources] = sizes
+
+    def slots(self, part: _Told) -> npt.NDArray[np.int64]:
+        """The slot of each row's location. Raises CorruptError for a number that means none."""
+        wrong = part.numbers > self._counts.take(part.sources)
+        if wrong.any():
+            source = int(part.sources[np.argmax(wrong)])
             raise CorruptError(
                 "record index entry names no location",
-                path=ref.path,
-                expected=f"at most {len(locations)}",
-                found=int(numbers[ours].max()),
+                path=self._refs[source].path,
+                expected=f"at most {self._counts[source]}",
+                found=int(part.numbers[part.sources == source].max()),
             )
-        group[ours] = len(groups) + numbers[ours] - 1
-        groups.extend(locations)
-    return _distinct(groups, group)
+        return self._starts.take(part.sources) + part.numbers
+
+    def located(self, slots: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_]) -> Located:
+        """Only the groups that were found, each once, though many files may name it."""
+        order: dict[tuple[str, str], int] = {}
+        places = np.full(self.count, -1, dtype=np.int64)
+        for slot in np.flatnonzero(seen).tolist():
+            if slot + 1 < self.count and self._names[slot] != _NOWHERE:
+                places[slot] = order.setdefault(self._names[slot], len(order))
+        return Located(tuple(order), places.take(slots))
 
 
 class _Numbering:
@@ -176,7 +236,7 @@ class _Renumber:
         told = [_locations(reader) for reader in readers]
         self._counts = np.array([len(one) for one in told], dtype=np.int64)
         self._starts = np.cumsum(self._counts + 1) - self._counts - 1
-        self._locations = [one for held in told for one in (("", ""), *held)]
+        self._locations = [one for held in told for one in (_NOWHERE, *held)]
         self._new = np.zeros(len(self._locations), dtype=np.int64)
         """Of number n of source s, at `starts[s] + n`: its new number, 0 while it has none."""
         self._numbers: dict[tuple[str, str], int] = {}
@@ -243,19 +303,9 @@ def _numbers_to_values(numbers: npt.NDArray[np.int64]) -> pa.Array:
 
 def _values_to_numbers(values: pa.Array) -> npt.NDArray[np.int64]:
     """0 for null and for tombstones."""
-    if not len(values):
-        return np.zeros(0, np.int64)
+    if values.null_count == len(values):
+        return np.zeros(len(values), np.int64)
     filled = of_one_size(pc.fill_null(values, bytes(4)) if values.null_count else values)
     if filled.type != pa.binary(4):
         raise CorruptError("record index value has a wrong length", expected=4)
     return voids(filled).view(">u4").astype(np.int64)
-
-
-def _distinct(groups: list[tuple[str, str]], group: npt.NDArray[np.int64]) -> Located:
-    """Only the groups that were found, each once, though many files may name it."""
-    used = np.unique(group[group >= 0])
-    order: dict[tuple[str, str], int] = {}
-    places = np.full(len(groups) + 1, -1, dtype=np.int64)
-    for number in used.tolist():
-        places[number] = order.setdefault(groups[number], len(order))
-    return Located(tuple(order), places[group])

@@ -1,0 +1,198 @@
+"""Asking the HFiles of a partition for keys: each from the newest file to the oldest.
+
+Keys are cut into shares. Where keys are in the order of their places, and HFiles have no places in
+common, a share is a range of keys with the files of that range: shares are sorted, asked and
+answered beside each other, and no file is met in two of them. Else all keys are one share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.bucket_functions import HASH_SPACE
+from metatable.metadata.manifest import HFileRef
+from metatable.metadata.partition import MetadataPartition
+from metatable.storage.byte_columns import from_voids, joined, voids, words_of
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.ordering import as_binary, sort_order
+from metatable.storage.threads import WORKERS, in_order
+
+__all__ = ["Answers", "apart", "ask", "asked_of"]
+
+R = TypeVar("R")
+Rows = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+Files = list[tuple[int, slice | Rows]]
+
+SPREAD_KEYS = 512
+"""So many keys are cut into shares: fewer are found before a thread has begun."""
+
+SHARES = 4 * WORKERS
+"""At most, of about as many files each: where one is slow, others are left for who is through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the files say of some of the keys asked, which are those of `rows`, sorted by key.
+
+    `values`: as they are stored, tombstones too; null where no file has the key.
+    `sources`: int32, which file has answered, -1 where none has.
+    """
+
+    rows: Rows
+    values: pa.Array
+    sources: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Keys of `rows`, in order; `files`: numbers of HFiles, newest first, with the keys of each."""
+
+    rows: Rows
+    keys: pa.Array
+    files: Files
+
+
+def ask(
+    partition: MetadataPartition,
+    refs: Sequence[HFileRef],
+    keys: pa.Array,
+    reader: Callable[[HFileRef], HFileReader],
+    work: Callable[[Answers], R],
+) -> Iterator[R]:
+    """What `work` makes of the answers to `keys` (any order, duplicates allowed), share by share on
+    a few threads; a file's number is its place in `refs`, which go from the newest to the oldest.
+    """
+
+    def asked(make: Callable[[], _Share]) -> R:
+        share = make()
+        return work(_answered(share, lambda number: reader(refs[number])))
+
+    return in_order(asked, _shares(partition, refs, keys))
+
+
+def asked_of(
+    partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
+) -> list[HFileRef]:
+    """The HFiles that have places of the keys."""
+    places = np.unique(partition.places(keys))
+    return [ref for ref in refs if _has_any(places, ref)]
+
+
+def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
+    """The HFiles in groups, each newest first, that have no places in common with each other."""
+    groups: list[list[HFileRef]] = []
+    for ref in sorted(refs, key=lambda one: one.lo):
+        if groups and ref.lo < max(one.hi for one in groups[-1]):
+            groups[-1].append(ref)
+        else:
+            groups.append([ref])
+    return [sorted(few, key=lambda one: -one.sequence) for few in groups]
+
+
+def _shares(
+    partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
+) -> list[Callable[[], _Share]]:
+    if partition.keys_are_hashes and len(refs) > 1:
+        return _by_range(refs, keys)
+    return [lambda: _whole(partition, refs, keys)]
+
+
+def _whole(partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array) -> _Share:
+    order = sort_order(keys)
+    taken = keys.take(pa.array(order))
+    every = slice(0, len(keys))
+    if all(ref.lo == 0 and ref.hi == partition.space for ref in refs):
+        return _Share(order, taken, [(number, every) for number in range(len(refs))])
+    places = partition.places(taken)
+    files = [np.flatnonzero((places >= ref.lo) & (places < ref.hi)) for ref in refs]
+    return _Share(order, taken, list(enumerate(files)))
+
+
+def _by_range(refs: Sequence[HFileRef], keys: pa.Array) -> list[Callable[[], _Share]]:
+    """Of keys that are hashes, and begin with their place, which has 32 bits."""
+    words, groups = words_of(voids(keys)), apart(refs)
+    numbers = {ref.path: number for number, ref in enumerate(refs)}
+    each = -(-len(groups) // (SHARES if len(keys) >= SPREAD_KEYS else 1))
+    firsts = range(0, len(groups), each)
+    inner = (min(ref.lo for ref in groups[first]) for first in firsts[1:])
+    borders = [0, *inner, HASH_SPACE]
+
+    def share(first: int, lo: int, hi: int) -> _Share:
+        rows = np.flatnonzero(_between(words, lo, hi))
+        mine = voids(keys)[rows]
+        order = sort_order(from_voids(mine))
+        rows, mine = rows[order], mine[order]
+        ascending = words_of(mine)
+        files: Files = []
+        for ref in (ref for group in groups[first : first + each] for ref in group):
+            ends = (_place_of(ascending, ref.lo), _place_of(ascending, ref.hi))
+            files.append((numbers[ref.path], slice(*ends)))
+        return _Share(rows, from_voids(mine), files)
+
+    ranges = zip(firsts, borders, borders[1:], strict=False)
+    return [partial(share, *one) for one in ranges]
+
+
+def _between(words: UInt64s, lo: int, hi: int) -> npt.NDArray[np.bool_]:
+    inside = words >= np.uint64(lo << 32)
+    if hi < HASH_SPACE:
+        inside &= words < np.uint64(hi << 32)
+    return inside
+
+
+def _place_of(ascending: UInt64s, border: int) -> int:
+    """Where the keys of a place begin."""
+    if border >= HASH_SPACE:
+        return len(ascending)
+    return int(np.searchsorted(ascending, np.uint64(border << 32)))
+
+
+def _has_any(places: Rows, ref: HFileRef) -> bool:
+    lo, hi = np.searchsorted(places, [ref.lo, ref.hi])
+    return bool(lo < hi)
+
+
+def _answered(share: _Share, reader: Callable[[int], HFileReader]) -> Answers:
+    count = len(share.rows)
+    sources = np.full(count, -1, dtype=np.int32)
+    places = np.full(count, -1, dtype=np.int64)
+    parts: list[pa.Array] = []
+    held = 0
+    for number, which in share.files:
+        left = np.flatnonzero(sources[which] < 0)
+        if not len(left):
+            continue
+        if isinstance(which, slice):
+            every = len(left) == which.stop - which.start
+            asked = left + which.start
+            keys = share.keys[which] if every else share.keys.take(pa.array(asked))
+        else:
+            asked = which[left]
+            keys = share.keys.take(pa.array(asked))
+        answer = _told(reader(number), keys)
+        hit = np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False))
+        sources[asked[hit]] = number
+        places[asked[hit]] = held + hit
+        parts.append(answer)
+        held += len(answer)
+    if not parts:
+        return Answers(share.rows, pa.nulls(count, pa.binary()), sources)
+    told = joined(parts)
+    return Answers(share.rows, told.take(pa.array(places, mask=places < 0)), sources)
+
+
+def _told(reader: HFileReader, keys: pa.Array) -> pa.Array:
+    """The values of ascending keys, of fixed size where the file's are."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        hits = reader.find_alike(voids(keys))
+        if hits is not None:
+            return from_voids(hits[1], hits[0])
+    return reader.get_sorted(as_binary(keys))
