@@ -178,6 +178,8 @@ def voids(column: pa.Array) -> Voids:
 
 def words_of(pieces: Voids, at: int = 0) -> npt.NDArray[np.uint64]:
     """Eight bytes of each of the contiguous `pieces`, from `at` on, as big-endian numbers."""
+    if not len(pieces):
+        return np.zeros(0, np.uint64)
     words = np.ndarray((len(pieces),), np.uint64, pieces, at, (pieces.dtype.itemsize,))
     return words.byteswap() if sys.byteorder == "little" else words.copy()
 

@@ -31,6 +31,9 @@ Rows = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Files = list[tuple[int, slice | Rows]]
 
+_HASH = pa.binary(16)
+"""Keys that come as something else are one share."""
+
 SPREAD_KEYS = 512
 """So many keys are cut into shares: fewer are found before a thread has begun."""
 
@@ -100,7 +103,7 @@ def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
 def _shares(
     partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
 ) -> list[Callable[[], _Share]]:
-    if partition.keys_are_hashes and len(refs) > 1:
+    if partition.keys_are_hashes and len(refs) > 1 and keys.type == _HASH:
         return _by_range(refs, keys)
     return [lambda: _whole(partition, refs, keys)]
 

@@ -85,6 +85,8 @@ class Alike:
         places = np.searchsorted(words, sought)
         np.minimum(places, len(words) - 1, out=places)
         seeming = np.flatnonzero(words[places] == sought)
+        if not len(seeming):
+            return self.nothing(len(wanted))
         places = places[seeming]
         block = np.searchsorted(before, places, "right") - 1
         rows = places * self.stride + (starts - before * self.stride)[block]

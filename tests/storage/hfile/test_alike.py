@@ -136,6 +136,13 @@ def test_a_record_that_says_otherwise_is_reported_where_it_is_the_answer(
         ask(block, [49, 50], few)
 
 
+@pytest.mark.parametrize("few", [False, True])
+def test_of_keys_that_are_not_there_none_is_found(block: bytearray, few: bool) -> None:
+    told = ask(block, [100, 101, 3999], few)
+    assert told is not None
+    assert not told[0].any()
+
+
 def test_many_keys_of_a_block_that_does_not_ascend_are_left_to_others(block: bytearray) -> None:
     stride = Alike(16, 4, "").stride
     block[:stride], block[-stride:] = block[-stride:], block[:stride]
