@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any, NoReturn
 
 import numpy as np
@@ -70,7 +69,11 @@ def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
 
 
 class _Cursor:
-    """Where each row stands: `at` <= `end`, both offsets in `data`. `rows` is for messages."""
+    """Where each row stands: `at` <= `end`, both offsets in `data`. `rows` is for messages.
+
+    What all rows have alike is told once: while they step over as many bytes they move by one
+    number, and the bytes that all of them have next are those of the first row.
+    """
 
     def __init__(
         self,
@@ -81,11 +84,38 @@ class _Cursor:
         path: str,
         room: list[int] | None = None,
     ) -> None:
-        self.data, self.at, self.end, self.rows, self.path = data, at, end, rows, path
+        self.data, self.end, self.rows, self.path = data, end, rows, path
         self.room = room or [FREE_BYTES + NULL_RATIO * int((end - at).sum())]
+        self._from, self._moved = at, 0
+        self._left: int | None = None
+        self._alike = b""
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.end)
+
+    @property
+    def at(self) -> Longs:
+        """Never changed where it is: whoever has asked keeps it."""
+        if self._moved:
+            self._from, self._moved = self._from + self._moved, 0
+        return self._from
+
+    @property
+    def left(self) -> int:
+        """The bytes of the row that has the fewest left."""
+        if self._left is None:
+            self._left = int((self.end - self.at).min(initial=np.iinfo(np.int64).max))
+        return self._left
+
+    def _move_to(self, at: Longs) -> None:
+        self._from, self._moved = at, 0
+        self._left, self._alike = None, b""
+
+    def _step(self, count: int) -> None:
+        """All rows by so many bytes, of which none has fewer `left`."""
+        self._moved += count
+        self._left = self.left - count
+        self._alike = self._alike[count:]
 
     def of(self, rows: Longs) -> _Cursor:
         """A cursor of some (ascending) rows; `back` returns what it has read to this one."""
@@ -96,7 +126,9 @@ class _Cursor:
 
     def back(self, some: _Cursor, rows: Longs) -> None:
         if some is not self:
-            self.at[rows] = some.at
+            at = self.at.copy()
+            at[rows] = some.at
+            self._move_to(at)
 
     def refuse(self, wrong: npt.NDArray[np.bool_], what: str) -> None:
         """Raise CorruptError if any row is wrong."""
@@ -121,87 +153,104 @@ class _Cursor:
     def words(self, kind: str) -> npt.NDArray[Any]:
         """The fixed-size word at each cursor."""
         size = np.dtype(kind).itemsize
-        return _every_word(self.data, kind)[self.runs(np.full(len(self), size, np.int64))]
+        return _every_word(self.data, kind)[self.runs(_one_for_all(size, len(self)))]
 
     def runs(self, lengths: Longs) -> Longs:
         """Step over so many bytes a row; where they begin."""
+        starts = self.at
+        self.skip(lengths)
+        return starts
+
+    def skip(self, lengths: Longs) -> None:
+        """Step over so many bytes a row."""
+        if len(lengths) and lengths.strides == (0,) and 0 <= lengths[0] <= self.left:
+            self._step(int(lengths[0]))
+            return
         self.refuse(
             (lengths < 0) | (lengths > self.end - self.at), "length in an Avro datum out of bounds"
         )
-        starts = self.at.copy()
-        self.at += lengths
-        return starts
+        self._move_to(self.at + lengths)
 
     def longs(self) -> Longs:
-        """Avro's variable-length, zig-zag coded integer; with no strides where all have one of one
-        byte, as nearly all cases of unions and many lengths."""
-        first = self._byte(slice(None))
-        if len(first) and first[0] < 0x80 and (first == first[0]).all():
-            one = int(first[0])
-            return _one_for_all(one >> 1 ^ -(one & 1), len(first))
-        if not (first & 0x81).any():
-            return (first >> 1).astype(np.int64)
-        value = (first & 0x7F).astype(np.uint64)
-        more, shift = self._eight_bytes(np.flatnonzero(first & 0x80), value), 7
-        while len(more):
-            byte = self._byte(more)
-            if shift == 63 and (byte > 1).any():
-                self.fail("number in an Avro datum has more than 64 bits", int(more[0]))
-            value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-            more, shift = more[byte >= 0x80], shift + 7
-        half = (value >> np.uint64(1)).view(np.int64)
-        return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
+        """Avro's variable-length, zig-zag coded integer; with no strides where all rows have the
+        same, as in nearly all cases of unions and in many lengths."""
+        size, words = _long_size(self._alike), None
+        if not size and self.left > 0 and len(self):
+            words = self._next_words()
+            size = _long_size(self._alike)
+        if size:
+            number = _long_of(self._alike[:size])
+            self._step(size)
+            return _one_for_all(number, len(self))
+        if words is None:
+            return _from_zigzag(self._long_bytes())
+        if not int(np.bitwise_or.reduce(words)) & 0x80:
+            self._step(1)
+            return _from_zigzag(words & np.uint64(0x7F))
+        return _from_zigzag(self._long_words(words))
 
-    def zeros(self, count: int) -> bool:
-        """Step over so many bytes a row if they are zeros in all rows; else nothing is read."""
-        if (self.end - self.at < count).any():
-            return False
-        fits = int(self.at.max(initial=0)) + _WORD_BYTES <= len(self.data)
-        if count <= _WORD_BYTES and fits:
-            told = self._word_at(self.at) & np.uint64((1 << 8 * count) - 1)
-            wrong = bool(told.any())
-        else:
-            wrong = any(self.data[self.at + place].any() for place in range(count))
-        if not wrong:
-            self.at += count
-        return not wrong
+    def _next_words(self) -> Words | None:
+        """The eight bytes that each row has next, the first the lowest; None: the data end before.
+        Also learns how many bytes are alike."""
+        at = self.at
+        behind = min(_WORD_BYTES, len(self.data) - int(at[-1]))
+        size = 1 << behind.bit_length() - 1
+        words = _every_word(self.data, f"<u{size}")[at]
+        differ = int(np.bitwise_or.reduce(words ^ words[0]))
+        alike = ((differ & -differ).bit_length() - 1) // 8 if differ else size
+        self._alike = words[:1].tobytes()[: min(alike, self.left)]
+        return words if size == _WORD_BYTES else None
 
-    def _word_at(self, starts: Longs) -> Words:
-        """The eight bytes that begin at each place, the first the lowest."""
-        words: Words = _every_word(self.data, "<u8")[starts]
-        return words
-
-    def _eight_bytes(self, rows: Longs, value: Words) -> Longs:
-        """The bytes behind the first one of these rows' numbers, up to eight at once, put into
-        `value`. Returns the rows that are left: longer numbers, and those that end too near."""
-        last = len(self.data) - _WORD_BYTES
-        if last < 0:
-            return rows
-        at = self.at[rows]
-        word = self._word_at(np.minimum(at, last))
-        ends = ~word & _HIGHEST_BITS
+    def _long_words(self, words: Words) -> Words:
+        """The number, zig-zag coded, that begins in these `_next_words`, but for longer ones all of
+        it: eight bytes are seven bits each."""
+        ends = ~words & _HIGHEST_BITS
         below = (ends & (~ends + np.uint64(1))) - np.uint64(1)  # bits below the last byte's highest
         sizes = (np.bitwise_count(below) + 1) >> 3
-        whole = (ends != 0) & (at <= last) & (at + sizes <= self.end[rows])
-        word &= below & ~_HIGHEST_BITS
+        if (sizes > self.end - self.at).any():
+            return self._long_bytes()  # which says where
+        words &= below & ~_HIGHEST_BITS
         for between, shift in _GAPS:
-            moved = word & between
-            word ^= moved
-            word |= moved >> shift
-        done = slice(None) if whole.all() else np.flatnonzero(whole)
-        value[rows[done]] |= word[done] << np.uint64(7)
-        self.at[rows[done]] += sizes[done]
-        left: Longs = rows[~whole]
-        return left
+            moved = words & between
+            words ^= moved
+            words |= moved >> shift
+        self._move_to(self.at + sizes)
+        return self._more_bytes(words, np.flatnonzero(ends == 0), 7 * _WORD_BYTES)
 
-    def _byte(self, rows: Longs | slice) -> Bytes:
-        at = self.at[rows]
-        over = at >= self.end[rows]
-        if over.any():
-            self.fail("Avro datum ends too early", int(np.arange(len(self))[rows][np.argmax(over)]))
-        found = self.data[at]
-        self.at[rows] += 1
-        return found
+    def _long_bytes(self) -> Words:
+        """The same byte by byte."""
+        self._move_to(self.at.copy())
+        return self._more_bytes(np.zeros(len(self), np.uint64), np.arange(len(self)), 0)
+
+    def _more_bytes(self, value: Words, rows: Longs, shift: int) -> Words:
+        """The bytes that are left of the numbers of some rows, put into `value`."""
+        while len(rows):
+            at = self.at[rows]
+            over = at >= self.end[rows]
+            if over.any():
+                self.fail("Avro datum ends too early", int(rows[np.argmax(over)]))
+            byte = self.data[at]
+            if shift == 63 and (byte > 1).any():
+                self.fail("number in an Avro datum has more than 64 bits", int(rows[0]))
+            self.at[rows] += 1
+            value[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            rows, shift = rows[byte >= 0x80], shift + 7
+        return value
+
+
+def _long_size(alike: bytes) -> int:
+    """How many bytes the number takes that these begin with; 0: they do not tell."""
+    return next((place for place, byte in enumerate(alike, 1) if byte < 0x80), 0)
+
+
+def _long_of(raw: bytes) -> int:
+    number = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(raw))
+    return number >> 1 ^ -(number & 1)
+
+
+def _from_zigzag(value: Words) -> Longs:
+    half = (value >> np.uint64(1)).view(np.int64)
+    return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
 
 
 def _one_for_all(number: int, count: int) -> Longs:
@@ -236,34 +285,21 @@ def _read(node: Node, cursor: _Cursor) -> pa.Array:
 def _fields(record: Record, cursor: _Cursor) -> list[pa.Array]:
     """The columns of a record, but for fields that are skipped."""
     columns = []
-    for is_skipped, run in groupby(record.fields, lambda field: isinstance(field[1], Skipped)):
-        nodes = [node for _, node in run]
-        if not is_skipped:
-            columns += [_read(node, cursor) for node in nodes]
-        elif not (all(map(_may_be_zero, nodes)) and cursor.zeros(len(nodes))):
-            for node in nodes:
-                _skip(node, cursor)
+    for _, node in record.fields:
+        if isinstance(node, Skipped):
+            _skip(node, cursor)
+        else:
+            columns.append(_read(node, cursor))
     return columns
-
-
-def _may_be_zero(node: Node) -> bool:
-    """Whether one zero byte is a datum of it, which then says nothing: null, "", 0, no items."""
-    match node:
-        case Primitive(name=name):
-            return name not in ("null", "float", "double")
-        case Skipped(node=stored) | Logical(stored=stored):
-            return _may_be_zero(stored)
-        case Union(branches=branches):
-            return branches[0].name == "null"
-        case _:
-            return isinstance(node, Enum | Items | Pairs)
 
 
 def _skip(node: Node, cursor: _Cursor) -> None:
     """As `_read`, but bytes are stepped over where that is all there is to do."""
     match node:
         case Primitive(name="string" | "bytes"):
-            cursor.runs(cursor.longs())
+            cursor.skip(cursor.longs())
+        case Primitive(name="null"):
+            pass
         case Primitive(name="long"):
             cursor.longs()
         case Skipped(node=stored) | Logical(stored=stored):
@@ -316,7 +352,7 @@ def _text(cursor: _Cursor) -> pa.Array:
 
 
 def _fixed(cursor: _Cursor, size: int) -> pa.Array:
-    starts = cursor.runs(np.full(len(cursor), size, np.int64))
+    starts = cursor.runs(_one_for_all(size, len(cursor)))
     values = np.ascontiguousarray(cursor.data[starts[:, None] + np.arange(size)])
     return pa.Array.from_buffers(pa.binary(size), len(cursor), [None, pa.py_buffer(values)])
 
