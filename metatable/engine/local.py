@@ -236,7 +236,7 @@ class LocalEngine:
                 for place, piece in pieces:
                     spill.add(hands[place], piece)
             spill.finish()
-            return [hand.batches for hand in hands]
+            return [_nothing if hand.is_empty else hand.batches for hand in hands]
 
         return LocalRows(schema, exchanged)
 
@@ -364,6 +364,8 @@ class LocalEngine:
             return list(self._call(task, source(), schema))
 
         tasks = rows.partitions()
+        if isinstance(tasks, list):  # no thread is made for what asks for none
+            tasks = [one for one in tasks if one is not _nothing]
         parts = _told(self._each(tasks, receipts), tasks)
         return pa.Table.from_batches([batch for part in parts for batch in part], schema=schema)
 
@@ -421,6 +423,11 @@ def _told(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:
         if of is not None and of > 1:
             _log.debug("task %d of %d", done, of, extra={"done": done, "of": of})
         yield part
+
+
+def _nothing() -> Iterator[pa.RecordBatch]:
+    """A partition that surely has no rows."""
+    return iter(())
 
 
 def _tidied(work: Callable[[Partition], T], part: Partition) -> T:

@@ -114,6 +114,11 @@ class Hand:
         self._path: str | None = None
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return self._path is None and not self.pieces
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Everything that was added, in order, in few batches."""
         if self._path is not None:

@@ -51,8 +51,8 @@ def build_hfiles(
     runs: Sequence[Run],
     owner: Owner,
 ) -> tuple[dict[str, tuple[HFileRef, ...]], dict[str, bytes]]:
-    """The HFiles of a commit, by metadata partition: a task each. And what is still to be put of
-    them, by path: small ones go together with all that a version needs."""
+    """The HFiles of a commit, by metadata partition: a task each, or one for few entries. And what
+    is still to be put of them, by path: small ones go together with all that a version needs."""
     jobs = [
         _Range(partition.name, lo, hi)
         for partition in partitions
@@ -61,9 +61,10 @@ def build_hfiles(
         )
     ]
     work = partial(_build, store, scratch, tuple(partitions), tuple(runs), owner)
+    tasks = 1 if sum(run.entry_bytes for run in runs) <= RIDING_BYTES else None
     refs: dict[str, tuple[HFileRef, ...]] = {}
     files: dict[str, bytes] = {}
-    for one in run_jobs(engine, jobs, work, _Built):
+    for one in run_jobs(engine, jobs, work, _Built, tasks):
         ref = HFileRef.decode(json.loads(one.ref))
         refs[one.partition] = (*refs.get(one.partition, ()), ref)
         if one.body is not None:

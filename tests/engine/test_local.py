@@ -313,6 +313,24 @@ def test_a_task_that_is_alone_stays_on_its_callers_thread(count: int) -> None:
     assert seen == [count == 3] * (count // 3)
 
 
+def test_rows_that_all_go_to_one_task_stay_on_the_callers_thread() -> None:
+    engine, seen = LocalEngine(threads=2), list[bool]()
+
+    def noted(batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+        seen.append(threading.current_thread() is threading.main_thread())
+        yield from batches
+
+    for tasks in ([5, 5, 5], [5, 2, 5]):
+        rows = pa.table({"n": pa.array([1, 2, 3]), "t": pa.array(tasks, pa.int32())})
+        spread = engine.exchange(engine.rows(rows), "t", 8)
+        told = engine.run(spread, noted, rows.schema)
+        assert told.sort_by("n").equals(rows)
+        assert [len(one) for one in map(list, (part() for part in spread.partitions()))] == [
+            int(place in tasks) for place in range(8)
+        ]
+    assert seen == [True, False, False]
+
+
 @pytest.mark.usefixtures("small_partitions")
 def test_a_failure_ends_the_run_when_what_has_begun_is_over() -> None:
     seen: list[int] = []
