@@ -299,8 +299,9 @@ def _numbers(batch: pa.RecordBatch, column: str, type: pa.DataType) -> pa.Table:
     words = name_hashes(pc.fill_null(whole_column(rows["file_name"]), ""))
     words ^= partition_words(batch["key"])
     rows = rows.add_column(0, "word", pa.array(words))
+    ours, rows = pc.equal(rows["column"], column), rows.select(["word", *_TOLD])
     # a prefix may be shared with another column
-    return rows.filter(pc.equal(rows["column"], column)).select(["word", *_TOLD])
+    return rows if pc.all(ours).as_py() else rows.filter(ours)
 
 
 def _keys_of(batch: pa.RecordBatch, column: str) -> pa.Array:

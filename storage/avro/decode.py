@@ -14,7 +14,7 @@ types: they get `NULL_RATIO` times the input and no more. So memory stays within
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -92,6 +92,11 @@ class _Cursor:
 
     def __len__(self) -> int:
         return len(self.end)
+
+    @cached_property
+    def every(self) -> Longs:
+        """All its rows."""
+        return np.arange(len(self))
 
     @property
     def at(self) -> Longs:
@@ -382,7 +387,7 @@ def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
     """(branch, its rows) for every branch that rows have."""
     number = cursor.longs()
     if len(number) and number.strides == (0,) and 0 <= number[0] < len(node.branches):
-        return [(node.branches[int(number[0])], np.arange(len(number)))]
+        return [(node.branches[int(number[0])], cursor.every)]
     cursor.refuse((number < 0) | (number >= len(node.branches)), "no such branch in an Avro union")
     return [
         (branch, rows)
@@ -392,9 +397,14 @@ def _parted(node: Union, cursor: _Cursor) -> list[tuple[Node, Longs]]:
 
 
 def _union(node: Union, cursor: _Cursor) -> pa.Array:
+    parted = _parted(node, cursor)
+    if len(parted) == 1 and node.only is not None:
+        ((branch, rows),) = parted
+        if len(rows) == len(cursor) and branch.name != "null" and not isinstance(branch, Skipped):
+            return _read(branch, cursor)
     found: dict[str | None, pa.Array] = {}
     is_null = np.zeros(len(cursor), bool)
-    for branch, rows in _parted(node, cursor):
+    for branch, rows in parted:
         if branch.name == "null":
             is_null[rows] = True
             continue
