@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.data.leaving_out import without
 from metatable.data.log_blocks import ROLLBACK, block_deletes, block_rows
 from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
 from metatable.data.schema_text import TableSchema
@@ -156,17 +157,18 @@ class SliceLogs:
 
         Rows of the base keep their places, or are replaced there; new ones follow, in the order
         in which their keys came. Not `in_place`: rows of the base that stay, and then those of
-        logs, for who reads them once and in any order; it is half the work. Raises CorruptError for
-        a key that the base holds twice.
+        logs, for who reads them once and in any order; it is less than half the work. Pieces are
+        written on then, so nobody else may hold them. Raises CorruptError for a key that the base
+        holds twice.
         """
         seen = np.zeros(len(self.events), np.bool_)
         stays = np.zeros(len(self.events), np.bool_)
         given = self.rows.column_names if columns is None else list(columns)
         take = _taker(self.rows.select(given))
 
-        def without(piece: pa.Table) -> tuple[pa.Table, Positions, Mask]:
+        def left_of(piece: pa.Table) -> tuple[pa.Table, Positions, Mask]:
             rows, hits, wins = self._found(piece)
-            return _without(piece.select(given), rows[wins]), hits, wins
+            return without(piece.select(given), rows[wins]), hits, wins
 
         for piece in base:
             if in_place:
@@ -174,7 +176,7 @@ class SliceLogs:
                 self._see(hits, seen)
                 yield self._put(piece.select(given), rows[wins], hits[wins], take)
                 continue
-            for left, hits, wins in in_order(without, _parts(piece)):
+            for left, hits, wins in in_order(left_of, _parts(piece)):
                 self._see(hits, seen)
                 stays[hits[~wins]] = True
                 yield left
@@ -222,14 +224,6 @@ def _parts(piece: pa.Table) -> Iterator[pa.Table]:
     """A piece for each thread."""
     step = max(-(-piece.num_rows // WORKERS), PART_ROWS)
     return (piece.slice(start, step) for start in range(0, max(piece.num_rows, 1), step))
-
-
-def _without(piece: pa.Table, rows: Positions) -> pa.Table:
-    if not len(rows):
-        return piece
-    kept = np.ones(piece.num_rows, np.bool_)
-    kept[rows] = False
-    return piece.filter(pa.array(kept))
 
 
 def _taker(rows: pa.Table) -> Take:
