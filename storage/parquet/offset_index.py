@@ -1,4 +1,4 @@
-"""Offset indexes: where each page of a column chunk lies, many of them decoded at once.
+"""Offset indexes: where each page of a column chunk lies, many of them decoded, or moved, at once.
 
     OffsetIndex    field 1: a list of PageLocation; what else there may be is passed over
     PageLocation   1 i64 offset, 2 i32 bytes with the header, 3 i64 first row of its row group
@@ -10,31 +10,84 @@ their ends at once. Whoever writes heads otherwise is not understood.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OFFSET", "ROW", "SIZE", "decode_offset_indexes"]
+from metatable.storage.parquet.varints import MOST_BYTES, encoded_zigzags, zigzags
+
+__all__ = ["OFFSET", "ROW", "SIZE", "decode_offset_indexes", "moved_offset_indexes"]
 
 Numbers = npt.NDArray[np.int64]
+Raw = bytes | memoryview
 
 OFFSET, SIZE, ROW = range(3)
 """Columns of what is decoded."""
 
-_FIELD_1, _LONG = 0x19, 15
-_STRUCT = 12
+_NEXT_LIST, _LONG = 0x19, 15
+_I64, _STRUCT = 6, 12
+_END = b"\0"
+_CONTINUED = bytes(range(128, 256))
+_VARINTS = re.compile(rb"(?:[\x80-\xff]{0,8}[\x00-\x7f])*")
 _HEADS = {0: 0x16, 2: 0x15, 4: 0x16, 6: 0x00}
 """Parts of a location that are the same in each."""
 _PARTS, _NUMBERS = 7, [1, 3, 5]
-_MOST_BYTES = 9
-"""Of a number: 63 bits."""
+
+_FURTHEST = 1 << 60
+"""A place that is encoded here."""
 
 
-def decode_offset_indexes(raws: Sequence[bytes]) -> tuple[Numbers, Numbers]:
+def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Numbers, Numbers]:
     """(how many locations each has, -1 where it is not understood; all locations behind each other,
     a row each: OFFSET, SIZE, ROW). Memory: some 100 bytes for each byte."""
+    counts, pages, _ = _decoded(raws, [_head(raw) for raw in raws])
+    return counts, pages
+
+
+def moved_offset_indexes(
+    raws: Sequence[Raw], shifts: Sequence[int]
+) -> tuple[Numbers, Numbers, list[bytes]]:
+    """The same, and each index with its pages so many bytes further on. It is nothing where it is
+    not understood, has no locations or places that no file has, or where the list is not all of it,
+    but for bytes of texts before they were compressed, which are kept."""
     heads = [_head(raw) for raw in raws]
+    counts, pages, ends = _decoded(raws, heads)
+    borders = np.cumsum(np.append(0, counts.clip(0)))
+    moved = pages.copy()
+    moved[:, OFFSET] += np.repeat(np.array(shifts, np.int64), np.diff(borders))
+    odd = np.any((moved < 0) | (moved > _FURTHEST), axis=1)
+    is_odd = np.asarray(counts <= 0)
+    is_odd[np.repeat(np.arange(len(counts)), np.diff(borders))[odd]] = True
+    body, sizes = _encoded(np.where(odd[:, None], 0, moved))
+    at = np.cumsum(np.append(0, sizes))[borders].tolist()
+    made = []
+    for number, (raw, (_, begin), behind) in enumerate(zip(raws, heads, ends, strict=True)):
+        rest = bytes(raw[behind:])
+        is_sound = not is_odd[number] and _is_end(rest)
+        new = raw[:begin], body[at[number] : at[number + 1]], rest
+        made.append(b"".join(new) if is_sound else b"")
+    return counts, pages, made
+
+
+def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:
+    """Locations, and how many bytes each of them takes."""
+    made, kept = encoded_zigzags(pages)
+    heads = np.array([_HEADS[part - 1] for part in _NUMBERS], np.uint8)
+    body = np.concatenate([np.broadcast_to(heads[:, None], (len(pages), 3, 1)), made], axis=2)
+    kept = np.concatenate([np.ones((len(pages), 3, 1), np.bool_), kept], axis=2)
+    rows, own = (
+        np.pad(one.reshape(len(pages), -1), ((0, 0), (0, 1)), constant_values=end)
+        for one, end in ((body, _HEADS[_PARTS - 1]), (kept, 1))
+    )
+    return rows[own].tobytes(), own.sum(axis=1)
+
+
+def _decoded(
+    raws: Sequence[Raw], heads: Sequence[tuple[int, int]]
+) -> tuple[Numbers, Numbers, list[int]]:
+    """(counts, locations, where the list of each ends, if it is understood)."""
     counts = np.array([count for count, _ in heads], np.int64)
     sizes = np.array([len(raw) for raw in raws], np.int64)
     body = np.frombuffer(b"".join(raws), np.uint8)
@@ -48,17 +101,20 @@ def decode_offset_indexes(raws: Sequence[bytes]) -> tuple[Numbers, Numbers]:
     last, before = ends[parts], ends[parts - 1]
     before[:, 0] = np.maximum(before[:, 0], begins[of] - 1)  # the count may run into the first head
     lengths = last - before
-    odd = (lengths[:, _NUMBERS] > _MOST_BYTES).any(axis=1)
+    odd = (lengths[:, _NUMBERS] > MOST_BYTES).any(axis=1)
     for part, head in _HEADS.items():
         odd |= (lengths[:, part] != 1) | (body[last[:, part]] != head)
+    borders = np.cumsum(np.append(0, counts.clip(0)))
+    over = np.append(-1, last[:, -1])[borders[1:]] + 1 - starts
     counts[of[odd]] = -1
-    found = _numbers(body, before[:, _NUMBERS] + 1, lengths[:, _NUMBERS])
-    return counts, found[counts[of] >= 0]
+    found = zigzags(body, before[:, _NUMBERS] + 1, lengths[:, _NUMBERS])
+    return counts, found[counts[of] >= 0], over.tolist()
 
 
-def _head(raw: bytes) -> tuple[int, int]:
-    """(number of locations, where the first one begins); (-1, 0): there is no such list."""
-    if len(raw) < 2 or raw[0] != _FIELD_1 or raw[1] & 15 != _STRUCT:
+def _head(raw: Raw, kind: int = _STRUCT) -> tuple[int, int]:
+    """(number of elements of the list that the next field is, where the first one begins); (-1, 0):
+    there is no such list."""
+    if len(raw) < 2 or raw[0] != _NEXT_LIST or raw[1] & 15 != kind:
         return -1, 0
     count, at = raw[1] >> 4, 2
     if count < _LONG:
@@ -68,8 +124,19 @@ def _head(raw: bytes) -> tuple[int, int]:
         count |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
-            return (count, at) if count * _PARTS <= len(raw) else (-1, 0)
+            return (count, at) if count <= len(raw) else (-1, 0)
     return -1, 0
+
+
+def _is_end(raw: bytes) -> bool:
+    """Whether this is the end of an index, or a list of numbers and the end: one a page, in those
+    of texts."""
+    if raw == _END:
+        return True
+    count, at = _head(raw, _I64)
+    numbers = raw[at:-1]
+    is_list = count >= 0 and raw[-1:] == _END and _VARINTS.fullmatch(numbers) is not None
+    return is_list and len(numbers.translate(None, _CONTINUED)) == count
 
 
 def _parts(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
@@ -78,14 +145,3 @@ def _parts(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
     own = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     begin = first[of] + _PARTS * own
     return begin[:, None] + np.arange(_PARTS), of
-
-
-def _numbers(body: npt.NDArray[np.uint8], starts: Numbers, lengths: Numbers) -> Numbers:
-    """The zigzag varints of these places; of odd ones anything."""
-    found = np.zeros(starts.shape, np.uint64)
-    for place in range(min(int(lengths.max(initial=0)), _MOST_BYTES)):
-        more = lengths > place
-        byte = body[np.where(more, starts + place, 0)].astype(np.uint64) & np.uint64(127)
-        found |= np.where(more, byte, np.uint64(0)) << np.uint64(7 * place)
-    halves, signs = found >> np.uint64(1), found & np.uint64(1)
-    return np.where(signs == 1, -1, halves.view(np.int64))

@@ -14,7 +14,7 @@ Any reader may read the result, so what its readers rely on is seen to:
                    writer's name, so files of another writer are refused
     definition     levels mean what the schema says: no two schemas are mixed, not even
                    `required` and `optional`; nested columns come whole out of one row group
-    damage         checksums are copied, too, so what is copied is checked (`pages.py`)
+    damage         checksums are copied, too, so what is copied is checked (`known_pages.py`)
 
 Held in memory are some READ_BYTES, or one chunk where that is larger, and page indexes.
 """
@@ -22,14 +22,15 @@ Held in memory are some READ_BYTES, or one chunk where that is larger, and page 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import IO
 
 import pyarrow.parquet as pq
 
-from metatable.storage.errors import CorruptError, UsageError
-from metatable.storage.parquet.fields import Column, Footer, Group, Location, Meta, Word
+from metatable.storage.errors import UsageError
+from metatable.storage.parquet.fields import Column, Footer, Group, Meta, Word
 from metatable.storage.parquet.footer import MAGIC, understood, whole_footer
-from metatable.storage.parquet.pages import checked_pages
+from metatable.storage.parquet.known_pages import checked_chunks
 from metatable.storage.parquet.parts import Chunk, ParquetParts, Raw, Span, number
 from metatable.storage.parquet.thrift import (
     BINARY,
@@ -38,7 +39,6 @@ from metatable.storage.parquet.thrift import (
     STRUCT,
     Elements,
     Struct,
-    decode_struct,
     encode_struct,
 )
 
@@ -90,8 +90,7 @@ def splice(
     """
     spliced = _Spliced(sink, like)
     for batch in _batches(_checked(like, groups)):
-        for chunk, parts in zip(batch, _read(batch), strict=True):
-            spliced.add(chunk, parts[0], parts[1:])
+        spliced.add(batch, list(_read(batch)))
     return spliced.finish(metadata)
 
 
@@ -108,17 +107,23 @@ class _Spliced:
         self._page_indexes: list[tuple[Struct, list[Raw]]] = []
         self._write(MAGIC)
 
-    def add(self, chunk: Chunk, raw: Raw, page_index: list[Raw]) -> None:
-        """The next chunk; of its page index, if it has one, column index and offset index."""
-        pages = checked_pages(chunk, raw)
-        column = _moved(chunk, self._at - chunk.offset)
-        if page_index:
-            offsets = _moved_offset_index(chunk, page_index[1], pages, self._at - chunk.offset)
-            self._page_indexes.append((column, [page_index[0], offsets]))
-        self._write(raw)
-        self._group.append((chunk, column))
-        if len(self._group) == len(self._like.leaves):
-            self._end_group()
+    def add(self, chunks: Sequence[Chunk], parts: Sequence[list[Raw]]) -> None:
+        """The next chunks: of each its bytes and its page index, column index and offset index, if
+        it has one."""
+        raws = [one[0] for one in parts]
+        starts = accumulate(map(len, raws[:-1]), initial=self._at)
+        shifts = [start - chunk.offset for start, chunk in zip(starts, chunks, strict=True)]
+        offsets = checked_chunks(
+            chunks, raws, [one[2] if one[1:] else b"" for one in parts], shifts
+        )
+        for chunk, one, places, shift in zip(chunks, parts, offsets, shifts, strict=True):
+            column = _moved(chunk, shift)
+            if places:
+                self._page_indexes.append((column, [one[1], places]))
+            self._write(one[0])
+            self._group.append((chunk, column))
+            if len(self._group) == len(self._like.leaves):
+                self._end_group()
 
     def _end_group(self) -> None:
         chunks = [chunk for chunk, _ in self._group]
@@ -217,19 +222,3 @@ def _moved(chunk: Chunk, shift: int) -> Struct:
     bounds, places = chunk.page_index or [(0, 0), (0, 0)]
     gone = [*(() if places[1] else _OFFSET_INDEX), *(() if bounds[1] else _COLUMN_INDEX)]
     return moved.changed(*((field, I64, None) for field in gone))
-
-
-def _moved_offset_index(chunk: Chunk, raw: Raw, pages: list[Span], shift: int) -> bytes:
-    """Raises CorruptError unless it tells the data pages that are there."""
-    try:
-        index, _ = decode_struct(raw, chunk.parts.path)
-        locations = index[Location.ALL]
-        found = [(one[Location.OFFSET], one[Location.SIZE]) for one in locations]
-    except (CorruptError, LookupError, TypeError) as error:
-        what = "offset index is damaged"
-        raise chunk.wrong(what, chunk.page_index[1][0], found=str(error)) from error
-    if found != pages:
-        what, expected = "offset index tells other pages", f"{len(pages)} from {pages[:1]}"
-        raise chunk.wrong(what, chunk.page_index[1][0], expected=expected, found=found[:1])
-    moved = [one.changed((Location.OFFSET, I64, one[Location.OFFSET] + shift)) for one in locations]
-    return encode_struct(index.changed((Location.ALL, LIST, Elements(STRUCT, moved))))
