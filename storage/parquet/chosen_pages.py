@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from isal.isal_zlib import crc32
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Page
 from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE
+from metatable.storage.parquet.page_headers import WIDTH, Headers
 from metatable.storage.parquet.page_places import GroupPages, group_pages
 from metatable.storage.parquet.paged_file import CODEC as KEPT_CODEC
 from metatable.storage.parquet.paged_file import ENCODINGS, START, UNCOMPRESSED, PagedFile
@@ -188,12 +190,22 @@ class _Part:
             return cls(cut, leaf, spans, rows)
         return cls(cut, leaf, [dictionary, *spans], [_NO_ROWS, *rows])
 
+    @property
+    def facts(self) -> list[int]:
+        """Codec, bytes before compression, and the bits of encodings of its chunk."""
+        told = self.cut.file.chunks[
+            self.cut.group, self.leaf, [KEPT_CODEC, UNCOMPRESSED, ENCODINGS]
+        ]
+        facts: list[int] = told.tolist()
+        return facts
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.cut.file.shape.leaves[self.leaf].is_repeated
+
     def checked(self, bodies: Sequence[bytes]) -> tuple[int, int, int, int]:
         """Its numbers from CODEC to PAGES. Raises CorruptError."""
-        file, group = self.cut.file, self.cut.group
-        told = file.chunks[group, self.leaf, [KEPT_CODEC, UNCOMPRESSED, ENCODINGS]]
-        codec, *facts = told.tolist()
-        is_repeated = file.shape.leaves[self.leaf].is_repeated
+        codec, *facts = self.facts
         values = dictionary = 0
         for (offset, size), body, rows in zip(self.spans, bodies, self.rows, strict=True):
             place = _Place(self, offset)
@@ -204,10 +216,46 @@ class _Part:
                 dictionary = size
                 continue
             values += count
-            if (held := own if is_repeated else count) not in (None, rows):
+            if (held := own if self.is_repeated else count) not in (None, rows):
                 what = "page holds another number of rows than its place says"
                 raise place.wrong(what, offset, expected=rows, found=held)
         return codec, values, dictionary, sum(map(len, bodies)) - dictionary
+
+
+def _checked(parts: Sequence[_Part], bodies: Sequence[Sequence[bytes]]) -> Numbers:
+    """What `checked` tells of each part, a row each. Raises CorruptError."""
+    found = _checked_together(parts, [*chain.from_iterable(bodies)])
+    if found is not None:
+        return found
+    return np.array([part.checked(own) for part, own in zip(parts, bodies, strict=True)], np.int64)
+
+
+def _checked_together(parts: Sequence[_Part], bodies: Sequence[bytes]) -> Numbers | None:
+    """The same, from headers that are read at once; None where one is of another form, or anything
+    is not as it should be."""
+    counts = [len(part.spans) for part in parts]
+    of, first = np.repeat(np.arange(len(parts)), counts), np.cumsum([0, *counts[:-1]])
+    facts = np.array([part.facts for part in parts], np.int64)
+    rows = np.array([*chain.from_iterable(part.rows for part in parts)], np.int64)
+    is_dictionary = rows == _NO_ROWS
+    raw = b"".join([body[:WIDTH].ljust(WIDTH, b"\0") for body in bodies])
+    headers = Headers.of(np.frombuffer(raw, np.uint8).reshape(-1, WIDTH), is_dictionary)
+    sizes = np.array([len(body) for body in bodies], np.int64)
+    has_rows = is_dictionary | (headers.values == rows)
+    has_rows |= np.array([part.is_repeated for part in parts])[of]
+    is_sound = headers.fill(sizes) & headers.are_encoded(facts[of, 2]) & has_rows
+    if not (is_sound & (headers.plain <= facts[of, 1])).all():
+        return None
+    starts = zip(bodies, headers.sizes.tolist(), strict=True)
+    if [crc32(memoryview(body)[start:]) for body, start in starts] != headers.sums:
+        return None
+    values, dictionaries = (
+        np.add.reduceat(np.where(is_dictionary == is_it, one, 0), first)
+        for one, is_it in ((headers.values, False), (sizes, True))
+    )
+    return np.stack(
+        [facts[:, 0], values, dictionaries, np.add.reduceat(sizes, first) - dictionaries], axis=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +280,7 @@ def _column(
     picked = [cut.picked[column] for cut in cuts]
     counts = np.array([one.rows for one in picked], np.int64)
     leaves = [shape.leaves[leaf] for leaf in shape.columns[column]]
-    numbers = [part.checked(own) for part, own in zip(parts, bodies, strict=True)]
-    chunks = np.array(numbers, np.int64).reshape(len(cuts), len(leaves), -1)
+    chunks = _checked(parts, bodies).reshape(len(cuts), len(leaves), -1)
     told = counts + (np.arange(len(counts)) == len(counts) - 1)  # one more: all there is comes back
     raw = small_file(leaves, told, chunks, [*chain.from_iterable(bodies)])
     try:

@@ -1,14 +1,8 @@
 """Known pages: chunks to be copied are checked many at once, by the places that their indexes tell.
 
-As most writers make them, headers of data pages differ in numbers alone: one byte tells a field,
-and a varint follows it. So the headers of many chunks are one array, and numpy reads them. What is
-held against the footer and the checksums is what `pages.py` holds there, and whatever is not as it
-should be, or only of another form, is left to it: it finds the same, or says what is wrong.
-
-    header of a data page    1 kind, 2 bytes decompressed, 3 bytes, 4 CRC32, 5 struct:
-                             1 values, 2 encoding, 3 and 4 encodings of levels; no statistics,
-                             which writers leave out where page indexes tell them
-    of a dictionary          the same, but 7 struct: 1 values, 2 encoding, 3 false
+Headers of many chunks are read by numpy (`page_headers.py`). What is held against the footer and
+the checksums is what `pages.py` holds there, and whatever is not as it should be, or only of
+another form, is left to it: it finds the same, or says what is wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from isal import isal_zlib
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Location, Meta
 from metatable.storage.parquet.offset_index import OFFSET, SIZE, moved_offset_indexes
+from metatable.storage.parquet.page_headers import LAST_ENCODING, WIDTH, Headers
 from metatable.storage.parquet.pages import checked_pages
 from metatable.storage.parquet.parts import Chunk, Raw, Span
 from metatable.storage.parquet.thrift import (
@@ -34,7 +29,6 @@ from metatable.storage.parquet.thrift import (
     decode_struct,
     encode_struct,
 )
-from metatable.storage.parquet.varints import MOST_BYTES, zigzags
 
 __all__ = ["checked_chunks"]
 
@@ -43,21 +37,6 @@ Bytes = npt.NDArray[np.uint8]
 
 MOST_INDEX_BYTES = 1 << 20
 """Of an offset index that is read here: of 50,000 pages. Reading takes 100 times the memory."""
-
-_DATA = [0x15, 0, 0x15, None, 0x15, None, 0x15, None, 0x1C, 0x15, None, 0x15, None]
-_DATA += [0x15, None, 0x15, None, 0, 0]
-_DICTIONARY = [0x15, 4, 0x15, None, 0x15, None, 0x15, None, 0x3C, 0x15, None, 0x15, None]
-_DICTIONARY += [0x12, 0, 0]
-"""The varints of a header: those that are the same in each."""
-
-_WIDTH = 48
-"""More than a header of either form takes."""
-
-_LAST_ENCODING = 31
-"""Of those that are told apart here."""
-
-_PLAIN, _STORED, _CRC, _VALUES, _ENCODING = range(5)
-"""The numbers of a header, in their order."""
 
 
 def checked_chunks(
@@ -156,14 +135,14 @@ class _Part:
     @property
     def encodings(self) -> int:
         """A bit each."""
-        known = self.chunk.meta[Meta.ENCODINGS]
-        return sum(1 << one for one in {*known} if type(one) is int and 0 <= one <= _LAST_ENCODING)
+        told = self.chunk.meta[Meta.ENCODINGS]
+        return sum({1 << one for one in told if type(one) is int and 0 <= one <= LAST_ENCODING})
 
     @property
     def heads(self) -> Bytes:
-        """What lies where headers begin, _WIDTH bytes each."""
+        """What lies where headers begin, WIDTH bytes each."""
         body = np.frombuffer(self.raw, np.uint8)
-        heads: Bytes = body[np.minimum(self.begins[:, None] + np.arange(_WIDTH), len(body) - 1)]
+        heads: Bytes = body[np.minimum(self.begins[:, None] + np.arange(WIDTH), len(body) - 1)]
         return heads
 
     def sums(self, headers: Numbers) -> list[int]:
@@ -180,43 +159,19 @@ def _are_as_told(parts: Sequence[_Part]) -> list[bool]:
     of = np.repeat(np.arange(len(parts)), np.diff(borders))
     is_dictionary = np.zeros(len(of), np.bool_)
     is_dictionary[borders[:-1]] = [part.has_dictionary for part in parts]
-    heads = np.concatenate([part.heads for part in parts])
-    numbers, headers = _read(heads, _DATA)
-    numbers[is_dictionary], headers[is_dictionary] = _read(heads[is_dictionary], _DICTIONARY)
-    encoding, values = numbers[:, _ENCODING], np.where(is_dictionary, 0, numbers[:, _VALUES])
-    known = np.array([part.encodings for part in parts])[of] >> encoding.clip(0, _LAST_ENCODING)
-    is_sound = (headers > 0) & (numbers[:, [_PLAIN, _STORED, _VALUES]] >= 0).all(axis=1)
-    is_sound &= headers + numbers[:, _STORED] == np.concatenate([part.sizes for part in parts])
-    is_sound &= is_dictionary | ((encoding >= 0) & (encoding <= _LAST_ENCODING) & (known & 1 == 1))
-    sums = np.stack([values, headers + numbers[:, _PLAIN]], axis=1)
+    headers = Headers.of(np.concatenate([part.heads for part in parts]), is_dictionary)
+    ways = np.array([part.encodings for part in parts])[of]
+    is_sound = headers.fill(np.concatenate([part.sizes for part in parts]))
+    is_sound &= is_dictionary | headers.are_encoded(ways)
+    values = np.where(is_dictionary, 0, headers.values)
+    sums = np.stack([values, headers.sizes + headers.plain], axis=1)
     told = [(part.chunk.values, part.chunk.uncompressed) for part in parts]
     add_up = (np.add.reduceat(sums, borders[:-1]) == np.array(told, np.int64)).all(axis=1)
     add_up &= np.logical_and.reduceat(is_sound, borders[:-1])
-    expected = (numbers[:, _CRC] & 0xFFFFFFFF).tolist()
+    expected = headers.sums
     return [
-        is_right and part.sums(headers[lo:hi]) == expected[lo:hi]
+        is_right and part.sums(headers.sizes[lo:hi]) == expected[lo:hi]
         for part, is_right, (lo, hi) in zip(
             parts, add_up.tolist(), pairwise(borders.tolist()), strict=True
         )
     ]
-
-
-def _read(heads: Bytes, form: Sequence[int | None]) -> tuple[Numbers, Numbers]:
-    """(the numbers of each header, from _PLAIN to _ENCODING; how many bytes it takes, 0: it is not
-    of this form)."""
-    ends = np.flatnonzero(heads < 0x80)
-    rows = np.arange(len(heads))
-    first = np.searchsorted(ends, rows * _WIDTH)
-    parts = np.minimum(first[:, None] + np.arange(len(form)), len(ends) - 1)
-    last = ends[parts] if len(ends) else np.zeros(parts.shape, np.int64)
-    before = np.concatenate([rows[:, None] * _WIDTH - 1, last[:, :-1]], axis=1)
-    lengths = last - before
-    wanted = [place for place, head in enumerate(form) if head is None]
-    same = [place for place, head in enumerate(form) if head is not None]
-    fits = (last[:, -1] // _WIDTH == rows) & (lengths[:, wanted] <= MOST_BYTES).all(axis=1)
-    flat = heads.reshape(-1)
-    expected = np.array([form[place] for place in same])
-    fits &= (lengths[:, same] == 1).all(axis=1) & (flat[last[:, same]] == expected).all(axis=1)
-    own = wanted[: _ENCODING + 1]
-    numbers = zigzags(flat, before[:, own] + 1, lengths[:, own].clip(0))
-    return numbers, np.where(fits, last[:, -1] + 1 - rows * _WIDTH, 0)

@@ -1,0 +1,107 @@
+"""Page headers, many at once: where all are of one form, as most writers have them.
+
+    header of a data page    1 kind, 2 bytes decompressed, 3 bytes, 4 CRC32, 5 struct:
+                             1 values, 2 encoding, 3 and 4 encodings of levels; no statistics,
+                             which writers leave out where page indexes tell them
+    of a dictionary          the same, but 7 struct: 1 values, 2 encoding, 3 false
+
+One byte tells a field, and a varint follows it. So headers that differ in numbers alone are an
+array of varints, of which numpy finds the ends. One of another form, as of a page of version 2 or
+without a checksum, is not understood; `pages.py` is asked then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.parquet.varints import MOST_BYTES, zigzags
+
+__all__ = ["LAST_ENCODING", "WIDTH", "Headers"]
+
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+_DATA = [0x15, 0, 0x15, None, 0x15, None, 0x15, None, 0x1C, 0x15, None, 0x15, None]
+_DATA += [0x15, None, 0x15, None, 0, 0]
+_DICTIONARY = [0x15, 4, 0x15, None, 0x15, None, 0x15, None, 0x3C, 0x15, None, 0x15, None]
+_DICTIONARY += [0x12, 0, 0]
+"""The varints of a header: those that are the same in each."""
+
+WIDTH = 48
+"""More than a header of either form takes."""
+
+LAST_ENCODING = 31
+"""Of those that are told apart here."""
+
+_PLAIN, _STORED, _CRC, _VALUES, _ENCODING = range(5)
+"""The numbers of a header, in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Headers:
+    """Of some pages: how many bytes each header takes, 0 where it is not of this form, and its
+    numbers: bytes of the page before it was compressed and as it is stored, both without the
+    header; its CRC32; values; encoding."""
+
+    sizes: Numbers
+    numbers: Numbers
+
+    @classmethod
+    def of(cls, heads: Bytes, is_dictionary: Mask) -> Headers:
+        """`heads`: the first WIDTH bytes of each page and what lies behind it."""
+        sizes, numbers = _read(heads, _DATA)
+        sizes[is_dictionary], numbers[is_dictionary] = _read(heads[is_dictionary], _DICTIONARY)
+        return cls(sizes, numbers)
+
+    @property
+    def plain(self) -> Numbers:
+        return self.numbers[:, _PLAIN]
+
+    @property
+    def values(self) -> Numbers:
+        return self.numbers[:, _VALUES]
+
+    @property
+    def sums(self) -> list[int]:
+        """CRC32, unsigned."""
+        told: list[int] = (self.numbers[:, _CRC] & 0xFFFFFFFF).tolist()
+        return told
+
+    def fill(self, sizes: Numbers) -> Mask:
+        """Which pages are of this form and of so many bytes, header included."""
+        counts = self.numbers[:, [_PLAIN, _STORED, _VALUES]]
+        is_whole = self.sizes + self.numbers[:, _STORED] == sizes
+        sound: Mask = (self.sizes > 0) & is_whole & (counts >= 0).all(axis=1)
+        return sound
+
+    def are_encoded(self, ways: Numbers) -> Mask:
+        """Which are encoded in one of the ways of which this has the bit."""
+        encoding = self.numbers[:, _ENCODING]
+        is_known = (encoding >= 0) & (encoding <= LAST_ENCODING)
+        known: Mask = is_known & (ways >> encoding.clip(0, LAST_ENCODING) & 1 == 1)
+        return known
+
+
+def _read(heads: Bytes, form: Sequence[int | None]) -> tuple[Numbers, Numbers]:
+    """(how many bytes each header takes, 0 where it is not of this form; its numbers)."""
+    ends = np.flatnonzero(heads < 0x80)
+    rows = np.arange(len(heads))
+    first = np.searchsorted(ends, rows * WIDTH)
+    parts = np.minimum(first[:, None] + np.arange(len(form)), len(ends) - 1)
+    last = ends[parts] if len(ends) else np.zeros(parts.shape, np.int64)
+    before = np.concatenate([rows[:, None] * WIDTH - 1, last[:, :-1]], axis=1)
+    lengths = last - before
+    wanted = [place for place, head in enumerate(form) if head is None]
+    same = [place for place, head in enumerate(form) if head is not None]
+    fits = (last[:, -1] // WIDTH == rows) & (lengths[:, wanted] <= MOST_BYTES).all(axis=1)
+    flat = heads.reshape(-1)
+    expected = np.array([form[place] for place in same])
+    fits &= (lengths[:, same] == 1).all(axis=1) & (flat[last[:, same]] == expected).all(axis=1)
+    own = wanted[: _ENCODING + 1]
+    numbers = zigzags(flat, before[:, own] + 1, lengths[:, own].clip(0))
+    return np.where(fits, last[:, -1] + 1 - rows * WIDTH, 0), numbers
