@@ -267,12 +267,26 @@ def block(case: Case, made: Sequence[Line]) -> str:
             told = _amount(line["peer_median"], case.unit)
             rows.append((peer.name, told + _processor_seconds(peer.measure)))
             rows.append(("reading", reading(line, case.reading, peer.target)))
+    rows += [("floor", told) for told in _allowed(made, peers)]
     rows += [("peer", f"no {peer.name}: {peer.why}") for peer in case.peers if not peer.measure]
     if case.reading and not any(line["peer"] for line in made):
         rows.append(("reading", f"{case.reading[:1].upper()}{case.reading[1:]}."))
     width = max(len(name) for name, _ in rows) + 2
     body = [f"  {name:<{width}}" + _wrapped(text, width + 2) for name, text in rows]
     return "\n".join([case.name, *body, ""])
+
+
+def _allowed(made: Sequence[Line], peers: Mapping[str, Peer]) -> Iterator[str]:
+    """Of each target beside a peer: whether who does no more than a floor does would reach it."""
+    medians = {str(line["peer"]): line["peer_median"] for line in made if line["peer"]}
+    floors = {name: median for name, median in medians.items() if name.startswith(FLOOR)}
+    for name in (one for one in medians if one not in floors):
+        target = peers[name].target
+        for median in floors.values():
+            if target and median:
+                ratio = medians[name] / median
+                word = "allows" if ratio >= target else "forbids"
+                yield f"It is {ratio:.2f} times as fast as {name}: {word} the target of {target:g}."
 
 
 def _processor_seconds(measure: Measure | None) -> str:

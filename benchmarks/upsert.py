@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import KEY_BYTES, Cupboard, batch_rows, make_table, table_rows
 from benchmarks.harness import (
+    FLOOR,
     Case,
     Measure,
     Peer,
@@ -26,7 +31,12 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
+from metatable.data.base_file import add_meta_columns, encoded_base_file, encoded_columns
+from metatable.data.options import Options
+from metatable.data.schema import KEY_COLUMN, META_COLUMNS
+from metatable.data.slices import DataFile
 from metatable.storage import cache
+from metatable.storage.threads import in_order
 
 QUESTION = (
     "Rows are inserted or replaced by key: how long from the batch to a commit that everybody can "
@@ -45,6 +55,12 @@ ASKED = {
     ("time", 1_000): 10.0,
 }
 """Of kinds of keys and rows into ten million, with a record index: times as fast as Delta."""
+
+CHANGED = (META_COLUMNS[0], META_COLUMNS[1], "customer", "amount", "quantity", "city", "note")
+"""Columns in which other rows of the same keys differ, but for the name of the file, which is one
+value. Those of REPEATED are dictionaries."""
+REPEATED = (META_COLUMNS[0], "quantity", "city")
+GROUP_ROWS = 131_072
 
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
@@ -65,6 +81,7 @@ def cases(setup: Setup) -> Iterator[Case]:
         for count in counts:
             batch = batch_rows("uuid", held, count)
             asked = ASKED.get(("uuid", count)) if setup.full and index == "record" else None
+            floor = [_floor(setup.cupboard, table, batch)] if asked else []
             upsert = _on_copies(
                 setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch)
             )
@@ -72,7 +89,7 @@ def cases(setup: Setup) -> Iterator[Case]:
                 f"{count:,} rows, {index}",
                 _setting("uuid", held, batch),
                 upsert,
-                _peers(setup, held, batch, asked),
+                [*_peers(setup, held, batch, asked), *floor],
                 READING,
             )
     if setup.full:
@@ -93,7 +110,8 @@ def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Cas
             batch = batch_rows("time", held, count)
             run, check = partial(_upsert, batch), partial(_ours, batch)
             upsert = _on_copies(setup.cupboard, table, run, check)
-            peers = [_delta(setup, held, batch, "time", ASKED["time", count])]
+            delta = _delta(setup, held, batch, "time", ASKED["time", count])
+            peers = [delta, _floor(setup.cupboard, table, batch)]
             yield Case(name, _setting("time", held, batch), upsert, peers, READING)
 
 
@@ -244,6 +262,74 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
     table = setup.cupboard.made(f"lance-{held}-uuid", partial(make_lance, held))
     name = f"Lance {lance.__version__} merge_insert, BTREE"
     return Peer(name, _on_copies(setup.cupboard, table, merge, check))
+
+
+@dataclass(frozen=True, slots=True)
+class _Must:
+    """What nobody can spare whose files hold rows by columns: the row groups of each file that hold
+    a key, and the rows that are new."""
+
+    files: list[tuple[Path, list[int]]]
+    new: pa.Table
+
+    @classmethod
+    def of(cls, source: Path, batch: pa.Table) -> _Must:
+        table, keys = metatable.open(source), batch["id"].combine_chunks()
+        files, stored = [], [keys.slice(0, 0)]
+        for path in (Path(table.uri, one.path) for one in table.files()):
+            file, hit = pq.ParquetFile(path), []
+            for group in range(file.num_row_groups):
+                held = file.read_row_group(group, ["id"])["id"]
+                found = held.filter(pc.is_in(held, value_set=keys)).combine_chunks()
+                stored.append(found)
+                hit += [group] if len(found) else []
+            files += [(path, hit)] if hit else []
+        is_new = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(stored)))
+        return cls(files, batch.filter(is_new))
+
+    def work(self, folder: Path) -> None:
+        """Keys and what changes are decoded, what changes and the new rows are encoded, the new
+        keys are put into a filter, and as many bytes as the files have are written, with fsync."""
+        jobs = [partial(_rewritten, *one, folder / str(n)) for n, one in enumerate(self.files)]
+        step = max(len(self.new) // max(len(jobs), 1), 1)
+        pieces = [self.new.slice(at, step) for at in range(0, len(self.new), step)]
+        jobs += [partial(_encoded, piece) for piece in pieces]
+        for _ in in_order(lambda job: job(), jobs):
+            pass
+
+
+def _rewritten(path: Path, groups: list[int], target: Path) -> None:
+    texts = [name for name in REPEATED if name != "quantity"]
+    file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
+    for group in groups:
+        rows = file.read_row_group(group, [KEY_COLUMN, *CHANGED], use_threads=False)
+        encoded_columns(rows.select(CHANGED), Options("t", ("id",)), None, (), REPEATED)
+    shutil.copyfile(path, target)
+    with target.open("rb") as made:
+        os.fsync(made.fileno())
+
+
+def _encoded(rows: pa.Table) -> None:
+    place = DataFile("day=2026-01-01", "some-0", "0-0-0", "20260101000000000", 0)
+    made = add_meta_columns(rows, rows["id"], place).combine_chunks()
+    encoded_base_file(made, Options("t", ("id",), row_group_rows=GROUP_ROWS), None)
+
+
+def _floor(cupboard: Cupboard, source: Path, batch: pa.Table) -> Peer:
+    known: list[_Must] = []
+    folders: list[Path] = []
+
+    def prepare() -> None:
+        known[:] = known or [_Must.of(source, batch)]
+        for old in folders:
+            cupboard.drop(old)
+        folders[:] = [cupboard.scratch()]
+
+    work = timed(lambda: known[0].work(folders[0]), prepare=prepare)
+    what = (
+        "pyarrow decodes and encodes what must change, files of that size, fsync; no index, no tag"
+    )
+    return Peer(f"{FLOOR}{what}", work)
 
 
 def make_lance(held: int, folder: Path) -> None:

@@ -172,6 +172,8 @@ def test_reading_says_whether_targets_are_met(
         "times as long as fast. Target: at least 2 times as fast, not met.",
         "times as fast as slow. Target: at least 2 times as fast, met.",
         "the floor. Target: at most 2.5 times as long as the floor, met.",
+        "floor It is 1.00 times as fast as fast: forbids the target of 2.",
+        "floor It is 6.00 times as fast as slow: allows the target of 2.",
     ):
         assert sentence in told
 
