@@ -69,6 +69,21 @@ def test_pages_of_the_usual_form_are_not_looked_at_one_by_one(
     assert checked_chunks([], [], [], []) == []
 
 
+@pytest.mark.parametrize("most", [60, 30, 1])
+def test_indexes_are_read_together_up_to_a_size(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = given_of(written(ROWS, 70, **(OPTIONS["as ours"] | INDEXED)))
+    expected = one_by_one(given)
+    assert {len(index) > 30 for _, _, index in given} == {True, False}
+    read: list[int] = []
+    sound = known_pages._sound
+    monkeypatch.setattr(
+        known_pages, "_sound", lambda *every: read.append(len(every[0])) or sound(*every)
+    )
+    monkeypatch.setattr(known_pages, "MOST_INDEX_BYTES", most)
+    assert checked(given) == expected
+    assert (len(read), sum(read)) == {60: (3, 4), 30: (1, 2), 1: (0, 0)}[most]
+
+
 @pytest.mark.parametrize("written_as", ["as ours", "plain"])
 @pytest.mark.parametrize("column", [0, 1])
 def test_a_bit_that_is_another_one_is_told_as_page_by_page(written_as: str, column: int) -> None:
