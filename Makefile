@@ -6,6 +6,7 @@
 #   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
 #   make bench       where we stand, in minutes; SIZE=full takes hours
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
+#   make peers-spark Delta and Iceberg, each on the newest Spark that it takes: for merge_spark
 #   make services    the servers that tests are held against; Go builds, npm and Maven fetch them, once
 #   make hudi-spark  Hudi on Spark 3.5 reads and writes our tables; HUDI=1.2.0 for one bundle
 #   make mutants     small faults put into the code: which do tests miss? MUTANTS=150 of them
@@ -19,6 +20,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 HUDI_VENV := .venv-hudi-spark
+PEERS_SPARK := .venv-peers-spark
 TESTS ?= tests
 JOBS ?= 2
 WORKERS ?= 7
@@ -26,7 +28,7 @@ SIZE ?= small
 FUZZ ?= 1000000
 MUTANTS ?= 150
 ENGINE ?= auto
-BENCH ?= hfile tag indexes upsert skip layout commit changes compact upkeep buckets rounds memory outside logs splice points scale
+BENCH ?= hfile tag indexes upsert skip layout commit changes compact upkeep buckets rounds memory outside logs splice points scale merge_spark
 
 PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do \
 	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; \
@@ -37,7 +39,7 @@ PYTHON ?= $(shell for one in python3.13 python3.12 python3.11 python3 python; do
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/compiled
 
-.PHONY: venv demo test test-long fuzz bench peers peers-rust services hudi-spark mutants check \
+.PHONY: venv demo test test-long fuzz bench peers peers-rust peers-spark services hudi-spark mutants check \
 	format types tests clean
 
 demo: venv
@@ -69,6 +71,10 @@ peers: venv
 # hudi-rs, which cargo builds from its crate in half an hour.
 peers-rust: venv
 	JOBS=$(JOBS) $(BIN)/python -m benchmarks.peers.rust
+
+# Formats that merge on Spark: a Spark of its own for each of them, and its jars.
+peers-spark: venv
+	$(BIN)/python -m benchmarks.peers.spark
 
 # Servers of objects, a proxy, HBase: S3, GCS and the proxy are built where there is Go, Azure comes
 # where there is npm, HBase where there are Maven and Java. What is not there tests skip.
@@ -114,4 +120,4 @@ $(VENV)/.stamp: pyproject.toml Makefile
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(HUDI_VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(HUDI_VENV) $(PEERS_SPARK) build dist .demo .pytest_cache .mypy_cache .ruff_cache *.egg-info

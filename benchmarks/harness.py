@@ -290,10 +290,10 @@ def _allowed(made: Sequence[Line], peers: Mapping[str, Peer]) -> Iterator[str]:
 
 
 def _processor_seconds(measure: Measure | None) -> str:
-    """What this process worked, the threads of all its libraries together."""
-    if not isinstance(measure, Timed) or not any(measure.processor[1:]):
-        return ""
-    return f", {_amount(statistics.median(measure.processor[1:]), 's')} of processor"
+    """What this process worked, the threads of all its libraries together; or those that the
+    measure looked on at."""
+    worked = getattr(measure, "processor", [])[1:]
+    return f", {_amount(statistics.median(worked), 's')} of processor" if any(worked) else ""
 
 
 def _at_most(median: float, case: Case) -> str:
@@ -345,12 +345,13 @@ def main(
     question: str,
     cases: Callable[[Setup], Iterator[Case]],
     arguments: Sequence[str] | None = None,
+    runs: int = RUNS,
 ) -> int:
-    """A benchmark's command line."""
+    """A benchmark's command line; `runs`, where it names none."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{bench}", description=question)
     parser.add_argument("--size", choices=("small", "full"), default="small")
     parser.add_argument("--json", action="store_true", help="one object a line, nothing else")
-    parser.add_argument("--runs", type=int, default=RUNS, help="after one to warm up")
+    parser.add_argument("--runs", type=int, default=runs, help="after one to warm up")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--data", type=Path, help="folder for data that is kept between calls")
     given = parser.parse_args(arguments)
@@ -368,6 +369,8 @@ def main(
 
 
 def run_module(module: Mapping[str, Any]) -> None:
-    """What a benchmark's `if __name__ == "__main__"` calls, with its `globals()`."""
+    """What a benchmark's `if __name__ == "__main__"` calls, with its `globals()`. Where a run
+    takes minutes, the module says by `RUNS` how many are enough."""
     name = Path(str(module["__file__"])).stem
-    sys.exit(main(name, str(module["QUESTION"]), module["cases"]))
+    runs = int(module.get("RUNS", RUNS))
+    sys.exit(main(name, str(module["QUESTION"]), module["cases"], runs=runs))

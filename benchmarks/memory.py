@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +22,7 @@ import metatable
 from benchmarks.data import SCHEMA, rows_of
 from benchmarks.harness import Case, Setup, package, run_module
 from benchmarks.synthetic import DAYS, FILE_SPAN, make_ours
+from benchmarks.watching import SAMPLE_SECONDS, Peaks, watched
 
 QUESTION = (
     "Many rows are upserted at once, from a stream: how much memory do our processes hold at most?"
@@ -33,7 +33,6 @@ TARGET_MIB = 2048
 """Asked of 50 million rows, and so of fewer."""
 
 HEAP = "1g"
-SAMPLE_SECONDS = 0.2
 _CHUNK_ROWS = 1 << 20
 
 TEXT_BYTES = 10_240
@@ -225,58 +224,14 @@ def _frame(rows: str, first: int | None) -> object:
 # Looking on
 
 
-def _peaks(command: list[str]) -> tuple[dict[str, int], float]:
+def _peaks(command: list[str]) -> tuple[Peaks, float]:
     """(greatest sum of PSS in bytes by kind of process, seconds) of a command."""
     began = time.perf_counter()
-    peaks = {"python": 0, "java": 0}
-    with subprocess.Popen(command) as process:
-        over = threading.Event()
-        watching = threading.Thread(target=_watch, args=(process.pid, peaks, over))
-        watching.start()
+    with subprocess.Popen(command) as process, watched(process.pid) as peaks:
         code = process.wait()
-        over.set()
-        watching.join()
     if code:
         raise subprocess.CalledProcessError(code, command)
     return peaks, time.perf_counter() - began
-
-
-def _watch(root: int, peaks: dict[str, int], over: threading.Event) -> None:
-    while not over.wait(SAMPLE_SECONDS):
-        held = {"python": 0, "java": 0}
-        for process in _family(root):
-            kind = "java" if "java" in _read(process, "comm") else "python"
-            held[kind] += _pss(process)
-        for kind, size in held.items():
-            peaks[kind] = max(peaks[kind], size)
-
-
-def _family(root: int) -> list[int]:
-    """The process and all that it has started, directly or not."""
-    parents = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            told = _read(int(place.name), "stat").rpartition(")")[2].split()
-            if told:
-                parents[int(place.name)] = int(told[1])
-    family = {root}
-    while grown := {one for one, parent in parents.items() if parent in family} - family:
-        family |= grown
-    return sorted(family)
-
-
-def _pss(process: int) -> int:
-    for line in _read(process, "smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
-def _read(process: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{process}/{name}").read_text("utf-8", "replace")
-    except OSError:  # it is gone
-        return ""
 
 
 WORKS: dict[str, Callable[..., None]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +15,14 @@ import pyarrow.compute as pc
 import pytest
 
 import metatable
-from benchmarks import data, harness, synthetic
+from benchmarks import data, harness, merge_spark, synthetic, watching
 from benchmarks.data import Cupboard
 from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
 
 NAMES = (
     *("buckets", "changes", "commit", "compact", "hfile", "indexes", "layout", "logs", "memory"),
-    *("outside", "points", "rounds", "scale", "skip", "splice", "tag", "upkeep", "upsert"),
+    *("merge_spark", "outside", "points", "rounds", "scale", "skip", "splice", "tag", "upkeep"),
+    "upsert",
 )
 
 
@@ -96,6 +99,20 @@ def test_setting_tells_the_machine_and_the_versions() -> None:
     assert f"metatable {metatable.__version__}" in told
 
 
+def test_processes_that_are_looked_on_at_are_told_with_their_memory_and_their_work() -> None:
+    code = "import time; held = b'x' * (96 << 20); print(sum(range(2_000_000))); time.sleep(0.6)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        with watching.watched(process.pid) as peaks:
+            assert process.stdout is not None
+            process.stdout.readline()
+            worked = watching.processor_seconds(process.pid)
+            process.wait()
+    assert peaks["python"] > 96 << 20
+    assert peaks["java"] == 0
+    assert worked > 0
+    assert watching.processor_seconds(process.pid) == 0
+
+
 def some_cases(setup: Setup) -> Iterator[Case]:
     """What a benchmark yields, in small."""
     yield Case("first", "s", always(1.0), [Peer("p", always(0.5)), absent("q", "gone")], "why")
@@ -145,6 +162,38 @@ def test_data_that_was_only_half_made_is_made_again(tmp_path: Path) -> None:
         Cupboard(tmp_path).made("name", die)
     kept = Cupboard(tmp_path).made("name", lambda folder: (folder / "all").touch())
     assert [file.name for file in kept.iterdir()] == ["all"]
+
+
+def test_a_measure_that_warms_up_by_itself_is_not_run_to_warm_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "table"
+    place.mkdir()
+    (place / "row").write_text("as it was")
+    code = """
+import sys, time
+from pathlib import Path
+from benchmarks.peers.spark_merge import serve
+def merge(folder, rows, kind):
+    place = Path(folder, "row")
+    assert place.read_text() == "as it was" and (rows, kind) == ("rows", "cow")
+    place.unlink()
+    place.write_text("merged")
+print("Spark says something")
+serve({"merge": merge, "count": lambda folder: 7 if Path(folder, "row").exists() else 0})
+"""
+    command = [sys.executable, "-c", code]
+    with Cupboard(tmp_path / "cupboard") as cupboard:
+        for stays in (False, True):
+            runs = merge_spark.Runs(cupboard, command, place, ("rows", "cow"), 7, stays)
+            assert runs() == 0.0
+            assert runs() > 0.0
+            assert (len(runs.processor), len(runs.peaks)) == (2, 1)
+            assert (place / "row").read_text() == "as it was"
+            runs.after = 8
+            with pytest.raises(AssertionError):
+                runs()
+            assert (place / "row").read_text() == "as it was"
 
 
 def test_scratch_is_gone_at_the_end(tmp_path: Path) -> None:

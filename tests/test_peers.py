@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.peers import jars
+from benchmarks.peers import jars, spark
 from benchmarks.peers.jars import HUDI_IO, Library, MissingError
 from benchmarks.peers.program import put_entries, put_keys
+from benchmarks.peers.spark import DELTA
 
 ROOT = Path(jars.__file__).parents[2]
 MAVEN = """#!/bin/sh
@@ -101,6 +102,23 @@ def test_what_is_missing_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) 
     (tools / "mvn").unlink()
     with pytest.raises(MissingError, match="no mvn on this machine"):
         HUDI_IO.fetch()
+
+
+def test_a_spark_of_a_peer_is_asked_for_by_the_name_of_its_target(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_maven(tools, failures=0)
+    monkeypatch.setattr(spark, "ENVIRONMENTS", tools / "environments")
+    with pytest.raises(MissingError, match=r"no jars of delta-spark4.2 4.4.0: make peers-spark"):
+        DELTA.command()
+    DELTA.library.fetch()
+    with pytest.raises(MissingError, match=r"no Spark 4.2.0 for delta: make peers-spark"):
+        DELTA.command()
+    DELTA.python.parent.mkdir(parents=True)
+    DELTA.python.touch()
+    python, *_, name, classes = DELTA.command()
+    assert (python, name) == (str(DELTA.python), "delta")
+    assert classes == str(DELTA.library.folder / "one.jar")
 
 
 def test_files_for_peers_name_the_size_of_each_part(tmp_path: Path) -> None:

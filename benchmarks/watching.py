@@ -1,0 +1,78 @@
+"""Looking on: what a process and all that it starts hold of memory, and how long they work.
+
+Memory is the proportional set size (PSS), sampled: of Pythons together, and of JVMs apart.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["SAMPLE_SECONDS", "Peaks", "processor_seconds", "watched"]
+
+SAMPLE_SECONDS = 0.2
+
+Peaks = dict[str, int]
+"""The greatest sum of PSS in bytes by kind of process: "python", "java"."""
+
+
+@contextmanager
+def watched(process: int) -> Iterator[Peaks]:
+    """The peaks of a process and its family until the end."""
+    peaks, over = {"python": 0, "java": 0}, threading.Event()
+    watching = threading.Thread(target=_watch, args=(process, peaks, over))
+    watching.start()
+    try:
+        yield peaks
+    finally:
+        over.set()
+        watching.join()
+
+
+def processor_seconds(process: int) -> float:
+    """What a process and its family have worked so far, children that have ended included."""
+    stats = _stats()
+    ticks = sum(sum(map(int, stats[one][11:15])) for one in _family(process, stats))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _watch(root: int, peaks: Peaks, over: threading.Event) -> None:
+    while not over.wait(SAMPLE_SECONDS):
+        held = {"python": 0, "java": 0}
+        for process in _family(root, _stats()):
+            kind = "java" if "java" in _read(process, "comm") else "python"
+            held[kind] += _pss(process)
+        for kind, size in held.items():
+            peaks[kind] = max(peaks[kind], size)
+
+
+def _stats() -> dict[int, list[str]]:
+    """Of each process what the system tells of it, from its state on."""
+    numbers = [int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()]
+    told = {one: _read(one, "stat").rpartition(")")[2].split() for one in numbers}
+    return {one: words for one, words in told.items() if words}
+
+
+def _family(root: int, stats: dict[int, list[str]]) -> list[int]:
+    """The process and all that it has started, directly or not, and that still run."""
+    family = {root} & stats.keys()
+    while grown := {one for one, words in stats.items() if int(words[1]) in family} - family:
+        family |= grown
+    return sorted(family)
+
+
+def _pss(process: int) -> int:
+    for line in _read(process, "smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _read(process: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{process}/{name}").read_text("utf-8", "replace")
+    except OSError:  # it is gone
+        return ""
