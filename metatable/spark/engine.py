@@ -181,7 +181,8 @@ class SparkEngine:
         """Rows that are kept, on the driver, if there are at most `count`, of about so many bytes.
 
         The first to ask: all of what is kept is worked out by this, once. As JSON they are weighed
-        before they are gathered, so no more than `count` numbers of a partition travel.
+        before they are gathered, so no more than `count` numbers of a partition travel. A driver
+        that may not take so many bytes has them not.
         """
         weighed = rows.select(F.octet_length(F.to_json(F.struct("*"))).alias("bytes"))
         total = F.count(F.lit(1)).alias("rows"), F.sum("bytes").alias("bytes")
@@ -189,7 +190,12 @@ class SparkEngine:
         if told["rows"] > count or (told["bytes"] or 0) > size_bytes:
             return None
         schema = self.schema(rows)
-        found = self.to_table(rows).to_batches()
+        try:
+            found = self.to_table(rows).to_batches()
+        except Exception as error:
+            if "spark.driver.maxResultSize" in str(error):
+                return None
+            raise
         return pa.Table.from_batches([conform(batch, schema) for batch in found], schema)
 
     def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:

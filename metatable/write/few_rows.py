@@ -4,6 +4,10 @@ A job of Spark's costs more than looking a few keys up and copying what stays as
 decides is how much there is to do, not only the rows: those are few, the index opens no more files
 than one process can, and no more bytes of files are made anew than one process should. The last is
 known when keys have been looked up; then the rows, still few, go back to where they came from.
+
+How many are few depends on who else would do it: a cluster that runs no more tasks at once than
+this process has processors (a local master, above all) does the same work on the same processors,
+and sends rows between processes besides.
 """
 
 from __future__ import annotations
@@ -19,6 +23,10 @@ from metatable.write.plan import WritePlan
 __all__ = ["is_much", "nearest"]
 
 ROWS, ROW_BYTES = 10_000, 16 << 20
+"""Of a cluster that has more processors than this process."""
+
+NEAR_ROWS, NEAR_BYTES = 1 << 20, 256 << 20
+"""Of one that has not: what a driver can hold. As JSON; as Arrow they are about half of it."""
 
 LISTED_BYTES = 1 << 20
 """Of entries of `files`, some twenty thousand files: where lookups may ask each file's filter."""
@@ -33,11 +41,11 @@ def nearest(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> tuple[Engine[
     by_key = create_index(snapshot.options).indexes_logs  # what knows keys of logs opens no files
     if not ROWS or not (by_key or _listed_bytes(snapshot) <= LISTED_BYTES):
         return engine, rows
-    few = engine.few(rows, ROWS, ROW_BYTES)
-    if few is None:
-        return engine, rows
     near = LocalEngine(counters=engine.counters)
-    return near, near.rows(few)
+    few = engine.few(rows, ROWS, ROW_BYTES)
+    if few is None and engine.slots <= near.slots:
+        few = engine.few(rows, NEAR_ROWS, NEAR_BYTES)
+    return (engine, rows) if few is None else (near, near.rows(few))
 
 
 def is_much(plan: WritePlan) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metatable.engine.local import LocalEngine
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.spark.engine import SparkEngine
 from metatable.storage.store import Store
 from metatable.write import few_rows
 from metatable.write.few_rows import nearest
@@ -45,15 +47,59 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
 
 
+@pytest.mark.parametrize("said", ["bigger than spark.driver.maxResultSize (1 MiB)", "disk full"])
+def test_rows_are_not_few_for_a_driver_that_may_not_take_them(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    engine = SparkEngine(spark)
+    gathered = engine.to_table
+
+    def to_table(rows: Any) -> pa.Table:
+        if rows.columns != ["rows", "bytes"]:
+            raise RuntimeError(said)
+        return gathered(rows)
+
+    monkeypatch.setattr(engine, "to_table", to_table)
+    with engine.keep(spark.range(3)) as kept:
+        if "maxResultSize" in said:
+            assert engine.few(kept, 3, 1 << 20) is None
+        else:
+            with pytest.raises(RuntimeError, match=said):
+                engine.few(kept, 3, 1 << 20)
+
+
 class Asked:
     """An engine that has three rows; it remembers how many it was asked for."""
 
     counters = None
     limits: tuple[int, int] | None = None
 
-    def few(self, rows: str, count: int, size_bytes: int) -> pa.Table:
+    def __init__(self, slots: int = 1, least: int = 0) -> None:
+        self.slots, self._least = slots, least
+
+    def few(self, rows: str, count: int, size_bytes: int) -> pa.Table | None:
         self.limits = count, size_bytes
-        return pa.table({"n": [1, 2, 3]})
+        return pa.table({"n": [1, 2, 3]}) if count >= self._least else None
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_rows_are_few_sooner_where_the_cluster_has_more_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 10)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 10))
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    engine: Any = Asked(slots=LocalEngine().slots + more, least=11)
+    near, found = nearest(engine, "rows", Snapshot(store, manifest))
+    if more:
+        assert (near, found) == (engine, "rows")
+        assert engine.limits == (10, few_rows.ROW_BYTES)
+    else:
+        assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
+        assert engine.limits == (few_rows.NEAR_ROWS, few_rows.NEAR_BYTES)
 
 
 @pytest.mark.parametrize("index", ["record", "bucket", "metadata_bloom", "bloom"])
