@@ -88,7 +88,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "set-options",
         _set_options,
         "make new files, and do services, in another way",
-        'metatable set-options rides file_rows=1000000 hfile_codecs=\'{"record_index": "none"}\'\n'
+        "metatable set-options rides file_rows=1000000 upkeep_files=16\n"
         'metatable set-options rides \'cluster_by=["at", "city"]\' --dry-run',
     )
     settings.add_argument(
