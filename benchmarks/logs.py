@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import metatable
-from benchmarks.data import batch_rows, make_table, table_rows
+from benchmarks.data import batch_rows, make_table, rows_of, table_rows
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, timed
 from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import META_FIELDS
@@ -34,9 +35,9 @@ def cases(setup: Setup) -> Iterator[Case]:
     plain = setup.cupboard.made(f"table-{held}-uuid-record", make)
     for form in FORMATS:
         make = partial(_with_logs, held=held, count=count, form=form)
-        table = setup.cupboard.made(f"logs-{held}-{form}", make)
+        table = setup.cupboard.made(f"replaced-{held}-{form}", make)
         yield Case(
-            f"scan {held:,} rows, a tenth in {form} logs",
+            f"scan {held:,} rows, a tenth of them in {form} logs",
             "record index, uuid keys, 10 partitions, one log a file group; all columns; caches of "
             "the process empty",
             _scan(table),
@@ -66,7 +67,8 @@ def _with_logs(folder: Path, held: int, count: int, form: str) -> None:
         storage_options={"durable": "false"},
     )
     table.insert(table_rows("uuid", held))
-    table.upsert(batch_rows("uuid", held, count))
+    replaced = np.random.default_rng(7).choice(held, count, replace=False)
+    table.upsert(rows_of("uuid", replaced, held, generation=1))
 
 
 def _scan(folder: Path) -> Measure:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import byte_layout
+from metatable.storage.byte_columns import byte_layout, size_of_all
 
 __all__ = ["KeyPlaces"]
 
@@ -102,13 +102,12 @@ def _last_words(keys: pa.Array) -> Words | None:
     if keys.null_count or not len(keys):
         return None
     offsets, data = byte_layout(keys)
-    sizes = np.diff(offsets)
-    least = int(sizes.min())
-    if least < _WORD:
+    size = size_of_all(offsets)
+    if 0 <= size < _WORD or (size < 0 and int(np.diff(offsets).min()) < _WORD):
         return None
-    if least == int(sizes.max()):  # read in one sweep
-        first = int(offsets[0]) + least - _WORD
-        every: Words = np.ndarray((len(keys),), np.uint64, data, first, (least,))
+    if size >= 0:  # read in one sweep
+        first = int(offsets[0]) + size - _WORD
+        every: Words = np.ndarray((len(keys),), np.uint64, data, first, (size,))
         return every.copy()
     at_every_byte: Words = np.ndarray((len(data) + 1 - _WORD,), np.uint64, data, strides=(1,))
     return np.asarray(at_every_byte[offsets[1:] - _WORD])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import byte_layout
+from metatable.storage.byte_columns import byte_layout, size_of_all
 
 __all__ = ["without"]
 
@@ -78,8 +78,8 @@ def _is_text(kind: pa.DataType) -> bool:
 def _texts(array: pa.Array) -> Pieces | None:
     """Where all are of one size, and that not 0."""
     offsets, data = byte_layout(array)
-    size = int(offsets[1] - offsets[0])
-    if not size or (np.diff(offsets) != size).any():
+    size = size_of_all(offsets)
+    if size <= 0:
         return None
     return data[int(offsets[0]) : int(offsets[-1])].view(np.dtype((np.void, size)))
 

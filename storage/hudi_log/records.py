@@ -86,7 +86,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     Walks set out side by side from where a record seems to begin. That one does is proved by the
     walk before, which ends there: the first one began at a record.
     """
-    behind, most_rounds = len(content), 2 * math.isqrt(count)
+    behind, most_rounds = len(content), 3 * math.isqrt(count)
     at = _seeming_records(content, 3 * math.isqrt(count))
     stop = np.append(at[1:], behind)
     size_at = np.ndarray((behind + 1 - _SIZE.size,), ">i4", buffer=content, strides=(1,))
@@ -94,12 +94,16 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     while len(at):
         if at[-1] + _SIZE.size > behind or len(found) > most_rounds:
             return None
-        to = at + _SIZE.size + size_at[at]
-        if (to < at + _SIZE.size).any() or (to > stop).any():
+        sizes = size_at[at].astype(np.int64)
+        if sizes.min() < 0:
             return None
-        found.append(to)
-        goes_on = to < stop
-        at, stop = to[goes_on], stop[goes_on]
+        at = at + _SIZE.size + sizes
+        found.append(at)
+        goes_on = at < stop
+        if not goes_on.all():
+            if (at > stop).any():
+                return None
+            at, stop = at[goes_on], stop[goes_on]
     ends = np.sort(np.concatenate(found))
     return ends if len(ends) == count else None
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from metatable.storage.avro import RecordCodec
-from metatable.storage.avro.decode import _Cursor
+from metatable.storage.avro.cursor import Cursor
 from metatable.storage.errors import CorruptError, UsageError
 
 # A schema and a datum at a time: unions in a datum are (branch number, value)
@@ -322,7 +322,7 @@ def test_numbers_of_all_lengths_are_read_at_once_as_one_by_one(
             listed[row] = listed[row][:-cut]
             hurt = pa.array(listed, pa.binary())
             with monkeypatch.context() as patch:
-                patch.setattr(_Cursor, "_next_words", lambda _: None)
+                patch.setattr(Cursor, "_next_words", lambda _: None)
                 expected = outcome(codec, hurt)
             assert outcome(codec, hurt) == expected
 
