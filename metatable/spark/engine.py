@@ -2,6 +2,7 @@
 
     map        mapInArrow over the columns asked for
     extend     an iterator arrow_udf: the other columns never leave the JVM
+    find       the same, answering with lists, and explode; where tasks are few
     exchange   repartitionById, after explode where a row goes to several partitions
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
@@ -36,6 +37,8 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.types import ArrayType, StructType
 
 from metatable.engine.batches import conform, filled, gathered
+from metatable.engine.by_row import listed
+from metatable.engine.local import LocalEngine
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
 from metatable.spark.demands import check_session, is_session, mendable, planning
@@ -134,6 +137,20 @@ class SparkEngine:
         beside = rows.select("*", answered.alias(COUNTED))
         parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
         return beside.select(*map(_column, rows.columns), *parts)
+
+    def find(
+        self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
+    ) -> DataFrame | None:
+        """`rows` with the one column of `fields`, in no more tasks than run at once: each of them
+        opens what it needs by itself. None where these are more than this process has processors:
+        the same files would be opened again and again."""
+        if self.slots > LocalEngine().slots:
+            return None
+        [field] = fields
+        lists = pa.schema([pa.field(field.name, pa.list_(field))])
+        found = self.extend(rows.coalesce(self.slots), inputs, partial(_listed, task, field), lists)
+        every = F.explode_outer(_column(field.name)).alias(field.name)
+        return found.select(*map(_column, rows.columns), every)
 
     def exchange(self, rows: DataFrame, by: str, count: int) -> DataFrame:
         """`count` partitions, each with the rows that name it in `by`.
@@ -241,6 +258,12 @@ def counters_in(told: pa.Table) -> Counters:
     for counted in told.column(COUNTED).drop_null().to_pylist():
         total.merge(json.loads(counted))
     return total
+
+
+def _listed(
+    task: Task, field: pa.Field, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    return listed(task(batches, counters), field)
 
 
 def _mapped(
