@@ -4,10 +4,10 @@
     2  filters   ask the filters of the files that are left, in batches
     3  validate  read pages of the key column of the few candidate files, or all of it
 
-`suspects` does the first two. In one process the third follows at once, and answers go to rows by
-their number (`found_rows.py`); else candidates are sent to tasks, as those of any index are
-(`presence.py`). Where ranges and filters come from is a `LookupSource`'s business: metadata or
-footers. All else is `BloomIndex`, the same for each of them.
+`suspects` does the first two. Where tasks are few (`Engine.find`) the third follows at once, and
+answers go to rows by their number (`found_rows.py`); else candidates are sent to tasks, as those of
+any index are (`presence.py`). Where ranges and filters come from is a `LookupSource`'s business:
+metadata or footers. All else is `BloomIndex`, the same for each of them.
 
 Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_ranges`,
 `tag.files_after_filters`, `tag.candidates`.
@@ -32,7 +32,6 @@ from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.by_row import ROW
-from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index.found_rows import ANSWERS, Candidates, found_rows
 from metatable.index.key_filters import AskedKeys, KeyFilter
@@ -89,8 +88,10 @@ class BloomIndex:
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
-        if isinstance(engine, LocalEngine):
-            return engine.find(rows, inputs, partial(locate, self._source, view), LOCATION_FIELD)
+        at_once = partial(locate, self._source, view)
+        found = engine.find(rows, inputs, at_once, LOCATION_FIELD)
+        if found is not None:
+            return found
         find = partial(candidates, self._source, view)
         return confirmed(engine, rows, rows, inputs, find, view)
 

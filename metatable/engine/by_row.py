@@ -21,7 +21,7 @@ import pyarrow as pa
 from metatable.engine.batches import Partition, joined
 from metatable.storage.errors import UsageError
 
-__all__ = ["ROW", "ROW_FIELD", "beside"]
+__all__ = ["ROW", "ROW_FIELD", "beside", "listed"]
 
 ROW = "_metatable_row"
 ROW_FIELD = pa.field(ROW, pa.int64(), nullable=False)
@@ -51,6 +51,20 @@ def beside(
             table = table.take(pa.array(rows[first:last] - at))
         columns = [*table.columns, *answers.slice(first, last - first).columns]
         yield pa.Table.from_arrays(columns, schema=pa.schema([*schema, *fields])).to_batches
+        at += count
+
+
+def listed(answers: Iterable[pa.RecordBatch], field: pa.Field) -> Iterator[pa.RecordBatch]:
+    """Row for row the list of its answers: of batches with ROW and the `field`, all answers of a
+    row in one batch. Raises UsageError where a row is missing."""
+    schema, at = pa.schema([pa.field(field.name, pa.list_(field))]), 0
+    for batch in answers:
+        rows = batch[ROW].to_numpy() - at
+        count = int(rows[-1]) + 1 if len(rows) else 0
+        _check(rows, count)
+        ends = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), batch[field.name], schema.field(0).type)
+        yield pa.RecordBatch.from_arrays([lists], schema=schema)
         at += count
 
 

@@ -11,6 +11,7 @@ Laws, held by tests/engine_contract.py for every engine:
     map       only the columns `inputs` reach the task; any number of rows comes out
     extend    one row out per row in, in order; the other columns pass by untouched; a task that
               wants rows `at_once` may get those of several partitions in one call
+    find      a row out per answer; all answers of a row, of which each has one, come together
     exchange  partition p gets the rows with by == p; a list column sends copies
     attach    left join by value, null-safe; equal matches count once
     keep      computed once, read several times
@@ -73,6 +74,11 @@ class Engine(Protocol[Rows]):
         *,
         at_once: bool = False,
     ) -> Rows: ...
+
+    def find(self, rows: Rows, inputs: Sequence[str], task: Task, fields: pa.Schema) -> Rows | None:
+        """`extend` at once, of a task whose answers name their rows (`by_row.ROW`, before the
+        fields); None where too many tasks would each open the same files for it."""
+        ...
 
     def exchange(self, rows: Rows, by: str, count: int) -> Rows: ...
 

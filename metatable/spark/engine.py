@@ -2,10 +2,11 @@
 
     map        mapInArrow over the columns asked for
     extend     an iterator arrow_udf: the other columns never leave the JVM
+    find       the same, answering with lists, and explode; where tasks are few
     exchange   repartitionById, after explode where a row goes to several partitions
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
-    few        limit, counted, and one toArrow
+    few        weighed by one aggregate, and one toArrow
     run        mapInArrow, one toArrow
 
 Only the DataFrame API is used, nothing that Spark Connect lacks; the session comes with the
@@ -33,12 +34,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from metatable.engine.batches import conform, filled, gathered
+from metatable.engine.by_row import listed
+from metatable.engine.local import LocalEngine
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
-from metatable.spark.demands import check_session, is_session, mendable, planning
+from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
 from metatable.spark.types import arrow_schema, spark_schema
 from metatable.storage import errors
 from metatable.storage.counters import Counters
@@ -49,6 +52,9 @@ __all__ = ["COUNTED", "SparkEngine", "counters_in", "counters_last"]
 
 BATCH_ROWS = 50_000
 """Rows that reach a task at once: below it numpy's fixed costs show, above it little changes."""
+
+FIXED_BYTES = 8
+"""Of a column in a row, besides its text: a number, or where the text lies."""
 
 COUNTED = "_metatable_counted"
 """The extra column in which counters travel, as JSON; null in rows that carry none."""
@@ -66,10 +72,15 @@ class SparkEngine:
         check_session(self.session)
         self.counters = Counters() if counters is None else counters
         self._folder = f".hoodie/metatable/tmp/{uuid.uuid4().hex}"
+        self._weighed: tuple[DataFrame, int, int] | None = None
 
     @cached_property
     def slots(self) -> int:
-        """Tasks that the cluster runs at once: into so many parts Spark cuts a range."""
+        """Tasks that the cluster runs at once: into so many parts Spark cuts a range. A classic
+        session says so; on Spark Connect it takes a small job."""
+        if not is_connect(self.session):
+            said = self.session.conf.get("spark.sql.leafNodeDefaultParallelism", None)
+            return int(said or self.session.sparkContext.defaultParallelism)
         parts = self.session.range(1 << 12).select(F.spark_partition_id().alias("part"))
         return int(parts.agg(F.max("part").alias("last")).toArrow()["last"][0].as_py()) + 1
 
@@ -135,6 +146,20 @@ class SparkEngine:
         parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
         return beside.select(*map(_column, rows.columns), *parts)
 
+    def find(
+        self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
+    ) -> DataFrame | None:
+        """`rows` with the one column of `fields`, in no more tasks than run at once: each of them
+        opens what it needs by itself. None where these are more than this process has processors:
+        the same files would be opened again and again."""
+        if self.slots > LocalEngine().slots:
+            return None
+        [field] = fields
+        lists = pa.schema([pa.field(field.name, pa.list_(field))])
+        found = self.extend(rows.coalesce(self.slots), inputs, partial(_listed, task, field), lists)
+        every = F.explode_outer(_column(field.name)).alias(field.name)
+        return found.select(*map(_column, rows.columns), every)
+
     def exchange(self, rows: DataFrame, by: str, count: int) -> DataFrame:
         """`count` partitions, each with the rows that name it in `by`.
 
@@ -180,14 +205,14 @@ class SparkEngine:
     def few(self, rows: DataFrame, count: int, size_bytes: int) -> pa.Table | None:
         """Rows that are kept, on the driver, if there are at most `count`, of about so many bytes.
 
-        The first to ask: all of what is kept is worked out by this, once. As JSON they are weighed
-        before they are gathered, so no more than `count` numbers of a partition travel. A driver
-        that may not take so many bytes has them not.
+        The first to ask: all of what is kept is worked out and weighed by this, once, however often
+        it is asked. A driver that may not take so many bytes has them not.
         """
-        weighed = rows.select(F.octet_length(F.to_json(F.struct("*"))).alias("bytes"))
-        total = F.count(F.lit(1)).alias("rows"), F.sum("bytes").alias("bytes")
-        told = self.to_table(weighed.limit(count + 1).agg(*total)).to_pylist()[0]
-        if told["rows"] > count or (told["bytes"] or 0) > size_bytes:
+        if self._weighed is None or self._weighed[0] is not rows:
+            total = F.count(F.lit(1)).alias("rows"), F.sum(_weight(rows.schema)).alias("bytes")
+            told = self.to_table(rows.agg(*total)).to_pylist()[0]
+            self._weighed = rows, told["rows"], told["bytes"] or 0
+        if self._weighed[1] > count or self._weighed[2] > size_bytes:
             return None
         schema = self.schema(rows)
         try:
@@ -241,6 +266,12 @@ def counters_in(told: pa.Table) -> Counters:
     for counted in told.column(COUNTED).drop_null().to_pylist():
         total.merge(json.loads(counted))
     return total
+
+
+def _listed(
+    task: Task, field: pa.Field, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    return listed(task(batches, counters), field)
 
 
 def _mapped(
@@ -305,6 +336,19 @@ def _asked(batches: Iterable[pa.RecordBatch], given: pa.Schema) -> Iterator[pa.R
 def _column(name: str) -> Column:
     """The column called exactly so, dots and all."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _weight(schema: StructType) -> Column:
+    """About the bytes of a row as Arrow, as a sum without an overflow."""
+    weight: Column = F.lit(FIXED_BYTES * len(schema.fields)).cast("long")
+    for field in schema.fields:
+        column = _column(field.name)
+        if isinstance(field.dataType, ArrayType | MapType | StructType):
+            column = F.to_json(F.struct(column))
+        elif not isinstance(field.dataType, BinaryType | StringType):
+            continue
+        weight = weight + F.coalesce(F.octet_length(column), F.lit(0))
+    return weight
 
 
 def _within(column: Column, name: str, count: int) -> Column:

@@ -22,11 +22,12 @@ from metatable.write.plan import WritePlan
 
 __all__ = ["is_much", "nearest"]
 
-ROWS, ROW_BYTES = 10_000, 16 << 20
+ROWS, ROW_BYTES = 10_000, 8 << 20
 """Of a cluster that has more processors than this process."""
 
 NEAR_ROWS, NEAR_BYTES = 1 << 20, 256 << 20
-"""Of one that has not: what a driver can hold. As JSON; as Arrow they are about half of it."""
+"""Of one that has not: what a driver can hold, as an engine of this process does of rows for later.
+As Arrow."""
 
 LISTED_BYTES = 1 << 20
 """Of entries of `files`, some twenty thousand files: where lookups may ask each file's filter."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from metatable.engine import local
-from metatable.engine.by_row import ROW
+from metatable.engine.by_row import ROW, listed
 from metatable.engine.local import LocalEngine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -76,6 +78,24 @@ def test_answers_that_leave_out_a_row_are_refused(rows: list[int]) -> None:
     found = engine.find(engine.rows(numbers(3)), ["n"], partial(wrong, rows), PLUS)
     with pytest.raises(UsageError, match="answers must name each of the rows"):
         engine.to_table(found)
+
+
+@pytest.mark.parametrize("cuts", [[], [4], [1, 4, 9]])
+def test_lists_hold_the_answers_that_rows_beside_them_have(cuts: list[int]) -> None:
+    engine, given = LocalEngine(threads=1), pa.table({"n": range(10)})
+    plain = engine.to_table(engine.find(engine.rows(given), ["n"], partial(often, []), PLUS))
+    [whole] = often([], iter(given.to_batches()), Counters())
+    ends = [int(np.searchsorted(whole[ROW].to_numpy(), cut)) for cut in [0, *cuts, 10]]
+    pieces = [whole.slice(a, b - a) for a, b in pairwise(ends)]
+    lists = pa.Table.from_batches(listed(pieces, PLUS.field(0)))["plus"]
+    assert pc.list_value_length(lists).to_pylist() == [1 if n % 3 else 2 for n in range(10)]
+    assert pc.list_flatten(lists).to_pylist() == plain["plus"].to_pylist()
+
+
+@pytest.mark.parametrize("rows", [[0, 2], [1, 2], [0, 2, 1], [-1, 0]])
+def test_lists_that_leave_out_a_row_are_refused(rows: list[int]) -> None:
+    with pytest.raises(UsageError, match="answers must name each of the rows"):
+        [*listed(wrong(rows, iter(()), Counters()), PLUS.field(0))]
 
 
 def test_a_column_that_is_there_or_is_not_is_refused_before_anything_runs() -> None:

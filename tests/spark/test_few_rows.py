@@ -68,6 +68,23 @@ def test_rows_are_not_few_for_a_driver_that_may_not_take_them(
                 engine.few(kept, 3, 1 << 20)
 
 
+def test_rows_are_weighed_by_their_texts_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column is 8 bytes and its text in UTF-8, a list what it is as JSON."""
+    engine, jobs = SparkEngine(spark), list[list[str]]()
+    gathered = engine.to_table
+    monkeypatch.setattr(engine, "to_table", lambda one: jobs.append(one.columns) or gathered(one))
+    given = spark.createDataFrame(
+        [(1, "ä" * 50, [1, 2]), (2, None, None)], "n int, s string, a array<int>"
+    )
+    size_bytes = 2 * 3 * 8 + 100 + len('{"a":[1,2]}') + len("{}")
+    with engine.keep(given) as kept:
+        assert engine.few(kept, 2, size_bytes - 1) is None
+        found = engine.few(kept, 2, size_bytes)
+    assert found is not None
+    assert found["s"].to_pylist() == ["ä" * 50, None]
+    assert jobs == [["rows", "bytes"], given.columns]
+
+
 class Asked:
     """An engine that has three rows; it remembers how many it was asked for."""
 

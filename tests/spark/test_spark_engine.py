@@ -9,10 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from metatable.engine import local
+from metatable.engine.by_row import ROW
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -100,6 +103,31 @@ def test_extend_and_attach_leave_columns_in_the_jvm_that_python_could_not_take(
     matches = matches.withColumnRenamed("plus", "ten")
     got = engine.attach(longer, matches, ["n"]).withColumn("span", F.col("span").cast("string"))
     assert as_set(engine.to_table(got))[2] == (2, "1 months 2 days", 3, 12)
+
+
+def often(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Numbers that three divides are answered twice, odd ones by null."""
+    at = 0
+    for batch in batches:
+        n = batch["n"].to_numpy()
+        rows = np.repeat(np.arange(len(n)), np.where(n % 3, 1, 2))
+        told = pa.array(n[rows] + 1, mask=n[rows] % 2 == 1)
+        yield pa.record_batch([pa.array(rows + at), told], [ROW, "plus"])
+        at += len(n)
+
+
+def test_a_row_with_two_answers_comes_out_twice_in_tasks_that_run_at_once(
+    engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_processors", lambda: 2)
+    found = engine.find(numbers(engine, 30, parts=7), ["n"], often, PLUS)
+    assert found is not None
+    assert found.rdd.getNumPartitions() == 2
+    told = sorted((row.n, row.plus) for row in found.collect())
+    assert [n for n, _ in told] == [n for n in range(30) for _ in range(1 if n % 3 else 2)]
+    assert all(plus == (None if n % 2 else n + 1) for n, plus in told)
+    monkeypatch.setattr(local, "_processors", lambda: 1)
+    assert engine.find(numbers(engine, 30), ["n"], often, PLUS) is None
 
 
 def test_a_filter_on_an_answer_does_not_ask_twice(engine: SparkEngine) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
+from metatable.engine import local
 from tests.index.rows import expected_tags, make, rows, told_tags
 
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
@@ -39,6 +40,29 @@ def test_tags_on_spark_equal_tags_in_process(
     assert _sorted_tags(tagged) == _sorted_tags(table.tag_locations(asked))
     found = [place is not None for place in expected_tags(table, asked, kind[1])]
     assert sum(found) == sum(place is not None for place in told_tags(tagged)) == 270
+
+
+def test_few_tasks_look_into_files_themselves_and_answer_as_many_do(
+    spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Candidates sent to other tasks, and attached by value, are the judge."""
+    monkeypatch.setattr(local, "_processors", lambda: 2)  # as many as the session's
+    table = make(table_uri, "metadata_bloom", "global")
+    table.insert(rows(0, 120))
+    table.upsert(rows(100, 140, value=9))
+    asked = pa.concat_tables([rows(110, 200), rows(10, 50), rows(90, 120)])
+    frame = spark.createDataFrame(asked).repartition(5)
+    near = table.tag_locations(frame)
+    monkeypatch.setattr(local, "_processors", lambda: 1)
+    far = table.tag_locations(frame)
+    assert ["Join" in plan._jdf.queryExecution().toString() for plan in (near, far)] == [
+        False,
+        True,
+    ]
+    assert near.schema == far.schema
+    tags = near.toArrow()
+    assert _sorted_tags(tags) == _sorted_tags(far.toArrow())
+    assert tags["_location"].null_count == 60
 
 
 def test_a_null_and_an_empty_partition_value_are_written_as_the_same_key(
