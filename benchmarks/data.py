@@ -43,6 +43,7 @@ __all__ = [
     "base64_entries",
     "batch_rows",
     "make_table",
+    "numbers_of",
     "rows_of",
     "sorted_entries",
     "split_entries",
@@ -196,6 +197,12 @@ def rows_of(kind: str, numbers: Numbers, held: int, generation: int = 0) -> pa.T
         _text(_hex(_words(numbers, lane + 6))),
     ]
     return pa.table(columns, schema=SCHEMA)
+
+
+def numbers_of(seen: pa.ChunkedArray) -> Numbers:
+    """The numbers of rows, by when they were seen."""
+    micros = seen.cast(pa.int64()).to_numpy()
+    return np.asarray((micros - _START_MS * 1000) // 10_000)
 
 
 def _keys(kind: str, numbers: Numbers) -> pa.Array:

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,11 +33,14 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
-from metatable.data.base_file import add_meta_columns, encoded_base_file, encoded_columns
+from metatable.data.base_file import PAGE_ROWS, add_meta_columns, encoded_base_file, encoded_columns
 from metatable.data.options import Options
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS
 from metatable.data.slices import DataFile
 from metatable.storage import cache
+from metatable.storage.parquet.chosen_pages import read_rows
+from metatable.storage.parquet.paged_file import paged
+from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
 QUESTION = (
@@ -61,6 +66,8 @@ CHANGED = (META_COLUMNS[0], META_COLUMNS[1], "customer", "amount", "quantity", "
 value. Those of REPEATED are dictionaries."""
 REPEATED = (META_COLUMNS[0], "quantity", "city")
 GROUP_ROWS = 131_072
+
+Rows = npt.NDArray[np.int64]
 
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
@@ -266,10 +273,10 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
 
 @dataclass(frozen=True, slots=True)
 class _Must:
-    """What nobody can spare whose files hold rows by columns: the row groups of each file that hold
-    a key, and the rows that are new."""
+    """What nobody can spare whose files hold rows by columns: of each file the row groups that hold
+    a key, with the places of these in them, and the rows that are new."""
 
-    files: list[tuple[Path, list[int]]]
+    files: list[tuple[Path, list[tuple[int, Rows]]]]
     new: pa.Table
 
     @classmethod
@@ -280,16 +287,17 @@ class _Must:
             file, hit = pq.ParquetFile(path), []
             for group in range(file.num_row_groups):
                 held = file.read_row_group(group, ["id"])["id"]
-                found = held.filter(pc.is_in(held, value_set=keys)).combine_chunks()
-                stored.append(found)
-                hit += [group] if len(found) else []
+                found = pc.is_in(held, value_set=keys).to_numpy()
+                stored.append(held.filter(pa.array(found)).combine_chunks())
+                hit += [(group, np.flatnonzero(found))] if found.any() else []
             files += [(path, hit)] if hit else []
         is_new = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(stored)))
         return cls(files, batch.filter(is_new))
 
     def work(self, folder: Path) -> None:
         """Keys and what changes are decoded, what changes and the new rows are encoded, the new
-        keys are put into a filter, and as many bytes as the files have are written, with fsync."""
+        keys are put into a filter, and as many bytes as the files have are written, with fsync.
+        Of columns without a dictionary it is pages that hold a row, where these are few."""
         jobs = [partial(_rewritten, *one, folder / str(n)) for n, one in enumerate(self.files)]
         step = max(len(self.new) // max(len(jobs), 1), 1)
         pieces = [self.new.slice(at, step) for at in range(0, len(self.new), step)]
@@ -298,12 +306,24 @@ class _Must:
             pass
 
 
-def _rewritten(path: Path, groups: list[int], target: Path) -> None:
+def _rewritten(path: Path, groups: list[tuple[int, Rows]], target: Path) -> None:
     texts = [name for name in REPEATED if name != "quantity"]
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
-    for group in groups:
-        rows = file.read_row_group(group, [KEY_COLUMN, *CHANGED], use_threads=False)
-        encoded_columns(rows.select(CHANGED), Options("t", ("id",)), None, (), REPEATED)
+    store = Store(path.parent)
+    [pages_of] = paged(store, [(path.name, path.stat().st_size)])
+    for group, rows in groups:
+        pages, count = np.unique(rows // PAGE_ROWS), file.metadata.row_group(group).num_rows
+        every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
+        whole = [KEY_COLUMN, *CHANGED]
+        if pages_of is not None and len(every) * 3 <= count:
+            whole = [*REPEATED]
+            here = every[every < count] + pages_of.starts[group]
+            names = [name for name in CHANGED if name not in REPEATED]
+            held = read_rows(store, [(pages_of, here)], [KEY_COLUMN, *names])
+            encoded_columns(held.select(names), Options("t", ("id",)), None, (), ())
+        table = file.read_row_group(group, whole, use_threads=False)
+        changed = [name for name in CHANGED if name in whole]
+        encoded_columns(table.select(changed), Options("t", ("id",)), None, (), REPEATED)
     shutil.copyfile(path, target)
     with target.open("rb") as made:
         os.fsync(made.fileno())

@@ -29,6 +29,7 @@ from metatable.data.stored_columns import (
 )
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import obstacle, replaced, splice
 from metatable.storage.store import Store
@@ -86,9 +87,15 @@ class StoredParts:
         held = self.parquet.schema_arrow
         return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
-    def copied(self, group: int, changed: pa.Table) -> list[Chunk]:
-        """The row group, but for these columns."""
-        return replaced(self.parts.chunks(group), self.encoded(changed, self.dictionaries))
+    def copied(self, group: int, changed: pa.Table, made: Iterable[Chunk] = ()) -> list[Chunk]:
+        """The row group, but for these columns, one at least, and for chunks that are made."""
+        chunks = self.encoded(changed, self.dictionaries)
+        return replaced(self.parts.chunks(group), [*chunks, *made])
+
+    def paged(self) -> PagedFile | None:
+        """As one of which single pages are read; None where they are not told. Raises
+        CorruptError."""
+        return PagedFile.of(self.parts, self.file.size_bytes)
 
     def encoded(
         self, rows: pa.Table, dictionaries: Sequence[str] | None = None

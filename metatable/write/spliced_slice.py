@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from metatable.data import statistics
 from metatable.data.base_file import columns_with_nan, store_base_file, with_file_name
 from metatable.data.dictionaries import constant, trimmed
+from metatable.data.exchanged_columns import exchanged_columns
 from metatable.data.footer_statistics import of_footer
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
@@ -38,7 +39,9 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import rows_of, whole
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
+from metatable.storage.errors import CorruptError
 from metatable.storage.local_files import in_temporary_folder
+from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk
 from metatable.storage.pieces import Pieces
 from metatable.write.new_slice import (
@@ -83,8 +86,17 @@ def spliced_file(
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
             return None
-        made = _Made(view, held, merge, plan, entering.taker(schema), entering.step, target)
+        made = _Made(
+            view, held, merge, plan, entering.taker(schema), entering.step, target, _paged(held)
+        )
         return _filed(made, stored[KEY], entering)
+
+
+def _paged(held: StoredParts) -> PagedFile | None:
+    try:
+        return held.paged()
+    except CorruptError:  # of what may not be needed
+        return None
 
 
 def _with_nan(held: StoredParts, merge: Merge, entering: Entering, schema: pa.Schema) -> set[str]:
@@ -156,6 +168,8 @@ class _Made:
     take: Take
     step: int
     target: DataFile
+    paged: PagedFile | None
+    """The file, where single pages of it can be read."""
 
     def groups(self) -> Iterator[list[Chunk] | tuple[Chunk, ...]]:
         for group in self.plan.groups:
@@ -163,7 +177,7 @@ class _Made:
                 is_last = group.number + 1 == len(self.plan.groups)
                 yield from self._encoded(self._whole(group), is_last and self.plan.fills_last)
             elif group.is_hit:
-                yield self.held.copied(group.number, self._changed(group))
+                yield self._replaced(group)
             else:
                 count = group.here.stop - group.here.start
                 field, names = self._named(count)
@@ -190,16 +204,29 @@ class _Made:
         put, places = self._put(group)
         return with_file_name(put_into(piece, self.take, put, places), self.target.name)
 
-    def _changed(self, group: _Group) -> pa.Table:
-        """The columns of a row group that change where rows take the places of others."""
+    def _replaced(self, group: _Group) -> list[Chunk]:
+        """A row group where rows take the places of others: columns that change are other ones."""
         schema = with_meta_columns(self.view.schema)
-        looked = pa.schema([one for one in schema if one.name not in self._same])
-        piece = self.held.read(self.held.as_stored(looked), group.number)
+        looked = [one for one in schema if one.name not in self._same]
         put, places = self._put(group)
-        rows = self.take(put).select(looked.names)
+        rows = self.take(put)
+        hit = np.flatnonzero(places >= len(places))
+        told = rows.select([one.name for one in looked])
+        paged = exchanged_columns(self.held, self.paged, group.number, hit, told)
+        left = pa.schema([one for one in looked if one.name not in paged.done])
+        made = self._changed(group, rows.select(left.names), places)
+        return self.held.copied(group.number, made, paged.chunks)
+
+    def _changed(self, group: _Group, rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+        """Those of these columns that change, decoded whole, and the one that names the file."""
+        names, schema = self._named(len(places)), with_meta_columns(self.view.schema)
+        if not rows.num_columns:
+            return pa.table([names[1]], schema=pa.schema([names[0]]))
+        piece = self.held.read(
+            self.held.as_stored(pa.schema(map(schema.field, rows.column_names))), group.number
+        )
         changed = changed_columns(piece, rows, places)
-        made = trimmed(put_columns(piece, rows, places, changed))
-        made = made.append_column(*self._named(made.num_rows))
+        made = trimmed(put_columns(piece, rows, places, changed)).append_column(*names)
         return made.select([one for one in schema.names if one in made.column_names])
 
     @property

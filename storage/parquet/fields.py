@@ -5,7 +5,18 @@ Others are kept as they are (`thrift.py`). All stand in parquet.thrift of the Pa
 
 from __future__ import annotations
 
-__all__ = ["Bounds", "Column", "Element", "Footer", "Group", "Location", "Meta", "Page", "Word"]
+__all__ = [
+    "Bounds",
+    "Column",
+    "Element",
+    "Footer",
+    "Group",
+    "Location",
+    "Meta",
+    "Page",
+    "Statistics",
+    "Word",
+]
 
 
 class Footer:
@@ -48,9 +59,16 @@ class Meta:
 
     TYPE = 1
     ENCODINGS, PATH, CODEC, VALUES, UNCOMPRESSED, STORED = range(2, 8)
-    DATA_PAGE, INDEX_PAGE, DICTIONARY = 9, 10, 11
-    BLOOM, BLOOM_SIZE = 14, 15
-    LAST = 17
+    DATA_PAGE, INDEX_PAGE, DICTIONARY, STATISTICS = 9, 10, 11, 12
+    BLOOM, BLOOM_SIZE, SIZES = 14, 15, 16
+    SHAPES = LAST = 17
+
+
+class Statistics:
+    """Statistics of a column chunk."""
+
+    OLD_GREATEST, OLD_LEAST, NULLS = 1, 2, 3
+    GREATEST, LEAST, GREATEST_IS_EXACT, LEAST_IS_EXACT = 5, 6, 7, 8
 
 
 class Page:
@@ -65,7 +83,8 @@ class Page:
 class Bounds:
     """ColumnIndex: lists of an element a page."""
 
-    IS_NULL, LEAST, GREATEST = 1, 2, 3
+    IS_NULL, LEAST, GREATEST, ORDER = 1, 2, 3, 4
+    LAST = 7
 
 
 class Location:

@@ -18,7 +18,14 @@ import numpy.typing as npt
 
 from metatable.storage.parquet.varints import MOST_BYTES, encoded_zigzags, zigzags
 
-__all__ = ["OFFSET", "ROW", "SIZE", "decode_offset_indexes", "moved_offset_indexes"]
+__all__ = [
+    "OFFSET",
+    "ROW",
+    "SIZE",
+    "decode_offset_indexes",
+    "encoded_offset_index",
+    "moved_offset_indexes",
+]
 
 Numbers = npt.NDArray[np.int64]
 Raw = bytes | memoryview
@@ -69,6 +76,18 @@ def moved_offset_indexes(
         new = raw[:begin], body[at[number] : at[number + 1]], rest
         made.append(b"".join(new) if is_sound else b"")
     return counts, pages, made
+
+
+def encoded_offset_index(pages: Numbers) -> bytes:
+    """An index of these locations, and of nothing else."""
+    count = len(pages)
+    head = bytearray([_NEXT_LIST, min(count, _LONG) << 4 | _STRUCT])
+    if count >= _LONG:
+        while count > 127:
+            head.append(count & 127 | 128)
+            count >>= 7
+        head.append(count)
+    return bytes(head) + _encoded(pages)[0] + _END
 
 
 def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:

@@ -73,6 +73,21 @@ class PagedFile:
     chunks: Numbers
     words: frozenset[bytes]
 
+    @classmethod
+    def of(cls, parts: ParquetParts, size_bytes: int) -> PagedFile | None:
+        """Of a file that is open, of this size. Raises CorruptError."""
+        if parts.bound or _ARROW_SCHEMA in parts.metadata or not parts.groups:
+            return None
+        groups = [parts.chunks(group) for group in range(len(parts.groups))]
+        chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
+        rows = np.array([chunks[0].rows for chunks in groups], np.int64)
+        if (chunks[:, :, PLACES_SIZE] == 0).any() or (rows == 0).any():
+            return None
+        places, stored = (chunks[:, :, one].sum() for one in (PLACES_SIZE, STORED))
+        if places > MOST_INDEX_BYTES or stored > size_bytes:
+            return None
+        return cls(parts.path, _shape(parts), rows, chunks, frozenset(parts.metadata))
+
     @property
     def starts(self) -> Numbers:
         """The first row of each row group, and how many there are."""
@@ -102,17 +117,7 @@ def paged(store: Store, files: Sequence[tuple[str, int]]) -> list[PagedFile | No
 
 def _read(store: Store, path: str, size_bytes: int) -> PagedFile | None:
     parts = ParquetParts.open(store, path, size_bytes)
-    if parts is None or parts.bound or _ARROW_SCHEMA in parts.metadata or not parts.groups:
-        return None
-    groups = [parts.chunks(group) for group in range(len(parts.groups))]
-    chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
-    rows = np.array([chunks[0].rows for chunks in groups], np.int64)
-    if (chunks[:, :, PLACES_SIZE] == 0).any() or (rows == 0).any():
-        return None
-    places, stored = (chunks[:, :, one].sum() for one in (PLACES_SIZE, STORED))
-    if places > MOST_INDEX_BYTES or stored > size_bytes:
-        return None
-    return PagedFile(path, _shape(parts), rows, chunks, frozenset(parts.metadata))
+    return None if parts is None else PagedFile.of(parts, size_bytes)
 
 
 def _numbers_of(chunk: Chunk) -> tuple[int, ...]:
