@@ -278,10 +278,9 @@ class HFileReader:
                 return from_voids(hits[1], hits[0]).cast(pa.binary())
         index = self.tree.of_keys(wanted)
         blocks, cuts = index.touched(wanted)
-        kept = might_contain(self._store, self.opened, wanted, int(index.sizes[blocks].sum()))
+        kept = self._let_through(index, blocks, wanted)
         if kept is None:
             return self._spread(index, wanted, self._answers(index, blocks, cuts, wanted))
-        self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
         rest = wanted.take(pa.array(kept))
         found = self._answers(index, *index.touched(rest), rest)
         places = np.full(len(wanted), -1, np.int64)
@@ -290,7 +289,7 @@ class HFileReader:
 
     def _find_alike(self, wanted: Voids) -> Hits | None:
         sizes = self.opened.record_sizes
-        if sizes is None or wanted.dtype.itemsize != sizes[0] or FILTER in self.opened.meta:
+        if sizes is None or wanted.dtype.itemsize != sizes[0]:
             return None
         alike = Alike(*sizes, self.path)
         if not alike.can_be_searched:
@@ -299,7 +298,34 @@ class HFileReader:
         touched = index.touched_alike(wanted)
         if touched is None:
             return None
-        (blocks, cuts), (found, values) = touched, alike.nothing(len(wanted))
+        kept = self._let_through(index, touched[0], from_voids(wanted))
+        if kept is None:
+            return self._search_alike(alike, index, wanted, *touched)
+        found, values = alike.nothing(len(wanted))
+        rest = wanted[kept]
+        touched = index.touched_alike(rest)
+        hits = touched and self._search_alike(alike, index, rest, *touched)
+        if hits is None:
+            return None
+        found[kept], values[kept] = hits
+        return found, values
+
+    def _let_through(self, index: BlockIndex, blocks: Int64s, wanted: pa.Array) -> Int64s | None:
+        """Which of ascending keys, which touch these blocks, the file's filter lets through; None
+        where there is none, or it is not worth asking."""
+        if FILTER not in self.opened.meta:
+            return None
+        stored = int(index.sizes[blocks].sum())
+        kept = might_contain(self._store, self.opened, wanted, stored, len(blocks))
+        if kept is not None:
+            self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
+        return kept
+
+    def _search_alike(
+        self, alike: Alike, index: BlockIndex, wanted: Voids, blocks: Int64s, cuts: Int64s
+    ) -> Hits | None:
+        """`find_alike` of the blocks that the keys touch."""
+        found, values = alike.nothing(len(wanted))
         one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
 
         def put(hits: Hits | None, start: int, stop: int) -> bool:
