@@ -46,6 +46,7 @@ from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
+from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
@@ -64,6 +65,7 @@ from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
+from metatable.storage.hfile.reading.packed import find_stored
 from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
@@ -325,6 +327,10 @@ class HFileReader:
         self, alike: Alike, index: BlockIndex, wanted: Voids, blocks: Int64s, cuts: Int64s
     ) -> Hits | None:
         """`find_alike` of the blocks that the keys touch."""
+        are_few = len(wanted) <= FEW_KEYS * len(blocks)
+        if are_few and self.opened.trailer.compression_codec is Codec.ZSTD:
+            places = index.offsets[blocks], index.sizes[blocks]
+            return find_stored(self._store, self.opened, alike, places, wanted, cuts)
         found, values = alike.nothing(len(wanted))
         one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
 
@@ -344,7 +350,6 @@ class HFileReader:
             offsets = one_pass.offsets_of(start, stop)
             return put(alike.find_few(parts, offsets, wanted, cuts[start : stop + 1]), start, stop)
 
-        are_few = len(wanted) <= FEW_KEYS * len(blocks)
         made = one_pass.each_part(bisect) if are_few else one_pass.each_payloads(search)
         return (found, values) if all(made) else None
 

@@ -138,7 +138,7 @@ def test_a_mapped_block_is_verified_before_its_first_use_and_once(
     asked = binary(KEYS[::3])
     assert found.get_sorted(asked).null_count == 0
     assert len(found.opened.verified) == len(found.tree.all())
-    monkeypatch.setattr("metatable.storage.hfile.reading.data_blocks._verify", None)
+    monkeypatch.setattr("metatable.storage.hfile.reading.data_blocks.verify", None)
     assert found.get_sorted(asked).null_count == 0
 
 
