@@ -65,7 +65,7 @@ from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
-from metatable.storage.hfile.reading.packed import find_stored
+from metatable.storage.hfile.reading.packed import find_many, find_stored
 from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
@@ -328,9 +328,12 @@ class HFileReader:
     ) -> Hits | None:
         """`find_alike` of the blocks that the keys touch."""
         are_few = len(wanted) <= FEW_KEYS * len(blocks)
-        if are_few and self.opened.trailer.compression_codec is Codec.ZSTD:
+        if self.opened.trailer.compression_codec is Codec.ZSTD:
             places = index.offsets[blocks], index.sizes[blocks]
-            return find_stored(self._store, self.opened, alike, places, wanted, cuts)
+            find = find_stored if are_few else find_many
+            hits = find(self._store, self.opened, alike, places, wanted, cuts)
+            if hits is not None:
+                return hits
         found, values = alike.nothing(len(wanted))
         one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
 

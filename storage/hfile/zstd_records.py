@@ -39,7 +39,15 @@ from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, empty_record
 from metatable.storage.hfile.zstd_sequences import MOST_REPEATED, encode_sequences
 
-__all__ = ["Shape", "can_pack", "pack_blocks", "shape_of", "unpack_blocks"]
+__all__ = [
+    "LEAST_RECORDS",
+    "Shape",
+    "can_pack",
+    "pack_blocks",
+    "shape_of",
+    "unpack_blocks",
+    "unpack_shapes",
+]
 
 LEAST_RECORDS, MOST_PAYLOAD = 64, 128 << 10
 """A block of fewer records has little to spare; of more bytes zstd makes several blocks."""
@@ -215,6 +223,12 @@ def unpack_blocks(
         if shape is None:
             return None
         shapes.append(shape)
+    return unpack_shapes(stored, shapes) if shapes else None
+
+
+def unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
+    """The same of blocks, at least one, that are seen to have these shapes."""
+    key_size, value_size = shapes[0].key_size, shapes[0].value_size
     total = sum(shape.count for shape in shapes)
     keys, values = np.empty(total * key_size, np.uint8), np.zeros(total * value_size, np.uint8)
     at = 0

@@ -67,6 +67,11 @@ def few_keys_are_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "FEW_KEYS", 1 << 40)
 
 
+@pytest.fixture
+def many_keys_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FEW_KEYS", 0)
+
+
 @pytest.mark.parametrize("level", [ZSTD_REPEATS_ONLY, ZSTD_LEVEL], ids=["packed", "by zstd"])
 @pytest.mark.parametrize("around", [0, 4, 48])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -76,12 +81,43 @@ def test_keys_are_answered_as_a_dict_does(
     monkeypatch.setattr(packed, "AROUND", around)
     monkeypatch.setattr(packed, "READ_BYTES", 9_000)  # several times
     keys = SHAPES[shape]
-    file, held = put(folder(tmp_path), [*keys[3::3], keys[-1]][: len(keys) // 3])
+    file, held = put(folder(tmp_path), [*keys[3::3], keys[-1]][: len(keys) // 3], level)
     ends = [bytes(len(keys[0])), b"\xff" * len(keys[0])]
     everything = sorted({*keys, *ends, *(one for key in keys for one in near(key))})
     for _ in range(2):  # the second time from the cache
         for asked in (everything, everything[5::7], [keys[3]] * 3, ends[:1]):
             assert ask(file, asked) == [held.get(key) for key in asked]
+
+
+@pytest.mark.usefixtures("many_keys_are_one")
+@pytest.mark.parametrize("level", [ZSTD_REPEATS_ONLY, ZSTD_LEVEL], ids=["packed", "by zstd"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_keys_are_answered_as_a_dict_does(
+    tmp_path: Path, shape: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "READ_BYTES", 9_000)
+    keys = SHAPES[shape]
+    file, held = put(folder(tmp_path), [*keys[3::3], keys[-1]][: len(keys) // 3], level)
+    ends = [bytes(len(keys[0])), b"\xff" * len(keys[0])]
+    everything = sorted({*keys, *ends, *(one for key in keys for one in near(key))})
+    for _ in range(2):
+        for asked in (everything, everything[5::7], [keys[3]] * 3, ends[:1]):
+            expected = [held.get(key) for key in asked]
+            assert file.get_sorted(binary(asked)).to_pylist() == expected
+            if shape == "hashes":
+                assert ask(file, asked) == expected
+
+
+@pytest.mark.usefixtures("many_keys_are_one")
+def test_many_keys_of_packed_blocks_leave_zstd_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = SHAPES["hashes"]
+    file, held = put(folder(tmp_path), keys)
+    last = len(keys) // 90 * 90
+    monkeypatch.setattr(packed, "decode_blocks", None)
+    assert ask(file, keys[:last]) == [held[key] for key in keys[:last]]
+    assert file.counters["hfile.blocks"] == last // 90
 
 
 def test_blocks_that_were_packed_are_not_unpacked_and_are_read_once(
