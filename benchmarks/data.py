@@ -333,7 +333,7 @@ def _fixed(rows: npt.NDArray[np.generic], width: int) -> pa.Array:
 
 
 def make_table(
-    folder: Path, kind: str, index: str, rows: int, commits: int = 1, **options: str | int
+    folder: Path, kind: str, index: str, rows: int, commits: int = 1, **options: str | float
 ) -> None:
     """A table of ours of `rows` rows, by so many commits of as many rows, each in new files."""
     table = metatable.create(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet
 
 import metatable
-from benchmarks.data import KEY_BYTES, batch_rows, make_table
+from benchmarks.data import KEY_BYTES, batch_rows, make_table, rows_of
 from benchmarks.harness import (
+    FLOOR,
     Case,
     Measure,
     Peer,
@@ -24,23 +29,39 @@ from benchmarks.harness import (
     timed,
 )
 from benchmarks.upsert import make_lance
+from metatable.metadata.manifest import load_newest
+from metatable.metadata.record_index import RecordIndexPartition, index_keys
+from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
+from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
 QUESTION = (
     "Rows of a batch may be in the table already: how long until we know, for each of them, which "
     "file holds its key?"
 )
 
-INDEXES: dict[str, dict[str, str]] = {
+INDEXES: dict[str, dict[str, Any]] = {
     "record": {"index": "record"},
     "record of HFiles without compression": {"index": "record", "hfile_codec": "none"},
+    "record of HFiles with filters": {"index": "record", "record_filter_fpp": 0.01},
     "metadata_bloom": {"index": "metadata_bloom"},
     "bloom": {"index": "bloom"},
 }
 """A name, and what the table is created with."""
 
-VARIANTS = ("record of HFiles without compression",)
+VARIANTS = ("record of HFiles without compression", "record of HFiles with filters")
 """Asked in full size, with uuid keys only: what a choice would change."""
+
+TARGETS = {
+    ("uuid", "record", "warm"): (1.0, 10.0),
+    ("uuid", "record", "cold"): (None, 5.0),
+    ("uuid", "record of HFiles without compression", "warm"): (2.0, 10.0),
+    ("uuid", "record of HFiles without compression", "cold"): (None, 5.0),
+    ("uuid", "metadata_bloom", "warm"): (0.6, 2.0),
+    ("time", "metadata_bloom", "warm"): (1.5, 10.0),
+}
+"""How many times as fast as the join, for many keys and for FEW."""
 
 KINDS = ("uuid", "time")
 STATES = ("warm", "cold")
@@ -65,18 +86,34 @@ def _local_cases(setup: Setup) -> Iterator[Case]:
             if index in VARIANTS and not (setup.full and kind == "uuid"):
                 continue
             counts = [batch.num_rows for batch in batches]
-            if not setup.asks(*(_name(n, kind, index, how) for n in counts for how in STATES)):
+            kinds = (kind, f"new {kind}")
+            if not setup.asks(
+                *(_name(n, one, index, how) for n in counts for one in kinds for how in STATES)
+            ):
                 continue
             table = _table(setup, kind, index, held)
             for batch in batches:
                 yield _local_case(setup, table, kind, index, batch, cold=False)
             yield _local_case(setup, table, kind, index, batches[-1], cold=True)
+            if kind == "uuid" and INDEXES[index]["index"] == "record":
+                news = rows_of(kind, np.arange(held, held + FEW), held)
+                for cold in (False, True):
+                    yield _local_case(setup, table, kind, index, news, cold=cold, new=True)
 
 
 def _local_case(
-    setup: Setup, table: metatable.Table, kind: str, index: str, batch: pa.Table, cold: bool
+    setup: Setup,
+    table: metatable.Table,
+    kind: str,
+    index: str,
+    batch: pa.Table,
+    *,
+    cold: bool,
+    new: bool = False,
 ) -> Case:
-    uri, found = table.uri, list[int]()
+    """`new`: no key of the batch is in the table."""
+    uri, found, state = table.uri, list[int](), "cold" if cold else "warm"
+    targets = TARGETS.get((kind, index, state), (None, None))
 
     def ours() -> pa.Table:
         return (metatable.open(uri) if cold else table).tag_locations(batch)
@@ -85,12 +122,21 @@ def _local_case(
         found.append(len(answer) - answer["_location"].null_count)
 
     prepare = cache.clear if cold else None
-    peers = [joined(table, batch, cold, found)]
-    if kind == "uuid" and batch.num_rows == FEW:
+    target = targets[batch.num_rows == FEW] if setup.full and not new else None
+    peers = [joined(table, batch, cold, found, target)]
+    if batch.num_rows == FEW and not new:
+        peers += _floors(table, batch, cold)
+    if kind == "uuid" and batch.num_rows == FEW and not new:
         peers.append(_lance(setup, table.describe().rows or 0, batch, cold, found))
     return Case(
-        _name(batch.num_rows, kind, index, "cold" if cold else "warm"),
-        _setting(table, kind, batch, "cold: caches of the process are empty" if cold else "warm"),
+        _name(batch.num_rows, f"new {kind}" if new else kind, index, state),
+        _setting(
+            table,
+            kind,
+            batch,
+            "cold: caches of the process are empty" if cold else "warm",
+            0 if new else 70,
+        ),
         timed(ours, prepare=prepare, check=keep),
         peers,
         READING,
@@ -103,7 +149,7 @@ def _table(setup: Setup, kind: str, index: str, held: int) -> metatable.Table:
     def make(folder: Path) -> None:
         make_table(folder, kind=kind, rows=held, **given)
 
-    name = "-".join(["table", str(held), kind, *given.values()])
+    name = "-".join(["table", str(held), kind, *map(str, given.values())])
     return metatable.open(setup.cupboard.made(name, make))
 
 
@@ -111,12 +157,14 @@ def _name(count: int, kind: str, index: str, state: str) -> str:
     return f"{count:,} {kind} keys, {index}, {state}"
 
 
-def _setting(table: metatable.Table, kind: str, batch: pa.Table, state: str) -> str:
+def _setting(
+    table: metatable.Table, kind: str, batch: pa.Table, state: str, updates: int = 70
+) -> str:
     facts = table.describe()
     order = "random" if kind == "uuid" else "time-ordered"
     return (
-        f"{batch.num_rows:,} rows of {batch.num_columns} columns, 70 % updates, {order} keys of "
-        f"{KEY_BYTES} bytes; table of {facts.rows:,} rows in {facts.file_groups} files of "
+        f"{batch.num_rows:,} rows of {batch.num_columns} columns, {updates} % updates, {order} "
+        f"keys of {KEY_BYTES} bytes; table of {facts.rows:,} rows in {facts.file_groups} files of "
         f"{facts.partitions} partitions, {facts.data_bytes / 1e6:,.0f} MB, in the page cache; "
         f"{state}"
     )
@@ -152,6 +200,68 @@ def joined(
 
     name = f"DuckDB {duckdb.__version__} join of key columns"
     return Peer(name, timed(join, check=check), target=target)
+
+
+def _floors(table: metatable.Table, batch: pa.Table, cold: bool) -> Iterator[Peer]:
+    """What nobody spares who has no more than the files, without a word of ours."""
+    if table.options.index != "record":
+        name = f"{FLOOR}pyarrow reads the key column of row groups that may hold a key"
+        yield Peer(name, timed(partial(_read_keys, _row_groups(table, batch))))
+    elif cold:
+        name = f"{FLOOR}index blocks that may hold a key are read, and their checksums made"
+        yield Peer(name, timed(partial(_read_blocks, _blocks(table, batch))))
+
+
+def _row_groups(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[int]]]:
+    keys, made = np.sort(batch["id"].to_numpy()), []
+    for path in _paths(table):
+        told = pyarrow.parquet.read_metadata(path)
+        column = told.schema.to_arrow_schema().names.index("id")
+        chosen = []
+        for group in range(told.num_row_groups):
+            bounds = told.row_group(group).column(column).statistics
+            if np.searchsorted(keys, bounds.min) < np.searchsorted(keys, bounds.max, "right"):
+                chosen.append(group)
+        if chosen:
+            made.append((path, chosen))
+    return made
+
+
+def _read_keys(chosen: list[tuple[str, list[int]]]) -> None:
+    def read(one: tuple[str, list[int]]) -> int:
+        with pyarrow.parquet.ParquetFile(one[0]) as file:
+            return len(file.read_row_groups(one[1], columns=["id"], use_threads=False))
+
+    assert sum(in_order(read, chosen)) > 0
+
+
+def _blocks(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Of each HFile of the record index the places of the blocks that may hold a key."""
+    store = Store(table.uri)
+    newest = load_newest(store)
+    assert newest is not None
+    entries = Snapshot(store, newest)
+    partition = RecordIndexPartition(entries.options)
+    keys = index_keys(entries.options, batch["id"].combine_chunks(), pa.scalar("")).cast("binary")
+    keys = keys.take(pa.compute.array_sort_indices(keys))
+    places, made = partition.places(keys), []
+    for ref in entries.placed(partition):
+        mine = keys.filter(pa.array((places >= ref.lo) & (places < ref.hi)))
+        index = entries.reader(ref).tree.of_keys(mine)
+        blocks, _ = index.touched(mine)
+        spans = zip(index.offsets[blocks].tolist(), index.sizes[blocks].tolist(), strict=True)
+        made.append((str(Path(table.uri, ref.path)), list(spans)))
+    cache.clear()
+    return made
+
+
+def _read_blocks(chosen: list[tuple[str, list[tuple[int, int]]]]) -> None:
+    def read(one: tuple[str, list[tuple[int, int]]]) -> int:
+        with Path(one[0]).open("rb", buffering=0) as file:
+            read = (os.pread(file.fileno(), size, offset) for offset, size in one[1])
+            return sum(google_crc32c.value(block) > 0 for block in read)
+
+    assert sum(in_order(read, chosen)) > 0
 
 
 def _lance(setup: Setup, held: int, batch: pa.Table, cold: bool, found: list[int]) -> Peer:

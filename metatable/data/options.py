@@ -42,10 +42,15 @@ SETTABLE = (
     *("file_rows", "file_bytes", "small_file_bytes", "cluster_by"),
     *("row_group_rows", "parquet_codec", "log_format"),
     *("hfile_codec", "hfile_codecs", "hfile_block_bytes", "hfile_target_bytes"),
+    *("record_filter_fpp",),
     *("upkeep_files", "timeline_commits", "commit_retries"),
 )
 """How new files are made, and when services are due: nobody has to know it who reads what was made
 before, and two writers may go by different ones."""
+
+LEAST_RATE = 1e-6
+"""Of keys that a filter in an index file lets through: below that it would be as large as what it
+spares."""
 
 MOST_BUCKETS = 1 << 16
 
@@ -116,6 +121,9 @@ class Options:
     hfile_codec: str = "gz"
     hfile_codecs: Mapping[str, str] = field(default_factory=dict)
     """Of single metadata partitions, by name; of the others it is `hfile_codec`."""
+    record_filter_fpp: float = 0.0
+    """How often a filter in an HFile of the record index may let a key through that is not there;
+    0: they have none. For batches of new keys, which then read little more than filters."""
     hfile_block_bytes: int = 64 << 10
     hfile_target_bytes: int = 8 << 20
     """A commit cuts its entries into files of about this size, at bucket borders."""
@@ -377,6 +385,14 @@ class Options:
                     expected="0 < p < 1",
                     found=getattr(self, word),
                 )
+        rate = self.record_filter_fpp
+        if rate != 0 and not LEAST_RATE <= rate < 1:
+            raise UsageError(
+                "option out of range",
+                option="record_filter_fpp",
+                expected=f"0, or from {LEAST_RATE:g} to less than 1",
+                found=rate,
+            )
         for partition, count in self.buckets.items():
             if not 1 <= count <= MOST_BUCKETS:
                 raise UsageError(

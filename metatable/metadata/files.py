@@ -30,7 +30,7 @@ from metatable.metadata.payload import (
     schema_text,
 )
 from metatable.metadata.written import WrittenSlice
-from metatable.storage.cache import cached
+from metatable.storage.cache import cached, shared
 
 __all__ = [
     "FilesPartition",
@@ -39,6 +39,9 @@ __all__ = [
     "view_of_partition",
     "view_of_table",
 ]
+
+SLICE_BYTES, FILE_BYTES = 600, 400
+"""About what a slice takes in memory, and each of its files."""
 
 
 class FilesPartition(MetadataPartition):
@@ -72,7 +75,24 @@ class FilesPartition(MetadataPartition):
 def current_slices(
     entries: Entries, partition_paths: Sequence[str], file_ids: Sequence[str]
 ) -> list[FileSlice | None]:
-    """The current slice of each file group, None for a group that is not there."""
+    """The current slice of each file group, None for a group that is not there. Of a small table
+    they are kept by the process: each tag asks for nearly the same ones."""
+    if not entries.is_small(FilesPartition.name):
+        return _slices(entries, partition_paths, file_ids)
+    groups = list(zip(partition_paths, file_ids, strict=True))
+    names = [("slice", entries.identity, *group) for group in groups]
+    held: list[FileSlice | None] = [shared.get(name) for name in names]
+    missing = [at for at, one in enumerate(held) if one is None]
+    asked = [groups[at] for at in missing]
+    made = _slices(entries, [path for path, _ in asked], [file_id for _, file_id in asked])
+    for at, one in zip(missing, made, strict=True):
+        held[at] = one and shared.offer(names[at], one, SLICE_BYTES + FILE_BYTES * len(one.told))
+    return held
+
+
+def _slices(
+    entries: Entries, partition_paths: Sequence[str], file_ids: Sequence[str]
+) -> list[FileSlice | None]:
     if not partition_paths:
         return []
     keys = file_group_keys(pa.array(partition_paths, pa.string()), pa.array(file_ids, pa.string()))

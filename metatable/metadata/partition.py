@@ -29,6 +29,7 @@ from metatable.data.slices import FileSlice
 from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.filters.split_block import KIND as SPLIT_BLOCK
 from metatable.storage.hfile.codec import ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
@@ -108,6 +109,11 @@ class MetadataPartition:
     def keys_are_hashes(self) -> bool:
         """Whether keys are bytes that nothing makes shorter."""
         return False
+
+    @property
+    def filter_fpp(self) -> float:
+        """How often a filter over the keys of an HFile may be wrong; 0: there is none."""
+        return 0.0
 
     @property
     def space(self) -> int:
@@ -233,6 +239,8 @@ class MetadataPartition:
             codec=codec,
             block_size_bytes=self.options.hfile_block_bytes,
             zstd_level=ZSTD_REPEATS_ONLY if self.keys_are_hashes else ZSTD_LEVEL,
+            filter_kind=SPLIT_BLOCK if self.filter_fpp else None,
+            filter_fpp=self.filter_fpp,
         ) as writer:
             for name, value in self.file_info().items():
                 writer.add_file_info(name, value)

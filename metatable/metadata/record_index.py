@@ -70,6 +70,10 @@ class RecordIndexPartition(MetadataPartition):
         return self.options.record_key_form == "hash"
 
     @property
+    def filter_fpp(self) -> float:
+        return self.options.record_filter_fpp
+
+    @property
     def space(self) -> int:
         return self._function.space(self.bucket_count)
 

@@ -46,6 +46,7 @@ from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
+from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
@@ -64,6 +65,7 @@ from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
+from metatable.storage.hfile.reading.packed import find_many, find_stored
 from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
@@ -278,10 +280,9 @@ class HFileReader:
                 return from_voids(hits[1], hits[0]).cast(pa.binary())
         index = self.tree.of_keys(wanted)
         blocks, cuts = index.touched(wanted)
-        kept = might_contain(self._store, self.opened, wanted, int(index.sizes[blocks].sum()))
+        kept = self._let_through(index, blocks, wanted)
         if kept is None:
             return self._spread(index, wanted, self._answers(index, blocks, cuts, wanted))
-        self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
         rest = wanted.take(pa.array(kept))
         found = self._answers(index, *index.touched(rest), rest)
         places = np.full(len(wanted), -1, np.int64)
@@ -290,7 +291,7 @@ class HFileReader:
 
     def _find_alike(self, wanted: Voids) -> Hits | None:
         sizes = self.opened.record_sizes
-        if sizes is None or wanted.dtype.itemsize != sizes[0] or FILTER in self.opened.meta:
+        if sizes is None or wanted.dtype.itemsize != sizes[0]:
             return None
         alike = Alike(*sizes, self.path)
         if not alike.can_be_searched:
@@ -299,7 +300,41 @@ class HFileReader:
         touched = index.touched_alike(wanted)
         if touched is None:
             return None
-        (blocks, cuts), (found, values) = touched, alike.nothing(len(wanted))
+        kept = self._let_through(index, touched[0], from_voids(wanted))
+        if kept is None:
+            return self._search_alike(alike, index, wanted, *touched)
+        found, values = alike.nothing(len(wanted))
+        rest = wanted[kept]
+        touched = index.touched_alike(rest)
+        hits = touched and self._search_alike(alike, index, rest, *touched)
+        if hits is None:
+            return None
+        found[kept], values[kept] = hits
+        return found, values
+
+    def _let_through(self, index: BlockIndex, blocks: Int64s, wanted: pa.Array) -> Int64s | None:
+        """Which of ascending keys, which touch these blocks, the file's filter lets through; None
+        where there is none, or it is not worth asking."""
+        if FILTER not in self.opened.meta:
+            return None
+        stored = int(index.sizes[blocks].sum())
+        kept = might_contain(self._store, self.opened, wanted, stored, len(blocks))
+        if kept is not None:
+            self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
+        return kept
+
+    def _search_alike(
+        self, alike: Alike, index: BlockIndex, wanted: Voids, blocks: Int64s, cuts: Int64s
+    ) -> Hits | None:
+        """`find_alike` of the blocks that the keys touch."""
+        are_few = len(wanted) <= FEW_KEYS * len(blocks)
+        if self.opened.trailer.compression_codec is Codec.ZSTD:
+            places = index.offsets[blocks], index.sizes[blocks]
+            find = find_stored if are_few else find_many
+            hits = find(self._store, self.opened, alike, places, wanted, cuts)
+            if hits is not None:
+                return hits
+        found, values = alike.nothing(len(wanted))
         one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
 
         def put(hits: Hits | None, start: int, stop: int) -> bool:
@@ -318,7 +353,6 @@ class HFileReader:
             offsets = one_pass.offsets_of(start, stop)
             return put(alike.find_few(parts, offsets, wanted, cuts[start : stop + 1]), start, stop)
 
-        are_few = len(wanted) <= FEW_KEYS * len(blocks)
         made = one_pass.each_part(bisect) if are_few else one_pass.each_payloads(search)
         return (found, values) if all(made) else None
 

@@ -39,7 +39,15 @@ from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, empty_record
 from metatable.storage.hfile.zstd_sequences import MOST_REPEATED, encode_sequences
 
-__all__ = ["can_pack", "pack_blocks", "unpack_blocks"]
+__all__ = [
+    "LEAST_RECORDS",
+    "Shape",
+    "can_pack",
+    "pack_blocks",
+    "shape_of",
+    "unpack_blocks",
+    "unpack_shapes",
+]
 
 LEAST_RECORDS, MOST_PAYLOAD = 64, 128 << 10
 """A block of fewer records has little to spare; of more bytes zstd makes several blocks."""
@@ -59,7 +67,7 @@ _BEFORE_KEY = 1 + _ROW_AT
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """Where everything lies in the frame of a block of `count` records, whose keys and values
     share so many bytes."""
 
@@ -168,7 +176,7 @@ class _Shape:
         )
 
 
-_shape = lru_cache(_SHAPES)(_Shape)
+_shape = lru_cache(_SHAPES)(Shape)
 
 
 def can_pack(count: int, key_size: int, value_size: int) -> bool:
@@ -209,12 +217,18 @@ def unpack_blocks(
 ) -> tuple[Voids, Voids] | None:
     """The keys and the values of blocks whose payloads are stored so, made by `pack_blocks` of
     records of these sizes; None if any was not."""
-    shapes: list[_Shape] = []
+    shapes: list[Shape] = []
     for one in stored:
-        shape = _shape_of(one, key_size, value_size)
-        if shape is None or not shape.is_of(one):
+        shape = shape_of(one, key_size, value_size)
+        if shape is None:
             return None
         shapes.append(shape)
+    return unpack_shapes(stored, shapes) if shapes else None
+
+
+def unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
+    """The same of blocks, at least one, that are seen to have these shapes."""
+    key_size, value_size = shapes[0].key_size, shapes[0].value_size
     total = sum(shape.count for shape in shapes)
     keys, values = np.empty(total * key_size, np.uint8), np.zeros(total * value_size, np.uint8)
     at = 0
@@ -227,18 +241,20 @@ def unpack_blocks(
     return keys.view((np.void, key_size)), values.view((np.void, value_size))
 
 
-def _shape_of(stored: UInt8s, key_size: int, value_size: int) -> _Shape | None:
-    """The only one that these bytes may have."""
+def shape_of(stored: UInt8s, key_size: int, value_size: int) -> Shape | None:
+    """Where keys and values of these sizes lie in what is stored; None unless all of its other
+    bytes are as `pack_blocks` makes them."""
     payload_size = int.from_bytes(stored[:4].tobytes())
     at = _literals_at(payload_size)
     literals = int.from_bytes(stored[at - _HEADER_BYTES : at].tobytes(), "little") >> 4
-    return _shape_by_size(key_size, value_size, payload_size, literals)
+    shape = _shape_by_size(key_size, value_size, payload_size, literals)
+    return shape if shape is not None and shape.is_of(stored) else None
 
 
 @lru_cache(1 << 12)
 def _shape_by_size(
     key_size: int, value_size: int, payload_size: int, literals: int
-) -> _Shape | None:
+) -> Shape | None:
     """The only one with so many literals."""
     count, left = divmod(payload_size, key_size + value_size + RECORD_OVERHEAD)
     if left or not can_pack(count, key_size, value_size):

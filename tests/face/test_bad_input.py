@@ -256,6 +256,7 @@ def test_columns_may_have_the_names_that_tasks_once_used(tmp_path: Path, index: 
         ("stats_columns", 10**30),
         ("filter_fpp", float("nan")),
         ("footer_bloom_fpp", float("inf")),
+        *(("record_filter_fpp", value) for value in (float("nan"), 1.0, -0.01, 1e-9)),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, option: str, value: float) -> None:

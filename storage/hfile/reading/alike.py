@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ from metatable.storage.hfile.reading.finding import (
     record_header,
 )
 
-__all__ = ["FEW_KEYS", "Alike", "Hits"]
+__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched"]
 
 Hits = tuple[npt.NDArray[np.bool_], Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
@@ -44,6 +45,14 @@ FEW_KEYS = 2
 """Of a block, on average: so many bisections cost less than copying words of all its keys."""
 
 _WORD = 8
+
+
+class Searched(Protocol):
+    """One block, for a key at a time."""
+
+    def value(self, key: bytes) -> bytes | memoryview | None:
+        """The value of `key`, None where it is not there. Raises CorruptError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +116,19 @@ class Alike:
         self, parts: Sequence[bytes | UInt8s], offsets: Sequence[int], wanted: Voids, cuts: Int64s
     ) -> Hits:
         """The same of few keys, of blocks that need not lie together. Raises CorruptError."""
+        return self.answers(map(self.block, parts, offsets), wanted, cuts)
+
+    def block(self, payload: bytes | UInt8s, offset: int) -> Searched:
+        """A payload, to be asked for a key at a time. Raises CorruptError."""
+        return _Block(self, record_header(self.key_size, self.value_size), payload, offset)
+
+    def answers(self, blocks: Iterable[Searched], wanted: Voids, cuts: Int64s) -> Hits:
+        """What each of the blocks says of its keys. Raises CorruptError."""
         first, end = int(cuts[0]), int(cuts[-1])
         found, values = self.nothing(end - first)
         keys, size, room = wanted[first:end].tobytes(), self.key_size, bytearray(values.nbytes)
-        header = record_header(self.key_size, self.value_size)
         bounds = (cuts - first).tolist()
-        for part, offset, first, end in zip(parts, offsets, bounds, bounds[1:], strict=False):
-            one = _Block(self, header, part, offset)
+        for one, first, end in zip(blocks, bounds, bounds[1:], strict=False):
             for number in range(first, end):
                 value = one.value(keys[number * size : (number + 1) * size])
                 if value is not None:

@@ -32,11 +32,13 @@ from metatable.storage.hfile.zstd_records import unpack_blocks
 
 __all__ = [
     "Payloads",
+    "bodies",
     "columns_of_blocks",
     "decode_blocks",
     "decode_together",
     "payloads_in_place",
     "read_headers",
+    "verify",
 ]
 
 _DATA = (BlockType.DATA,)
@@ -104,13 +106,13 @@ def decode_blocks(
     What is not compressed is not copied either: it stays where it was read to.
     """
     blocks, offsets = stored.blocks(), stored.offsets.tolist()
-    _verify(blocks, offsets, headers, path)
-    bodies, sizes = _bodies(blocks, headers), headers["payload_size"].tolist()
+    verify(blocks, offsets, headers, path)
+    packed, sizes = bodies(blocks, headers), headers["payload_size"].tolist()
     if codec is Codec.NONE:
-        return bodies
+        return packed
     return [
         decompress(codec, body, size, path=path, offset=offset)
-        for body, size, offset in zip(bodies, sizes, offsets, strict=True)
+        for body, size, offset in zip(packed, sizes, offsets, strict=True)
     ]
 
 
@@ -122,12 +124,12 @@ def decode_together(
     if codec is not Codec.ZSTD or len(stored) < 2:
         return None
     blocks, sizes = stored.blocks(), headers["payload_size"].tolist()
-    bodies = [body.data for body in _bodies(blocks, headers)]
-    if not are_frames(bodies, sizes):
+    frames = [body.data for body in bodies(blocks, headers)]
+    if not are_frames(frames, sizes):
         return None
-    _verify(blocks, stored.offsets.tolist(), headers, path)
+    verify(blocks, stored.offsets.tolist(), headers, path)
     room = _room(sum(sizes), lasting=lasting)
-    return Payloads.of(room, sizes) if unpack_frames(bodies, room) else None
+    return Payloads.of(room, sizes) if unpack_frames(frames, room) else None
 
 
 def columns_of_blocks(
@@ -139,13 +141,13 @@ def columns_of_blocks(
     if codec is not Codec.ZSTD or not len(stored):
         return None
     blocks = stored.blocks()
-    made = unpack_blocks(_bodies(blocks, headers), key_size, value_size)
+    made = unpack_blocks(bodies(blocks, headers), key_size, value_size)
     if made is not None:
-        _verify(blocks, stored.offsets.tolist(), headers, path)
+        verify(blocks, stored.offsets.tolist(), headers, path)
     return made
 
 
-def _bodies(blocks: list[UInt8s], headers: Headers) -> list[UInt8s]:
+def bodies(blocks: list[UInt8s], headers: Headers) -> list[UInt8s]:
     """Each block without its header and its checksums."""
     covered = headers["covered_size"].tolist()
     return [block[HEADER_SIZE:end] for block, end in zip(blocks, covered, strict=True)]
@@ -164,7 +166,7 @@ def payloads_in_place(
         return None
     offsets = stored.offsets.tolist()
     if verified is None or not verified.issuperset(offsets):
-        _verify(stored.blocks(), offsets, headers, path)
+        verify(stored.blocks(), offsets, headers, path)
         if verified is not None:
             verified.update(offsets)
     first = int(stored.starts[0])
@@ -207,7 +209,8 @@ def read_headers(stored: Stored, codec: Codec, path: str) -> Headers:
     return headers
 
 
-def _verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: str) -> None:
+def verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: str) -> None:
+    """Hold blocks against their checksums. Raises CorruptError."""
     kinds, chunks = headers["checksum"].tolist(), headers["chunk_bytes"].tolist()
     covered = headers["covered_size"].tolist()
     crc32c = google_crc32c.value

@@ -2,7 +2,8 @@
 
 A META block `metatable.filter` of a kind (FILE_INFO fact of the same name) from
 `storage/filters`, over XXH64 (seed 42) of every key. It is asked where reading it is less
-than reading the blocks that the keys would touch.
+than reading the blocks that the keys would touch; of many keys first some, for it spares
+nothing where those that it lets through touch nearly all of these blocks anyway.
 """
 
 from __future__ import annotations
@@ -21,17 +22,22 @@ from metatable.storage.store import Store
 
 __all__ = ["FACT", "META", "filter_of", "might_contain"]
 
+SAMPLE_KEYS = 256
+"""So many of more than twice as many keys tell how many it will let through."""
+ANYWAY_KEYS = 2
+"""So many keys a block leave one of seven blocks unread."""
+
 FACT = b"metatable.filter"
 META = "metatable.filter"
 
 
 def might_contain(
-    store: Store, opened: OpenedHFile, wanted: pa.Array, touched_bytes: int
+    store: Store, opened: OpenedHFile, wanted: pa.Array, touched_bytes: int, touched: int
 ) -> Int64s | None:
-    """Which of `wanted` the file may hold; None where its filter is not worth asking, or is of
-    a kind that is not known here.
+    """Which of the ascending `wanted` the file may hold; None where its filter is not worth
+    asking, or is of a kind that is not known here.
 
-    `touched_bytes`: what would be read without it.
+    `touched_bytes`: what would be read without it, in so many blocks.
     """
     place = opened.meta.get(META)
     if place is None or FACT not in opened.file_info or place[1] >= touched_bytes:
@@ -39,6 +45,11 @@ def might_contain(
     found = filter_of(store, opened, place)
     if found is None:
         return None
+    if len(wanted) > 2 * SAMPLE_KEYS:
+        some = np.linspace(0, len(wanted) - 1, SAMPLE_KEYS).astype(np.int64)
+        through = found.might_contain(xxh64(wanted.take(pa.array(some))))
+        if np.count_nonzero(through) * len(wanted) > ANYWAY_KEYS * touched * SAMPLE_KEYS:
+            return None
     return np.flatnonzero(found.might_contain(xxh64(wanted)))
 
 
@@ -57,4 +68,4 @@ def filter_of(store: Store, opened: OpenedHFile, place: tuple[int, int]) -> Filt
             raise
 
     key = ("hfile.filter", store.uri, opened.path)
-    return cached(key, make, lambda _: 4 * place[1])[0]
+    return cached(key, make, lambda made: made[0].size_bytes if made[0] else 100)[0]
