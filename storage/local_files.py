@@ -65,7 +65,7 @@ class LocalFiles:
     distant = False
 
     def __init__(self, root: str, temporary: str, durable: bool = True) -> None:
-        self._root = Path(root)
+        self._root, self._root_text = Path(root), os.fspath(root)
         self._temporary = self._root / temporary
         self.settles = durable
 
@@ -78,12 +78,13 @@ class LocalFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        with self._asking(path):
-            try:
-                with open(self._root / path, "rb", buffering=0) as file:
-                    return [_read_at(file, offset, size) for offset, size in ranges]
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None
+        try:
+            with io.FileIO(os.path.join(self._root_text, path)) as file:
+                return [_read_at(file, offset, size) for offset, size in ranges]
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise _ours(error, path, self._root_text) from error
 
     def read_whole(self, path: str) -> bytes | None:
         with self._asking(path):
