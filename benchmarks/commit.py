@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -12,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from benchmarks.harness import Case, Peer, Setup, absent, package, run_module, timed
+from benchmarks.harness import FLOOR, Case, Peer, Setup, absent, package, run_module, timed
 from benchmarks.synthetic import SCHEMA, add_files, delta_action, make_delta, make_ours
 from metatable.storage.store import Store
 
@@ -33,7 +35,7 @@ def cases(setup: Setup) -> Iterator[Case]:
         delta = _delta_table(setup, files)
         numbers = count(files)
         yield from _metadata_cases(table, files, numbers, delta)
-        yield _row_case(table, files, numbers, delta)
+        yield from _row_cases(table, files, numbers, delta)
 
 
 def _metadata_cases(
@@ -47,7 +49,7 @@ def _metadata_cases(
         f"one file into {files:,}, fsync",
         f"{setting}; we fsync, the peer does not",
         timed(durable),
-        [peer],
+        [peer, _settling(durable, table)],
         READING,
     )
     yield Case(
@@ -69,18 +71,53 @@ def _metadata_cases(
         )
 
 
-def _row_case(
+def _row_cases(
     table: Path, files: int, numbers: Iterator[int], delta: tuple[ModuleType, Path] | None
-) -> Case:
-    held = metatable.open(table)
-    return Case(
-        f"one row into {files:,}",
-        f"table of {files:,} files with a record index, one row inserted, table opened before; "
-        "page cache warm; we look the key up and fsync, the peer appends blindly and does not",
-        timed(lambda: held.insert(_row(next(numbers)))),
-        [_delta(delta, "append", _append_to_delta)],
-        READING,
-    )
+) -> Iterator[Case]:
+    """We fsync, and, as the peer does, do not."""
+    peer = _delta(delta, "append", _append_to_delta)
+    for told, options in (("", {}), (", no fsync", NO_FSYNC)):
+        held = metatable.open(table, storage_options=options)
+        insert = partial(_insert, held, numbers)
+        yield Case(
+            f"one row into {files:,}{told}",
+            f"table of {files:,} files with a record index, one row inserted, table opened before; "
+            f"page cache warm; we look the key up{told or ' and fsync'}, the peer appends blindly "
+            "and calls no fsync",
+            timed(insert),
+            [peer] if options else [peer, _settling(insert, table)],
+            READING,
+        )
+
+
+def _insert(held: metatable.Table, numbers: Iterator[int]) -> None:
+    held.insert(_row(next(numbers)))
+
+
+def _settling(run: Callable[[], Any], table: Path) -> Peer:
+    """As many fsyncs as `run` calls, each of a new kilobyte, one after the other."""
+    calls = 0
+    settle = os.fsync
+
+    def counted(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        settle(handle)
+
+    os.fsync = counted
+    try:
+        run()
+    finally:
+        os.fsync = settle
+
+    def floor() -> None:
+        with tempfile.TemporaryFile(dir=table.parent) as file:
+            for _ in range(calls):
+                file.write(bytes(1024))
+                file.flush()
+                settle(file.fileno())
+
+    return Peer(f"{FLOOR}{calls} fsyncs alone", timed(floor))
 
 
 def _adder(table: Path, numbers: Iterator[int], options: dict[str, str]) -> Callable[[], Any]:

@@ -28,6 +28,7 @@ from benchmarks.hfiles import (
     equal,
     often,
     packing,
+    reading_one,
     unpacking,
 )
 from benchmarks.peers.asked import Peers
@@ -182,6 +183,7 @@ def _one_key(sample: Sample, peers: Peers) -> Iterator[Case]:
                 often(measure(sample, file, first, second)),
                 [
                     unpacking(sample, file, None, blocks=1),
+                    reading_one(sample, file),
                     *Panel(sample, peers, question).of(file.codec),
                 ],
                 target=0.001 if what == "open" else 0.0001,

@@ -8,6 +8,7 @@ threads as ours.
 
 from __future__ import annotations
 
+import os
 import statistics
 import struct
 import zlib
@@ -51,6 +52,7 @@ __all__ = [
     "equal",
     "often",
     "packing",
+    "reading_one",
     "unpacking",
 ]
 
@@ -217,6 +219,26 @@ def unpacking(sample: Sample, file: HFile, target: float | None, blocks: int | N
         packed = packed[len(packed) // 2 :][:blocks]
     part = partial(_each, partial(_unpack, file.codec), packed)
     return _floor(file.codec, "decompress", part, target, is_short=blocks is not None)
+
+
+def reading_one(sample: Sample, file: HFile) -> Peer:
+    """What nobody spares who asks for another block of an open file and finds a key in it: the
+    block read and verified, unpacked, and its bytes passed once."""
+    path, packed = sample.folder / file.path, sample.packed(file.path)
+    raw, size = packed[len(packed) // 2]
+    place = path.read_bytes().index(raw)
+
+    def run() -> int:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            stored = os.pread(handle, len(raw), place)
+        finally:
+            os.close(handle)
+        crc = google_crc32c.value(stored)
+        return int(crc) + decompress(file.codec, stored, size).find(b"not in any block")
+
+    name = f"{FLOOR}one block read, unpacked, passed once"
+    return Peer(name, often(timed(run)))
 
 
 def packing(sample: Sample, codec: Codec) -> Peer:

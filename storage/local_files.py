@@ -65,7 +65,7 @@ class LocalFiles:
     distant = False
 
     def __init__(self, root: str, temporary: str, durable: bool = True) -> None:
-        self._root = Path(root)
+        self._root, self._root_text = Path(root), os.fspath(root)
         self._temporary = self._root / temporary
         self.settles = durable
 
@@ -78,12 +78,13 @@ class LocalFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        with self._asking(path):
-            try:
-                with open(self._root / path, "rb", buffering=0) as file:
-                    return [_read_at(file, offset, size) for offset, size in ranges]
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None
+        try:
+            with io.FileIO(os.path.join(self._root_text, path)) as file:
+                return [_read_at(file, offset, size) for offset, size in ranges]
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise _ours(error, path, self._root_text) from error
 
     def read_whole(self, path: str) -> bytes | None:
         with self._asking(path):
@@ -152,15 +153,24 @@ class LocalFiles:
                 found = sorted(os.scandir(self._root / folder), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
+        within = f"{folder}/" if folder else ""
         for entry in found:
-            path = f"{folder}/{entry.name}" if folder else entry.name
+            path = within + entry.name
             if entry.is_file():
-                with self._asking(path):
-                    status = _stat(entry)
+                status = self._stat(entry, path)
                 if status is not None:
                     yield Listed(path, status.st_size, status.st_mtime)
             elif recursive:
                 yield from self.list(path, recursive)
+
+    def _stat(self, entry: os.DirEntry[str], path: str) -> os.stat_result | None:
+        """None where the file went away after it was listed."""
+        try:
+            return entry.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _ours(error, path, self._root_text) from error
 
     def delete(self, path: str) -> None:
         target = self._root / path
@@ -307,11 +317,3 @@ def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None where the file went away after it was listed."""
-    try:
-        return entry.stat()
-    except FileNotFoundError:
-        return None

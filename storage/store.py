@@ -199,7 +199,7 @@ class Store:
                     expected=f"{size} bytes",
                     found=f"{len(part)} bytes",
                 )
-        return _cut(ranges, spans, parts)
+        return parts if len(ranges) == 1 else _cut(ranges, spans, parts)
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         """A whole local file of this size as memory that is read when it is touched, else None.
@@ -460,6 +460,8 @@ def _missing(store: Store, path: str) -> CorruptError:
 
 
 def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    if len(ranges) == 1:
+        return list(ranges)
     spans: list[tuple[int, int]] = []
     for offset, size in sorted(ranges):
         if spans and offset <= sum(spans[-1]) + gap:

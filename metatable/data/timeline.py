@@ -66,6 +66,7 @@ UNREQUESTED = ("savepoint",)
 
 _NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
 _PLAN = "replacecommit", "requested"
+_PROGRESS = {"requested": 0, "inflight": 1, "completed": 2}
 _TICK = timedelta(milliseconds=1)
 
 
@@ -147,7 +148,9 @@ class Timeline:
                 if (instant.action, instant.state) == _PLAN and listed.size_bytes:
                     clusterings.add(instant.time)
                 key = instant.time, instant.action
-                furthest[key] = max(furthest.get(key, instant), instant, key=_progress)
+                known = furthest.get(key)
+                if known is None or _PROGRESS[instant.state] > _PROGRESS[known.state]:
+                    furthest[key] = instant
         for time in [time for time, action in furthest if action == COMPACTION]:
             done = furthest.pop((time, "commit"), None)
             if done is not None:
@@ -210,10 +213,6 @@ def _read_name(name: str) -> Instant | None:
     if action in ("requested", "inflight") and state is None:  # `T.inflight` is a commit's
         return Instant(time, "commit", "inflight") if action == "inflight" else None
     return None if action is None else Instant(time, action, cast(State, state or "completed"))
-
-
-def _progress(instant: Instant) -> int:
-    return ("requested", "inflight", "completed").index(instant.state)
 
 
 def _moment(instant: str) -> datetime:

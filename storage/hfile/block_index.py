@@ -112,12 +112,22 @@ class BlockIndex:
         return is_ascending(self.keys, strictly=False)
 
     def last_at_most(self, key: bytes) -> int:
-        """The only block that can hold `key`, -1 if it is before the first."""
-        return bisect_right(range(len(self)), key, key=self.row) - 1
+        """The only block that can hold `key`, -1 if it is before the first; rows must ascend."""
+        return bisect_right(range(len(self)), key, *self._alike(key), key=self.row) - 1
 
     def first_from(self, key: bytes) -> int:
-        """The first block that begins at or after `key`."""
-        return bisect_left(range(len(self)), key, key=self.row)
+        """The first block that begins at or after `key`; rows must ascend."""
+        return bisect_left(range(len(self)), key, *self._alike(key), key=self.row)
+
+    def _alike(self, key: bytes) -> tuple[int, int]:
+        """The blocks whose rows have the first eight bytes of `key`: start and stop. Those before
+        them are less, those from the stop on greater."""
+        word = np.uint64(int.from_bytes(key[:8].ljust(8, b"\0"), "big"))
+        words = self._words
+        stop = int(words.searchsorted(word, "right"))
+        if not stop or words[stop - 1] != word:
+            return stop, stop
+        return int(words.searchsorted(word)), stop
 
     def touched(self, wanted: pa.Array) -> tuple[Int64s, Int64s]:
         """(blocks that can hold a wanted key, where the keys of each begin, and the end).

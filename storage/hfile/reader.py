@@ -64,9 +64,15 @@ from metatable.storage.hfile.reading.fetch import meta_payload
 from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
+from metatable.storage.hfile.reading.one_key import value_of
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.packed import find_many, find_stored
-from metatable.storage.hfile.reading.passes import Pass, records_of_block, sizes_of
+from metatable.storage.hfile.reading.passes import (
+    Pass,
+    payload_of_block,
+    records_of_payload,
+    sizes_of,
+)
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.ordering import is_ascending
@@ -162,10 +168,25 @@ class HFileReader:
         last = index.last_at_most(key)
         first = index.first_from(key) - 1 if self.opened.may_spread_rows else last
         for block in range(max(first, 0), last + 1):
-            records = self._records(index, block)
-            if (place := records.place_of(key)) >= 0:
-                return records.value(place)
+            value = self._value(index, block, key)
+            if value is not None:
+                return value
         return None
+
+    def _value(self, index: BlockIndex, block: int, key: bytes) -> bytes | None:
+        """The value of `key` in one block. Who asks a block again may ask it often: its records
+        are found then, and kept, unless they lie so that one is found as fast without."""
+        opened, stride = self.opened, self.opened.stride
+        records_key = self._records_key(index, block)
+        if opened.with_mvcc and not opened.may_spread_rows and block_cache.get(records_key) is None:
+            payload, is_known = payload_of_block(self._store, opened, index, block)
+            if stride is not None or not is_known:
+                value = value_of(payload, key, stride)
+                if value is not None:
+                    return value
+        records = self._records(index, block)
+        place = records.place_of(key)
+        return records.value(place) if place >= 0 else None
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
@@ -414,13 +435,16 @@ class HFileReader:
 
     def _records(self, index: BlockIndex, block: int) -> KeyValues:
         """The records of one block, kept as they are: for single keys."""
-        key = ("hfile.records", *self.identity, int(index.offsets[block]))
+        key = self._records_key(index, block)
         kept: KeyValues | None = block_cache.get(key)
         if kept is not None:
             return kept
-        made = records_of_block(self._store, self.opened, index, block)
-        offered: KeyValues = block_cache.offer(key, made, len(made.raw) + 40 * len(made))
-        return offered
+        payload, _ = payload_of_block(self._store, self.opened, index, block)
+        made = records_of_payload(payload, self.opened, int(index.offsets[block]))
+        return block_cache.offer(key, made, len(made.raw) + 40 * len(made))
+
+    def _records_key(self, index: BlockIndex, block: int) -> tuple[str, str, str, int]:
+        return "hfile.records", *self.identity, int(index.offsets[block])
 
 
 def _first_from(keys: pa.Array, first: bytes) -> int:

@@ -11,7 +11,7 @@ from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
-__all__ = ["Stored", "cut", "fetch", "meta_payload"]
+__all__ = ["Stored", "cut", "fetch", "fetch_one", "meta_payload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,20 @@ def fetch(
     return Stored(pieces, piece_of, offsets - offsets[firsts][piece_of], offsets, sizes)
 
 
+def fetch_one(store: Store, opened: OpenedHFile, offset: int, size: int) -> bytes | memoryview:
+    """One block."""
+    if not opened.whole.size:
+        return store.read(opened.path, [(offset, size)])[0]
+    if opened.mapped:
+        store.count_mapped(size)
+    return opened.whole[offset : offset + size].data
+
+
 def meta_payload(store: Store, opened: OpenedHFile, place: tuple[int, int]) -> bytes:
     """The content of the META block at (offset, size). Raises CorruptError."""
-    offset, size = np.array([place], np.int64).T
-    [raw] = fetch(store, opened, offset, size).blocks()
+    raw = fetch_one(store, opened, *place)
     codec = opened.trailer.compression_codec
-    return decode_block(raw.data, codec, opened.path, place[0], (BlockType.META,))[1]
+    return decode_block(raw, codec, opened.path, place[0], (BlockType.META,))[1]
 
 
 def cut(sizes: Int64s, limit: int) -> list[tuple[int, int]]:

@@ -64,6 +64,8 @@ class IndexTree:
 
     def of_key(self, key: bytes) -> BlockIndex:
         """The data blocks that can hold `key`, and some more."""
+        if self.complete is not None:
+            return self._searchable(self.complete)
         spread = self._opened.may_spread_rows
 
         def choose(index: BlockIndex) -> Int64s:

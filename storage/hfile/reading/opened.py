@@ -21,6 +21,7 @@ from metatable.storage.hfile.block_index import BlockIndex, check_places, decode
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.file_info import decode_file_info, has_mvcc
+from metatable.storage.hfile.key_values import RECORD_OVERHEAD
 from metatable.storage.hfile.record_sizes import decode_fact
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
@@ -66,6 +67,12 @@ class OpenedHFile:
     def record_sizes(self) -> tuple[int, int] | None:
         """(key size, value size) of all records, -1 where they differ, if the file says so."""
         return decode_fact(self.file_info) if self.with_mvcc else None
+
+    @property
+    def stride(self) -> int | None:
+        """Bytes of every record, if the file says one size for all keys, and one for all values."""
+        sizes = self.record_sizes
+        return sum(sizes) + RECORD_OVERHEAD if sizes and min(sizes) >= 0 else None
 
     @property
     def may_spread_rows(self) -> bool:

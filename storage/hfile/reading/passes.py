@@ -32,7 +32,7 @@ from metatable.storage.hfile.reading.data_blocks import (
     payloads_in_place,
     read_headers,
 )
-from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, meta_payload
+from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, fetch_one, meta_payload
 from metatable.storage.hfile.reading.finding import (
     check_counts,
     check_records,
@@ -47,8 +47,9 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order
 
-__all__ = ["Pass", "records_of_block", "sizes_of"]
+__all__ = ["Pass", "payload_of_block", "records_of_payload", "sizes_of"]
 
+_DATA = (BlockType.DATA,)
 READ_BYTES = 4 << 20
 """Stored bytes that one call of the store fetches."""
 GROUP_BYTES = 4 << 20
@@ -328,18 +329,25 @@ class Pass:
             raise
 
 
-def records_of_block(store: Store, opened: OpenedHFile, index: BlockIndex, block: int) -> KeyValues:
-    """The records of one data block, proven: what a pass does, without its preparations."""
+def payload_of_block(
+    store: Store, opened: OpenedHFile, index: BlockIndex, block: int
+) -> tuple[bytes, bool]:
+    """The payload of one data block, verified, kept in the cache, and whether it was there before:
+    what a pass does, without its preparations. Raises CorruptError."""
     offset = int(index.offsets[block])
-    payload = block_cache.get(_key(store, opened, offset))
-    if payload is None:
-        stored = fetch(
-            store, opened, index.offsets[block : block + 1], index.sizes[block : block + 1]
-        )
-        codec = opened.trailer.compression_codec
-        raw = stored.blocks()[0].data
-        _, payload = decode_block(raw, codec, opened.path, offset, (BlockType.DATA,))
-        store.counters.add("hfile.blocks")
+    key = _key(store, opened, offset)
+    payload: bytes | None = block_cache.get(key)
+    if payload is not None:
+        return payload, True
+    raw = fetch_one(store, opened, offset, int(index.sizes[block]))
+    codec = opened.trailer.compression_codec
+    _, payload = decode_block(raw, codec, opened.path, offset, _DATA)
+    store.counters.add("hfile.blocks")
+    return block_cache.offer(key, payload, len(payload)), False
+
+
+def records_of_payload(payload: bytes, opened: OpenedHFile, offset: int) -> KeyValues:
+    """The records of the data block at `offset`, proven. Raises CorruptError."""
     return find_records(np.frombuffer(payload, np.uint8), opened.with_mvcc, opened.path, offset)
 
 

@@ -16,14 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.hfiles import data_blocks
 from benchmarks.peers.jars import HBASE, HUDI_IO, Library, MissingError
 from benchmarks.peers.program import QUICK, Program, java, put_entries, put_keys
 from metatable.storage.filters import split_block
 from metatable.storage.hfile import forms
-from metatable.storage.hfile.codec import SUPPORTED, Codec
+from metatable.storage.hfile.codec import SUPPORTED, ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.file_info import CREATE_TIME_TS
 from metatable.storage.hfile.verify import verify
 from metatable.storage.hfile.writer import HFileWriter
+from metatable.storage.hfile.zstd_records import unpack_blocks
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, entries_of, folder
 from tests.storage.hfile.raw_file import RawFile
@@ -137,6 +139,26 @@ def test_every_entry_of_ours_is_scanned_and_found_by_them(
     for codec, shape in product(CODECS[peer.library], SHAPES):
         write_ours(folder(tmp_path), "a.hfile", entries, codec, shape)
         assert print_with(peer, tmp_path / "a.hfile", asked) == expected, (codec.name, shape)
+
+
+@pytest.mark.parametrize("peer", [HBASE], indirect=True, ids=lambda one: one.name)
+def test_frames_that_zstd_has_not_made_are_scanned_and_found_by_hbase(
+    peer: Peer, tmp_path: Path
+) -> None:
+    """Full blocks of a record index of hashes are laid out by hand (zstd_records.py)."""
+    entries, store = hashed_entries(20_000), folder(tmp_path)
+    keys = sorted(entries)
+    by_hand = {}
+    for level in (ZSTD_REPEATS_ONLY, ZSTD_LEVEL):
+        with HFileWriter(store, "a.hfile", codec=Codec.ZSTD, zstd_level=level) as file:
+            file.add(binary(keys), binary(entries[key] for key in keys))
+            file.add_meta("body", BODY)
+        blocks = [np.frombuffer(raw, np.uint8) for raw, _ in data_blocks(tmp_path / "a.hfile")]
+        told = [unpack_blocks([block], 16, 4) is not None for block in blocks]
+        by_hand[level] = sum(told), len(told)
+        asked = asked_of(entries)
+        assert print_with(peer, tmp_path / "a.hfile", asked) == printed(entries, asked)
+    assert by_hand == {ZSTD_REPEATS_ONLY: (12, 13), ZSTD_LEVEL: (0, 13)}, "not the full blocks"
 
 
 def written_by(peer: Peer, place: Path, entries: Entries, codec: Codec, shape: Shape) -> None:
