@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -167,6 +168,10 @@ def test_other_readers_find_rows_of_exchanged_pages(
     expected = pa.Table.from_batches(table.scan().to_batches()).sort_by("id")
     found = duckdb.sql(f"select * from '{file_of(table)}' order by id").to_arrow_table()
     assert found.select(SCHEMA.names).to_pylist() == expected.to_pylist()
+    assert pl.read_parquet(file_of(table)).select(SCHEMA.names).to_dicts() == expected.to_pylist()
+    hudi = pytest.importorskip("hudi")
+    read = pa.Table.from_batches(hudi.HudiTableBuilder.from_base_uri(table.uri).build().read())
+    assert read.select(SCHEMA.names).sort_by("id").cast(SCHEMA).to_pylist() == expected.to_pylist()
     [n] = expected.slice(50, 1)["n"].to_pylist()
     assert duckdb.sql(f"select id from '{file_of(table)}' where n = {n}").fetchall() == [
         ("k00050",)

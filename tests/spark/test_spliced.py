@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metatable.data import base_file, exchanged_columns
+from tests.face.test_exchanged import PAGE_ROWS, file_of, make, rows
 from tests.storage.parquet.files import (
     OPTIONS,
     OTHERS,
@@ -68,3 +70,32 @@ def test_spark_finds_rows_where_some_columns_alone_have_a_page_index(
     judged(reader, tmp_path, raw, with_all(ROWS, new), CONDITIONS)
     raw = with_columns(written(ROWS, **OPTIONS[fresh]), new, **OPTIONS["page index"])
     judged(reader, tmp_path, raw, with_all(ROWS, new), CONDITIONS)
+
+
+def test_spark_finds_rows_of_exchanged_pages(
+    tmp_path: Path, reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(exchanged_columns, "PAGE_ROWS", PAGE_ROWS)
+    made = []
+    exchanged = exchanged_columns.exchanged
+
+    def spy(*given: Any) -> Any:
+        made.append(exchanged(*given))
+        return made[-1]
+
+    monkeypatch.setattr(exchanged_columns, "exchanged", spy)
+    table = make(str(tmp_path))
+    for seed in range(1, 4):
+        table.upsert(rows([7 * seed, 50 + seed], seed))
+    assert sum(one is not None for one in made) > 20
+    expected = pa.Table.from_batches(table.scan().to_batches()).sort_by("id")
+    found = reader.parquet(str(file_of(table))).select(*expected.column_names).sort("id")
+    at = expected.schema.get_field_index("at")
+    held = [tuple(one.values()) for one in expected.to_pylist()]
+    seen = [tuple(one) for one in found.collect()]
+    assert [one[:at] + one[at + 1 :] for one in seen] == [one[:at] + one[at + 1 :] for one in held]
+    times = [(one[0], one[at]) for one in held]
+    assert times == [(one[0], one[at]) for one in seen]
+    [n] = expected.slice(51, 1)["n"].to_pylist()
+    assert [one.id for one in found.where(f"n = {n}").collect()] == ["k00051"]
