@@ -84,8 +84,10 @@ def cases(setup: Setup) -> Iterator[Case]:
             yield left_out("record", "left to --size full: 45 s are not enough for both indexes")
             continue
         make = partial(make_table, kind="uuid", index=index, rows=held)
-        table = setup.cupboard.made(f"table-{held}-uuid-{index}", make)
         for count in counts:
+            if not setup.asks(f"{count:,} rows, {index}"):
+                continue
+            table = setup.cupboard.made(f"table-{held}-uuid-{index}", make)
             batch = batch_rows("uuid", held, count)
             asked = ASKED.get(("uuid", count)) if setup.full and index == "record" else None
             floor = [_floor(setup.cupboard, table, batch)] if asked else []
@@ -110,10 +112,10 @@ def cases(setup: Setup) -> Iterator[Case]:
 
 def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
     """Keys that begin with their time: what is updated is in the newest files."""
-    table = _table(setup, "time", held)
     for count in counts:
         name = f"{count:,} rows, record, time keys"
-        if setup.only in name:
+        if setup.asks(name):
+            table = _table(setup, "time", held)
             batch = batch_rows("time", held, count)
             run, check = partial(_upsert, batch), partial(_ours, batch)
             upsert = _on_copies(setup.cupboard, table, run, check)
@@ -127,7 +129,7 @@ def _memory(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
     for kind in ("uuid", "time"):
         for count in counts:
             name = f"{count:,} rows, record, {kind} keys, memory"
-            if setup.only in name:
+            if setup.asks(name):
                 batch = batch_rows(kind, held, count)
                 rows = setup.cupboard.scratch() / "rows.parquet"
                 pq.write_table(batch, rows)
@@ -168,12 +170,15 @@ def _work(work: str, folder: str, rows: str) -> None:
 def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
     """The same into a merge-on-read table."""
     make = partial(make_table, kind="uuid", index="record", rows=held, table_type="mor")
-    table = setup.cupboard.made(f"table-{held}-uuid-record-mor", make)
     for count in counts:
+        name = f"{count:,} rows, record, merge-on-read"
+        if not setup.asks(name):
+            continue
+        table = setup.cupboard.made(f"table-{held}-uuid-record-mor", make)
         batch = batch_rows("uuid", held, count)
         upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
         yield Case(
-            f"{count:,} rows, record, merge-on-read",
+            name,
             _setting("uuid", held, batch),
             upsert,
             _peers(setup, held, batch),
