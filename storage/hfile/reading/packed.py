@@ -137,7 +137,7 @@ def find_many(
     first = [one[:1] for one in places]
     if len(places[0]) < 2 or opened.trailer.entry_count < LEAST_RECORDS * len(opened.root):
         return None
-    if not _all_packed(_blocks(store, opened, alike, *first, keep=keep)):
+    if not _blocks(store, opened, alike, *first, keep=keep, only_packed=True):
         return None
 
     def search(span: tuple[int, int]) -> bool:
@@ -198,13 +198,16 @@ def _blocks(
     sizes: Int64s,
     *,
     keep: bool,
+    only_packed: bool = False,
 ) -> list[Searched]:
+    """`only_packed`: of those not held, none that is not, and none behind one."""
     names = [("hfile.packed", store.uri, opened.path, offset) for offset in offsets.tolist()]
     held: list[Searched | None] = [block_cache.get(name) for name in names]
     missing = np.array([one is None for one in held])
     if missing.any():
-        made = _read(store, opened, alike, offsets[missing], sizes[missing])
-        for number, (block, size_bytes) in zip(np.flatnonzero(missing).tolist(), made, strict=True):
+        made = _read(store, opened, alike, offsets[missing], sizes[missing], only_packed)
+        numbers = np.flatnonzero(missing).tolist()
+        for number, (block, size_bytes) in zip(numbers, made, strict=not only_packed):
             held[number] = block
             if keep:
                 held[number] = block_cache.offer(names[number], block, size_bytes)
@@ -212,9 +215,14 @@ def _blocks(
 
 
 def _read(
-    store: Store, opened: OpenedHFile, alike: Alike, offsets: Int64s, sizes: Int64s
+    store: Store,
+    opened: OpenedHFile,
+    alike: Alike,
+    offsets: Int64s,
+    sizes: Int64s,
+    only_packed: bool,
 ) -> Iterator[tuple[Searched, int]]:
-    """Blocks, verified, and how much memory each takes."""
+    """Blocks, verified, and how much memory each takes; `only_packed`: up to one that is not."""
     codec, path = opened.trailer.compression_codec, opened.path
     stored = fetch(store, opened, offsets, sizes)
     headers = read_headers(stored, codec, path)
@@ -225,6 +233,8 @@ def _read(
         packed = _packed(body, alike)
         if packed is not None:
             yield packed, packed.size_bytes
+        elif only_packed:
+            return
         else:
             one = slice(number, number + 1)
             [payload] = decode_blocks(stored.slice(number, number + 1), headers[one], codec, path)
