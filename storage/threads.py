@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["WORKERS", "beside", "here_alone", "in_order"]
+__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,6 +72,17 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
     if WORKERS <= 1 or getattr(_here, "is_worker", False):
         return function
     return _executor().submit(function).result
+
+
+def one_ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, each given when the one behind it was taken: what taking one begins (`beside`)
+    goes on while its forerunner is worked on, and no more than that."""
+    source = iter(items)
+    for held in source:
+        for taken in source:
+            yield held
+            held = taken
+        yield held
 
 
 @contextmanager

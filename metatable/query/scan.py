@@ -2,14 +2,14 @@
 
 A scan reads current slices of its version and nothing else. `where` leaves files out first
 (`skipping`), then rows, exactly; `limit` ends it. It holds some row groups of one file at a
-time (`base_file.STEP_BYTES`), and nothing of a file between two batches that were not asked for.
+time (`base_file.STEP_BYTES`), and those of the next one where a slice with logs follows.
 Beside what all rows can become (`rows.Rows`), `to_spark` hands the files to Spark's own reader.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
@@ -35,6 +35,7 @@ from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
+from metatable.storage.threads import beside, one_ahead
 
 __all__ = ["Scan"]
 
@@ -222,19 +223,39 @@ class Scan(Rows):
     def _rows(self, files: Iterable[FileSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of the files for which the condition is true."""
         read = self._with_condition(schema)
-        batches = chain.from_iterable(self._read(file, read) for file in files)
+        batches = chain.from_iterable(self._opened(files, read))
         return batches if self._where is None else _matching(self._where, batches, schema)
 
-    def _read(self, file: FileSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _opened(
+        self, files: Iterable[FileSlice], schema: pa.Schema
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Each slice. With no limit to end it before, the next one is begun beside its reading: of
+        one with logs their rows and the first of the base, for decoding logs and looking up keys
+        leave a processor idle now and then. Base files alone are left to Arrow's own threads."""
         view, store = self._view, self._view.store
         ordering, key = view.options.ordering, key_column(view.options, schema)
+
+        def begun(file: FileSlice) -> Callable[[], Iterator[pa.Table]]:
+            begin = partial(
+                stream_slice,
+                *(store, file, schema, view.table_schema, ordering),
+                in_place=False,
+                key=key,
+            )
+            return beside(begin) if file.logs and self._limit is None else begin
+
+        return (
+            self._read(file, begin) for file, begin in one_ahead((one, begun(one)) for one in files)
+        )
+
+    def _read(
+        self, file: FileSlice, begun: Callable[[], Iterator[pa.Table]]
+    ) -> Iterator[pa.RecordBatch]:
         try:
-            for table in stream_slice(
-                store, file, schema, view.table_schema, ordering, in_place=False, key=key
-            ):
+            for table in begun():
                 yield from table.to_batches()
         except CorruptError as error:
-            newest = load_newest(store)
+            newest = load_newest(self._view.store)
             if newest is not None and newest.version > self._view.version:
                 raise StaleError(
                     "a file of this version is gone: open the table again",

@@ -15,6 +15,7 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.data import slice_reader
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice, LogFile
@@ -327,3 +328,22 @@ def test_its_commit_is_told_anew_without_a_base(table_uri: str) -> None:
     assert (stat["path"], stat["baseFile"]) == (slices(table)[0].logs[0].path, "")
     assert scanned(table) == read_by_hudi(table_uri)
     assert table.verify().findings == ()
+
+
+def test_logs_behind_a_limit_are_not_read(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, those of the next group are begun before its turn."""
+    table = created(table_uri)
+    for city in ("la", "ny", "sf"):
+        table.insert(arrow(rows(0, 4, 1, city)))
+    read = []
+    blocks = slice_reader._blocks
+
+    def watched(store: Store, log: LogFile) -> Any:
+        read.append(log.path)
+        return blocks(store, log)
+
+    monkeypatch.setattr(slice_reader, "_blocks", watched)
+    assert table.scan(limit=5).to_arrow().num_rows == 5
+    assert len(read) == 2
+    assert table.scan().to_arrow().num_rows == 12
+    assert len(read) == 2 + 3

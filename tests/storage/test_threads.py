@@ -14,7 +14,7 @@ import pytest
 from metatable.storage import cache, counters
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
-from metatable.storage.threads import WORKERS, beside, here_alone, in_order
+from metatable.storage.threads import WORKERS, beside, here_alone, in_order, one_ahead
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
@@ -69,6 +69,22 @@ def test_what_goes_beside_is_on_another_thread_unless_its_caller_is_one_of_many(
         assert beside(name)() == threading.current_thread().name
     with pytest.raises(ZeroDivisionError):
         beside(lambda: 1 // 0)()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_one_item_is_taken_ahead_and_no_more(count: int) -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(count):
+            taken.append(number)
+            yield number
+
+    given = []
+    for one in one_ahead(items()):
+        given.append(one)
+        assert taken == [*range(min(one + 2, count))]
+    assert given == [*range(count)]
 
 
 def test_an_exception_arrives_in_its_place_and_ends_it() -> None:
