@@ -250,6 +250,10 @@ def _processor() -> str:
     return stripped.get("model name") or platform.machine()
 
 
+WIDEST = 40
+"""Of the words before what is told."""
+
+
 def block(case: Case, made: Sequence[Line]) -> str:
     """The lines of a case as people read them."""
     first = made[0]
@@ -271,8 +275,8 @@ def block(case: Case, made: Sequence[Line]) -> str:
     rows += [("peer", f"no {peer.name}: {peer.why}") for peer in case.peers if not peer.measure]
     if case.reading and not any(line["peer"] for line in made):
         rows.append(("reading", f"{case.reading[:1].upper()}{case.reading[1:]}."))
-    width = max(len(name) for name, _ in rows) + 2
-    body = [f"  {name:<{width}}" + _wrapped(text, width + 2) for name, text in rows]
+    width = min(max(len(name) for name, _ in rows), WIDEST) + 2
+    body = [f"  {_label(name, width)}" + _wrapped(text, width + 2) for name, text in rows]
     return "\n".join([case.name, *body, ""])
 
 
@@ -334,6 +338,11 @@ def _amount(value: float, unit: str) -> str:
     if unit != "s":
         return f"{value:,.0f} {unit}"
     return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.2f} s"
+
+
+def _label(name: str, width: int) -> str:
+    """One that is longer than the others has a line of its own."""
+    return f"{name:<{width}}" if len(name) < width else f"{name}\n  {'':<{width}}"
 
 
 def _wrapped(text: str, indent: int) -> str:

@@ -282,3 +282,11 @@ def test_synthetic_table_lists_its_files_and_skips_by_their_bounds(tmp_path: Pat
     assert len(table.files()) == 300
     kept = sorted(file.partition_path for file in table.files(where))
     assert kept == ["d05", "d06", "d07"]
+
+
+@pytest.mark.parametrize("length", [5, 40, 98, 200])
+def test_what_is_told_stays_readable_beside_a_long_name(length: int) -> None:
+    case = Case("c", "s", always(1.0), [Peer("p" * length, always(2.0))], "why")
+    told = harness.block(case, lines("m", case, 1))
+    assert max(map(len, told.split("\n"))) <= max(100, length + 3)
+    assert "2.00 s" in told
