@@ -86,7 +86,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     Walks set out side by side from where a record seems to begin. That one does is proved by the
     walk before, which ends there: the first one began at a record.
     """
-    behind, most_rounds = len(content), 3 * math.isqrt(count)
+    behind, most_rounds = len(content), 2 * math.isqrt(count)
     at = _seeming_records(content, 3 * math.isqrt(count))
     stop = np.append(at[1:], behind)
     size_at = np.ndarray((behind + 1 - _SIZE.size,), ">i4", buffer=content, strides=(1,))
