@@ -294,15 +294,23 @@ _JOIN = """
 
 
 def _spark_cases(setup: Setup) -> Iterator[Case]:
+    counts = (1_000_000, FEW)
+    asked = {
+        index: [count for count in counts if setup.asks(_name(count, "uuid", index, "Spark"))]
+        for index in INDEXES
+        if index not in VARIANTS
+    }
+    if not any(asked.values()):
+        return
     spark, why = _session()
     if spark is None:
         yield left_out("on Spark", why)
         return
     held = 10_000_000
     try:
-        for index in (name for name in INDEXES if name not in VARIANTS):
+        for index in filter(asked.get, asked):
             table = _table(setup, "uuid", index, held)
-            for count in (1_000_000, FEW):
+            for count in asked[index]:
                 yield _spark_case(setup, spark, table, index, batch_rows("uuid", held, count))
     finally:
         spark.stop()
