@@ -60,6 +60,8 @@ TARGETS = {
     ("uuid", "record of HFiles without compression", "cold"): (None, 5.0),
     ("uuid", "metadata_bloom", "warm"): (0.6, 2.0),
     ("time", "metadata_bloom", "warm"): (1.5, 10.0),
+    ("uuid", "record", "Spark"): (5.0, 30.0),
+    ("uuid", "metadata_bloom", "Spark"): (2.0, 5.0),
 }
 """How many times as fast as the join, for many keys and for FEW."""
 
@@ -332,16 +334,30 @@ def _spark_case(
     pa.parquet.write_table(batch, source, row_group_size=max(batch.num_rows // 8, 1))
     rows = spark.read.parquet(str(source))
     held = spark.read.parquet(*_paths(table)).selectExpr("id", "_metadata.file_path")
-    join = Peer(
-        f"Spark {spark.version} join of key columns", _noop(lambda: rows.join(held, "id", "left"))
+    name = f"Spark {spark.version} join of key columns"
+    target = TARGETS.get(("uuid", index, "Spark"), (None, None))[batch.num_rows == FEW]
+    join = Peer(name, _noop(lambda: rows.join(held, "id", "left")), target=target)
+    floor = Peer(
+        f"{FLOOR}Spark hands keys to Python, and takes a number each", _noop(_handed(rows))
     )
     return Case(
         _name(batch.num_rows, "uuid", index, "Spark"),
         _setting(table, "uuid", batch, f"one session, {spark.sparkContext.master}"),
         _noop(lambda: table.tag_locations(rows)),
-        [join],
+        [join, floor],
         READING,
     )
+
+
+def _handed(rows: Any) -> Callable[[], Any]:
+    """The rows with what the cheapest step of Python answers, which has nothing to look up."""
+    from pyspark.sql import functions  # noqa: PLC0415  (an extra)
+
+    def sizes(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        yield from map(pyarrow.compute.binary_length, keys)
+
+    counted = functions.arrow_udf(sizes, "int").asNondeterministic()
+    return lambda: rows.select("*", counted("id").alias("size"))
 
 
 def _noop(make: Callable[[], Any]) -> Measure:
