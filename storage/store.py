@@ -297,8 +297,8 @@ class Store:
         return at_once(calls) if writes and self.backend.settles else self.backend.together(calls)
 
     def begun(self, call: Callable[[], R]) -> Callable[[], R]:
-        """`call`, which writes files: made meanwhile where a disk has to settle them, else now. What
-        is returned waits for its end, and gives, or raises, what it came to."""
+        """`call`, which writes files: made meanwhile where a disk has to settle them, else now.
+        What is returned waits for its end, and gives, or raises, what it came to."""
         if self.backend.settles:
             return begun(call)
         done = call()

@@ -351,13 +351,18 @@ def encoded_columns(
     columns: TableSchema | None,
     with_nan: Collection[str],
     dictionaries: Sequence[str] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> pa.Buffer:
     """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file of
-    one row group. `dictionaries`: leaves that get one; None: those whose values repeat."""
+    one row group, or of some of so many rows. `dictionaries`: leaves that get one; None: those
+    whose values repeat."""
     sink = pa.BufferOutputStream()
     with _writer(sink, table, options, columns, with_nan, dictionaries) as writer:
-        if table.num_rows:
-            writer.write_table(table, row_group_size=table.num_rows)
+        start = 0
+        for size in [table.num_rows] if sizes is None else sizes:
+            if size:
+                writer.write_table(table.slice(start, size), row_group_size=size)
+            start += size
     return sink.getvalue()
 
 

@@ -103,6 +103,11 @@ class StoredParts:
         """A row group of these rows, one at least, or those of its columns that are given."""
         return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
 
+    def encoded_groups(self, rows: pa.Table, sizes: Sequence[int]) -> list[tuple[Chunk, ...]]:
+        """Row groups of some columns, so many rows each, without dictionaries."""
+        parts = _encoded(rows, self.options, self.columns, self.unbounded, (), sizes)
+        return [parts.chunks(group) for group in range(len(sizes))]
+
     def write(
         self,
         sink: IO[bytes],
@@ -176,8 +181,9 @@ def _encoded(
     columns: TableSchema,
     with_nan: Collection[str],
     dictionaries: Sequence[str] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> ParquetParts:
-    body = encoded_columns(rows, options, columns, with_nan, dictionaries)
+    body = encoded_columns(rows, options, columns, with_nan, dictionaries, sizes)
     parts = ParquetParts.of_bytes(body)
     if parts is None:
         raise CorruptError("a footer in memory is longer than any that is read")
