@@ -43,6 +43,7 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
+from metatable.write.few_keys import Known
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log, stats_of_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import (
@@ -282,7 +283,7 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
         new = replace(new, body=None, size_bytes=size_bytes, ours=ours)
     arriving = rows.arriving(place)
     written = WrittenSlice(
-        made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=len(new.keys))),
+        made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=new.row_count)),
         replaced=base,
         keys=new.keys,
         arrived=rows.keys(arriving),
@@ -420,8 +421,8 @@ def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows:
     if group.base is None or plan.replaces:
         return opened_slice(view, entering).filed(view, target)
     told = view, group.base, entering, rows.keys(rows.gone(place))
-    grows = len(rows.arriving(place)) > 0
-    return spliced_file(*told, target, grows) or merged_slice(*told).filed(view, target)
+    known = Known(len(rows.arriving(place)), plan.proven, plan.asks_for_keys)
+    return spliced_file(*told, target, known) or merged_slice(*told).filed(view, target)
 
 
 class _Runs:

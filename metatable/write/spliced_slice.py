@@ -51,6 +51,7 @@ from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk
 from metatable.storage.pieces import Pieces
+from metatable.write.few_keys import Known, merge_of_few
 from metatable.write.new_slice import (
     LARGE_FILE_BYTES,
     LARGE_ROWS_BYTES,
@@ -73,30 +74,31 @@ def spliced_file(
     entering: Entering,
     deletes: pa.Array,
     target: DataFile,
-    grows: bool,
+    known: Known,
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
-    is worth copying. `grows`: keys are known to be among them that the slice does not have. Raises
-    CorruptError."""
+    is worth copying. Raises CorruptError."""
     if base.logs or base.base.size_bytes < LEAST_BYTES:
         return None
     columns, ordering = view.table_schema, view.options.ordering
     with stored_parts(view.store, base.base, view.options, columns) as held:
-        if held is None or (grows and _is_short(held, view.options.row_group_rows) == [True]):
+        is_short = held and _is_short(held, view.options.row_group_rows) == [True]
+        if held is None or (known.arriving and is_short):
             return None
-        schema = with_meta_columns(view.schema)
-        deciding = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
-        stored = held.read(deciding)
-        merge = Merge.of(stored, entering.deciding(ordering), deletes, ordering)
+        schema, paged = with_meta_columns(view.schema), _paged(held)
+        deciding, stored = entering.deciding(ordering), None
+        merge = merge_of_few(held, paged, deciding, deletes, ordering, known)
+        if merge is None:
+            asked = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
+            stored = held.read(asked)
+            merge = Merge.of(stored, deciding, deletes, ordering)
         plan = _Plan.of(held, merge, view.options.row_group_rows)
         if not plan.is_worth_it or plan.widest > LARGE_ROWS_BYTES:
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
             return None
-        made = _Made(
-            view, held, merge, plan, entering.taker(schema), entering.step, target, _paged(held)
-        )
-        return _filed(made, stored[KEY], entering)
+        made = _Made(view, held, merge, plan, entering.taker(schema), entering.step, target, paged)
+        return _filed(made, stored and stored[KEY], entering)
 
 
 def _paged(held: StoredParts) -> PagedFile | None:
@@ -302,22 +304,36 @@ class _Made:
             pieces = [held.slice(full)]
 
 
-def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Filed:
+def _filed(made: _Made, stored_keys: pa.ChunkedArray | None, entering: Entering) -> Filed:
+    """`stored_keys`: None where they were not read, and nobody asks for them."""
     merge, held, target = made.merge, made.held, made.target
     new = entering.keys.take(pa.array(entering.here[merge.new]))
-    kept = whole(stored_keys if merge.kept.all() else stored_keys.filter(pa.array(merge.kept)))
-    keys = pa.concat_arrays([kept, new]) if len(new) else kept
+    count = int(merge.kept.sum()) + len(new)
     bloom = held.filter
     grown = GrownFilter(bloom, new, _ends(held, merge, new)) if bloom else None
+    words = held.grown_words(grown, count) if grown and stored_keys is None else None
+    keys = new.slice(0, 0)
+    if words is None:
+        keys = _keys(made, stored_keys, new)
+        words = held.words(keys, grown)
     is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     with _sink(is_small) as sink:
-        footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
+        footer = held.write(sink, made.groups(), words)
         stats = _stats(made, footer, sink)
-        counted = merge.counts, whole(merge.deleted_keys)
+        told = count, keys, stats, merge.counts, whole(merge.deleted_keys)
         if isinstance(sink, Pieces):
-            return Filed(sink, sink.seek(0, os.SEEK_END), True, keys, stats, *counted)
+            return Filed(sink, sink.seek(0, os.SEEK_END), True, *told)
         size_bytes, ours = store_base_file(made.view.store, target, sink)
-        return Filed(None, size_bytes, ours, keys, stats, *counted)
+        return Filed(None, size_bytes, ours, *told)
+
+
+def _keys(made: _Made, stored: pa.ChunkedArray | None, new: pa.Array) -> pa.Array:
+    """All of the new file."""
+    if stored is None:
+        stored = made.held.read(pa.schema([with_meta_columns(made.view.schema).field(KEY)]))[KEY]
+    kept = made.merge.kept
+    keys = whole(stored if kept.all() else stored.filter(pa.array(kept)))
+    return pa.concat_arrays([keys, new]) if len(new) else keys
 
 
 @contextmanager
