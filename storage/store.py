@@ -38,7 +38,7 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
-from metatable.storage.together import at_once
+from metatable.storage.together import at_once, begun
 
 __all__ = ["Backend", "Store", "StoreFile"]
 
@@ -295,6 +295,14 @@ class Store:
         process that dies any part of them may be carried out (`together.py`). `writes`: each of
         them writes a file, and does little else."""
         return at_once(calls) if writes and self.backend.settles else self.backend.together(calls)
+
+    def begun(self, call: Callable[[], R]) -> Callable[[], R]:
+        """`call`, which writes files: made meanwhile where a disk has to settle them, else now.
+        What is returned waits for its end, and gives, or raises, what it came to."""
+        if self.backend.settles:
+            return begun(call)
+        done = call()
+        return lambda: done
 
     def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
         """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from metatable.storage.errors import MetatableError, StoreError
 
-__all__ = ["MOST_AT_ONCE", "at_once", "in_turn"]
+__all__ = ["MOST_AT_ONCE", "at_once", "begun", "in_turn"]
 
 R = TypeVar("R")
 
@@ -59,6 +59,14 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
     for error in sorted(raised, key=_is_known):
         raise error
     return [one.result() for one in told]
+
+
+def begun(call: Callable[[], R]) -> Callable[[], R]:
+    """`call`, made on a thread while the caller goes on. What is returned waits for its end, and
+    gives, or raises, what it came to, as often as it is called."""
+    told: Future[R] = Future()
+    _on_a_thread(partial(_make, deque([(told, call)])))
+    return told.result
 
 
 def _make(left: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:

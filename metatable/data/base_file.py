@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.key_footer import GrownFilter, footer_of, sound_filter
+from metatable.data.key_footer import GrownFilter, footer_of, grown_footer, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
@@ -46,6 +46,7 @@ __all__ = [
     "encoded_base_file",
     "encoded_columns",
     "footer_words",
+    "grown_words",
     "read_base_file",
     "read_filter",
     "read_groups",
@@ -341,7 +342,18 @@ def footer_words(
     grown: GrownFilter | None,
 ) -> dict[str, str]:
     """All that the footer of a file with these keys tells under names."""
-    words = footer_of(keys, options.footer_bloom_fpp, grown)
+    return _words(footer_of(keys, options.footer_bloom_fpp, grown), columns)
+
+
+def grown_words(
+    grown: GrownFilter, count: int, options: Options, columns: TableSchema | None
+) -> dict[str, str] | None:
+    """The same of a file of so many keys that follows another; None: its keys must be looked at."""
+    words = grown_footer(grown, count, options.footer_bloom_fpp)
+    return None if words is None else _words(words, columns)
+
+
+def _words(words: dict[str, str], columns: TableSchema | None) -> dict[str, str]:
     return words | ({IDS_ARE_OURS: "1"} if columns else {})
 
 
@@ -351,13 +363,18 @@ def encoded_columns(
     columns: TableSchema | None,
     with_nan: Collection[str],
     dictionaries: Sequence[str] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> pa.Buffer:
     """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file of
-    one row group. `dictionaries`: leaves that get one; None: those whose values repeat."""
+    one row group, or of some of so many rows. `dictionaries`: leaves that get one; None: those
+    whose values repeat."""
     sink = pa.BufferOutputStream()
     with _writer(sink, table, options, columns, with_nan, dictionaries) as writer:
-        if table.num_rows:
-            writer.write_table(table, row_group_size=table.num_rows)
+        start = 0
+        for size in [table.num_rows] if sizes is None else sizes:
+            if size:
+                writer.write_table(table.slice(start, size), row_group_size=size)
+            start += size
     return sink.getvalue()
 
 

@@ -23,18 +23,27 @@ from metatable.data.spliced_file import StoredParts
 from metatable.data.taking import taken, whole
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.chosen_pages import read_rows
-from metatable.storage.parquet.exchanged import Gone, exchanged, is_exchangeable
+from metatable.storage.parquet.exchanged import Exchange, Gone, exchanged, is_exchangeable
 from metatable.storage.parquet.offset_index import ROW
 from metatable.storage.parquet.page_places import group_pages
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk
 
-__all__ = ["ExchangedColumns", "exchanged_columns"]
+__all__ = ["MOST_PAGES", "NOT_EXCHANGED", "ExchangedColumns", "Hit", "are_few", "exchanged_columns"]
 
 Numbers = npt.NDArray[np.int64]
 
 MOST_PAGES = 1 / 3
 """Of a column: with more of them, its neighbours cost little more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hit:
+    """In a row group, `rows` take the places (in it, ascending) of as many."""
+
+    group: int
+    places: Numbers
+    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,68 +55,118 @@ class ExchangedColumns:
     done: frozenset[str] = frozenset()
 
 
+NOT_EXCHANGED = ExchangedColumns()
+
+
+def are_few(places: Numbers, count: int) -> bool:
+    """Whether rows of a row group of so many are in few of its pages."""
+    return len(np.unique(places // PAGE_ROWS)) <= MOST_PAGES * -(-count // PAGE_ROWS)
+
+
 def exchanged_columns(
-    held: StoredParts, file: PagedFile | None, group: int, places: Numbers, rows: pa.Table
-) -> ExchangedColumns:
-    """`rows` take the places (in the row group, ascending) of as many; of which columns that is
-    done here. `file`: the same one, None where its pages are not told."""
-    if file is None:
-        return ExchangedColumns()
-    chunks = {one.leaf.name: one for one in held.parts.chunks(group)}
-    kinds = {one.name: one.type for one in file.shape.schema}
-    names = [
-        one.name
-        for one in rows.schema
-        if _is_ordered(one.type)
-        and kinds.get(one.name) == one.type
-        and is_exchangeable(chunks[one.name])
-    ]
-    pages = np.unique(places // PAGE_ROWS)
-    count = -(-int(file.rows[group]) // PAGE_ROWS)
-    if not names or len(pages) > MOST_PAGES * count:
-        return ExchangedColumns()
+    held: StoredParts, file: PagedFile | None, hits: Sequence[Hit]
+) -> list[ExchangedColumns]:
+    """Of each row group the columns of its rows of which that is done here. `file`: the same one,
+    None where its pages are not told; `hits`: of rows that `are_few`, group after group.
+
+    Some of the pages of all of them are held, decoded. Row groups are looked at together: what a
+    call of pyarrow takes is more than what it does for ten pages.
+    """
+    nothing = [NOT_EXCHANGED for _ in hits]
+    if file is None or not hits:
+        return nothing
     try:
-        names = _in_step(held, file, group, names, count)
-        return _exchanged(held, file, group, places, rows.select(names), pages, chunks)
+        places = _Places.of(held, file, hits)
+        return _exchanged(held, file, hits, places) if places.names else nothing
     except CorruptError:  # of what may not be needed; else who reads all will say so
-        return ExchangedColumns()
+        return nothing
 
 
-def _in_step(
-    held: StoredParts, file: PagedFile, group: int, names: Sequence[str], count: int
-) -> list[str]:
-    """Those of which each page but the last has PAGE_ROWS rows."""
-    [pages] = group_pages(held.store, [(file, group)])
-    shape, firsts = file.shape, np.arange(count) * PAGE_ROWS
-    leaves = dict(zip(shape.names, (one.start for one in shape.columns), strict=True))
-    return [one for one in names if np.array_equal(pages.of(leaves[one])[:, ROW], firsts)]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """The columns of which pages can be exchanged, in all of the row groups; by row group, their
+    chunks, and where pages lie."""
+
+    names: tuple[str, ...]
+    chunks: tuple[dict[str, Chunk], ...]
+    pages: tuple[dict[str, Numbers], ...]
+
+    @classmethod
+    def of(cls, held: StoredParts, file: PagedFile, hits: Sequence[Hit]) -> _Places:
+        chunks = [{one.leaf.name: one for one in held.parts.chunks(hit.group)} for hit in hits]
+        kinds = {one.name: one.type for one in file.shape.schema}
+        names = [
+            one.name
+            for one in hits[0].rows.schema
+            if _is_ordered(one.type)
+            and kinds.get(one.name) == one.type
+            and all(is_exchangeable(own[one.name]) for own in chunks)
+        ]
+        found = group_pages(held.store, [(file, hit.group) for hit in hits]) if names else []
+        shape = file.shape
+        leaves = dict(zip(shape.names, (one.start for one in shape.columns), strict=True))
+        pages = [{name: own.of(leaves[name]) for name in names} for own in found]
+        counts = [int(file.rows[hit.group]) for hit in hits]
+        in_step = [
+            name
+            for name in names
+            if all(_are_in_step(own[name], n) for own, n in zip(pages, counts, strict=True))
+        ]
+        return cls(tuple(in_step), tuple(chunks), tuple(pages))
+
+
+def _are_in_step(pages: Numbers, count: int) -> bool:
+    """Whether each page but the last has PAGE_ROWS rows."""
+    return np.array_equal(pages[:, ROW], np.arange(0, count, PAGE_ROWS))
 
 
 def _exchanged(
-    held: StoredParts,
-    file: PagedFile,
-    group: int,
-    places: Numbers,
-    rows: pa.Table,
-    pages: Numbers,
-    chunks: dict[str, Chunk],
-) -> ExchangedColumns:
-    names = rows.column_names
-    if not names:
-        return ExchangedColumns()
-    every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
-    every = every[every < file.rows[group]]
-    piece = read_rows(held.store, [(file, every + file.starts[group])], names)
-    here = np.searchsorted(every, places)
-    put = np.arange(len(every))
-    put[here] = len(every) + np.arange(len(here))
+    held: StoredParts, file: PagedFile, hits: Sequence[Hit], of: _Places
+) -> list[ExchangedColumns]:
+    pages = [np.unique(hit.places // PAGE_ROWS) for hit in hits]
+    every = [_rows_of(one, int(file.rows[hit.group])) for one, hit in zip(pages, hits, strict=True)]
+    asked = [one + file.starts[hit.group] for one, hit in zip(every, hits, strict=True)]
+    piece = read_rows(held.store, [(file, np.concatenate(asked))], of.names)
+    sizes = [len(one) for one in every]
+    starts = np.cumsum([0, *sizes])
+    own = [np.searchsorted(one, hit.places) for one, hit in zip(every, hits, strict=True)]
+    here = np.concatenate([one + at for one, at in zip(own, starts[:-1], strict=True)])
+    rows = pa.concat_tables([hit.rows.select(of.names) for hit in hits])
+    put = np.arange(len(piece))
+    put[here] = len(piece) + np.arange(len(here))
     changed = changed_columns(piece, rows, put)
-    made = held.encoded(put_columns(piece, rows, put, changed), ()) if changed else ()
+    if not changed:
+        return [ExchangedColumns((), frozenset(of.names)) for _ in hits]
+    made = held.encoded_groups(put_columns(piece, rows, put, changed), sizes)
     gone = taken(piece.select(changed), pa.array(here))
-    found = [
-        exchanged(chunks[name], pages, by, _gone(gone[name], piece[name].null_count))
-        for name, by in zip(changed, made, strict=True)
+    taken_before = np.cumsum([0, *map(len, own)]).tolist()
+    exchanges = [
+        Exchange(
+            of.chunks[at][name],
+            of.pages[at][name],
+            pages[at],
+            by,
+            _gone(
+                gone[name].slice(taken_before[at], len(own[at])),
+                piece[name].slice(starts[at], sizes[at]).null_count,
+            ),
+        )
+        for at, group in enumerate(made)
+        for name, by in zip(changed, group, strict=True)
     ]
+    found = iter(exchanged(exchanges))
+    return [_told(of.names, changed, [next(found) for _ in changed]) for _ in hits]
+
+
+def _rows_of(pages: Numbers, count: int) -> Numbers:
+    """The rows of these pages of a row group of so many."""
+    every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
+    return np.asarray(every[every < count])
+
+
+def _told(
+    names: Sequence[str], changed: Sequence[str], found: Sequence[Chunk | None]
+) -> ExchangedColumns:
     left = {name for name, one in zip(changed, found, strict=True) if one is None}
     return ExchangedColumns(tuple(filter(None, found)), frozenset(names) - left)
 

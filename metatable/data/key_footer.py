@@ -41,6 +41,7 @@ __all__ = [
     "HudiFilter",
     "KeyFooter",
     "footer_of",
+    "grown_footer",
     "read_key_footer",
     "sound_ends",
     "sound_filter",
@@ -113,11 +114,25 @@ def footer_of(
     """The footer keys of a file with these record keys (strings)."""
     bloom = grown and grown.for_keys(len(record_keys), fpp)
     bloom = bloom or HudiBloom.build(record_keys.combine_chunks(), fpp)
+    ends = grown.ends if grown else None
+    if len(record_keys) and not ends:
+        least, most = pc.min_max(record_keys).as_py().values()
+        ends = least, most
+    return _told(bloom, ends if len(record_keys) else None)
+
+
+def grown_footer(grown: GrownFilter, count: int, fpp: float) -> dict[str, str] | None:
+    """The same of a file of so many keys, one at least, that follows another; None: it takes a look
+    at its keys."""
+    bloom = grown.for_keys(count, fpp) if grown.ends else None
+    return None if bloom is None else _told(bloom, grown.ends)
+
+
+def _told(bloom: HudiBloom, ends: tuple[str, str] | None) -> dict[str, str]:
     text = bloom.to_base64()
     footer = {_FILTER: text.decode(), _TYPE_CODE: DYNAMIC, _CHECKSUM: str(isal_zlib.crc32(text))}
-    if len(record_keys):
-        ends = grown and grown.ends
-        footer[_MINIMUM], footer[_MAXIMUM] = ends or pc.min_max(record_keys).as_py().values()
+    if ends:
+        footer[_MINIMUM], footer[_MAXIMUM] = ends
     return footer
 
 

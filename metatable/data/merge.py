@@ -10,7 +10,7 @@ what comes in wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +95,15 @@ class Merge:
             stale=len(found) - int(wins.sum()),
         )
         return cls(source, kept, new, counts, whole(base.column(KEY)).take(pa.array(gone)))
+
+    def within(self, rows: Positions, count: int) -> Merge:
+        """The same for a slice of `count` rows, of which those that were looked at are these."""
+        source, kept = np.arange(count), np.ones(count, np.bool_)
+        stored = len(self.source)
+        put = self.source >= stored
+        source[rows] = np.where(put, self.source + (count - stored), rows)
+        kept[rows] = self.kept
+        return replace(self, source=source, kept=kept)
 
     def rows(self, base: Iterable[pa.Table], take: Take, step: int) -> Iterator[pa.Table]:
         """The rows of the new slice, from the stored ones piece by piece, in their order.

@@ -7,7 +7,7 @@ encoded as any others are, in memory, and put beside those that are copied (`sto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -15,7 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metatable.data.base_file import encoded_columns, footer_words, read_groups
+from metatable.data.base_file import encoded_columns, footer_words, grown_words, read_groups
 from metatable.data.key_footer import GrownFilter, sound_ends, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
@@ -103,16 +103,27 @@ class StoredParts:
         """A row group of these rows, one at least, or those of its columns that are given."""
         return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
 
+    def encoded_groups(self, rows: pa.Table, sizes: Sequence[int]) -> list[tuple[Chunk, ...]]:
+        """Row groups of some columns, so many rows each, without dictionaries."""
+        parts = _encoded(rows, self.options, self.columns, self.unbounded, (), sizes)
+        return [parts.chunks(group) for group in range(len(sizes))]
+
+    def words(self, keys: pa.Array, grown: GrownFilter | None) -> dict[str, str]:
+        """What the footer of a file with these keys tells under names."""
+        return footer_words(pa.chunked_array([keys]), self.options, self.columns, grown)
+
+    def grown_words(self, grown: GrownFilter, count: int) -> dict[str, str] | None:
+        """The same of a file of so many keys without a look at them; None: it takes one."""
+        return grown_words(grown, count, self.options, self.columns)
+
     def write(
         self,
         sink: IO[bytes],
         groups: Iterable[Sequence[Chunk]],
-        keys: pa.ChunkedArray,
-        grown: GrownFilter | None,
+        words: Mapping[str, str],
     ) -> pq.FileMetaData:
-        """The file of these row groups, which hold these keys. Returns its footer. Raises
+        """The file of these row groups, of which the footer tells these words. Returns that. Raises
         CorruptError where what is copied is damaged."""
-        words = footer_words(keys, self.options, self.columns, grown)
         stored = {name.encode(): text.encode() for name, text in words.items()}
         return splice(sink, self.parts, groups, stored)
 
@@ -176,8 +187,9 @@ def _encoded(
     columns: TableSchema,
     with_nan: Collection[str],
     dictionaries: Sequence[str] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> ParquetParts:
-    body = encoded_columns(rows, options, columns, with_nan, dictionaries)
+    body = encoded_columns(rows, options, columns, with_nan, dictionaries, sizes)
     parts = ParquetParts.of_bytes(body)
     if parts is None:
         raise CorruptError("a footer in memory is longer than any that is read")

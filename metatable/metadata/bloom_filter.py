@@ -48,6 +48,7 @@ FIRST_FILTERS = 64
 class BloomFilterPartition(MetadataPartition):
     name: ClassVar[str] = "bloom_filter"
     tombstone: ClassVar[bytes] = BLOOM_TOMBSTONE
+    reads_keys: ClassVar[bool] = True
 
     def entries(self, written: Sequence[WrittenSlice]) -> pa.Table:
         kind, fpp = self.options.filter_kind, self.options.filter_fpp

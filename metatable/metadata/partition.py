@@ -85,6 +85,8 @@ class MetadataPartition:
     schema: pa.Schema = ENTRIES
     has_keys: ClassVar[bool] = False
     """Whether it has an entry a record key, and so must be told which keys are gone."""
+    reads_keys: ClassVar[bool] = False
+    """Whether it looks at all keys of what was written, not just at those that came and went."""
     default_buckets: ClassVar[int] = 1
     """Where the table's options name no number, as before it is created."""
 

@@ -37,8 +37,9 @@ __all__ = [
 class WrittenSlice:
     """A new slice, and what it changed. Keys are record-key texts.
 
-    `keys` are all that the new file holds, a base or a log; `arrived` live in this file group only
-    since this commit (inserted, or moved in from another one); `departed` are in no file any more.
+    `keys` are all that the new file holds, a base or a log, or none where no partition looks at
+    them (`reads_keys`); `arrived` live in this file group only since this commit (inserted, or
+    moved in from another one); `departed` are in no file any more.
     `stats` are those of the base file; of logs that were written each is told with its own.
     What was replaced may have statistics of `past_stats`, columns that are gone, too.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import IO, Any
@@ -42,6 +43,7 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
+from metatable.write.few_keys import Known
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log, stats_of_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import (
@@ -79,6 +81,8 @@ UNPACKED = 4
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
+
+_NO_KEYS = pa.array([], pa.string())
 
 RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 """Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
@@ -163,16 +167,31 @@ def _told(
 def _written(
     view: TableView, plan: WritePlan, places: Iterable[int], rows: TaskRows
 ) -> Iterator[tuple[int, list[FileReceipt], WrittenSlice]]:
-    """These groups of the plan, by number, with the rows that are theirs."""
+    """These groups of the plan, by number, with the rows that are theirs. While a disk settles what
+    was made, what comes next is."""
     maker = LogMaker(view, plan.instant, _columns(view, plan, rows), rows.all_keys)
-    for some in _some(view, ((place, plan.groups[place]) for place in places), rows):
-        if not plan.prepared:
-            before = preparations(view, plan, [group for _, group in some])
-            view.store.together(before, writes=True)
-        made = _all_made(view, plan, some, rows, maker)
-        stored = view.store.together([partial(_stored, view, one) for one in made], writes=True)
-        for (place, _), (receipts, written) in zip(some, stored, strict=True):
-            yield place, receipts, written
+    begun: Callable[[], Iterable[tuple[int, list[FileReceipt], WrittenSlice]]] = list
+    try:
+        for some in _some(view, ((place, plan.groups[place]) for place in places), rows):
+            if not plan.prepared:
+                before = preparations(view, plan, [group for _, group in some])
+                view.store.together(before, writes=True)
+            made = _all_made(view, plan, some, rows, maker)
+            yield from begun()
+            begun = view.store.begun(partial(_all_stored, view, [one for one, _ in some], made))
+            del made  # it goes with whoever stores it
+        yield from begun()
+    except BaseException:
+        with suppress(Exception):  # what it came to is not asked any more, but it has ended
+            begun()
+        raise
+
+
+def _all_stored(
+    view: TableView, places: Sequence[int], made: Sequence[_Made]
+) -> list[tuple[int, list[FileReceipt], WrittenSlice]]:
+    stored = view.store.together([partial(_stored, view, one) for one in made], writes=True)
+    return [(place, *told) for place, told in zip(places, stored, strict=True)]
 
 
 def _some(
@@ -264,11 +283,11 @@ def _made(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows: 
         new = replace(new, body=None, size_bytes=size_bytes, ours=ours)
     arriving = rows.arriving(place)
     written = WrittenSlice(
-        made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=len(new.keys))),
+        made=FileSlice(replace(target, size_bytes=new.size_bytes, row_count=new.row_count)),
         replaced=base,
         keys=new.keys,
         arrived=rows.keys(arriving),
-        departed=new.deleted_keys if plan.operation == DELETE else pa.array([], pa.string()),
+        departed=new.deleted_keys if plan.operation == DELETE else _NO_KEYS,
         stats=new.stats,
         past_stats=view.table_schema.past_stats,
     )
@@ -301,7 +320,7 @@ def _made_logs(
         replaced=replaced,
         keys=rows.keys(group.here),
         arrived=rows.keys(arriving),
-        departed=gone if plan.operation == DELETE else pa.array([], pa.string()),
+        departed=gone if plan.operation == DELETE else _NO_KEYS,
         stats=(),
         past_stats=view.table_schema.past_stats,
         logs=tuple((one.file, one.stats) for one in logs),
@@ -402,8 +421,8 @@ def _filed(view: TableView, plan: WritePlan, place: int, group: GroupPlan, rows:
     if group.base is None or plan.replaces:
         return opened_slice(view, entering).filed(view, target)
     told = view, group.base, entering, rows.keys(rows.gone(place))
-    grows = len(rows.arriving(place)) > 0
-    return spliced_file(*told, target, grows) or merged_slice(*told).filed(view, target)
+    known = Known(len(rows.arriving(place)), plan.proven, plan.asks_for_keys)
+    return spliced_file(*told, target, known) or merged_slice(*told).filed(view, target)
 
 
 class _Runs:
@@ -411,13 +430,16 @@ class _Runs:
 
     def __init__(self, partitions: Sequence[MetadataPartition]) -> None:
         self._partitions = partitions
+        self._read_keys = any(one.reads_keys for one in partitions)
         self._entries: dict[str, list[pa.Table]] = {}
         self._untold: list[WrittenSlice] = []
         self._key_bytes = 0
 
     def add(self, written: WrittenSlice, inserted: pa.Array) -> None:
+        if not self._read_keys:
+            written = replace(written, keys=_NO_KEYS)
         self._untold.append(written)
-        self._key_bytes += written.keys.nbytes
+        self._key_bytes += written.keys.nbytes + written.arrived.nbytes + written.departed.nbytes
         if self._key_bytes > KEY_BYTES:
             self._tell()
         paths = pa.repeat(pa.scalar(written.made.partition_path, pa.string()), len(inserted))

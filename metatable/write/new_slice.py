@@ -108,8 +108,8 @@ class Entering:
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """A new file and its facts: the record keys and statistics of its rows, and what happened to
-    get there (as `Merge` tells it).
+    """A new file and its facts: how many rows it has, their record keys (none where nobody asks for
+    them) and statistics, and what happened to get there (as `Merge` tells it).
 
     `body` is None where it is stored already, being too large to wait; `ours`: whether by us.
     """
@@ -117,6 +117,7 @@ class Filed:
     body: bytes | IO[bytes] | None
     size_bytes: int
     ours: bool
+    row_count: int
     keys: pa.Array
     stats: tuple[ColumnStats, ...]
     counts: RowCounts
@@ -149,7 +150,9 @@ class NewSlice:
             size_bytes = len(body)
         else:
             size_bytes, ours = self._stored(view, target, pieces)
-        return Filed(body, size_bytes, ours, *passing.facts(), self.counts, self.deleted_keys)
+        keys, stats = passing.facts()
+        counted = self.counts, self.deleted_keys
+        return Filed(body, size_bytes, ours, len(keys), keys, stats, *counted)
 
     def _encoded(self, view: TableView, pieces: Iterator[pa.Table]) -> bytes:
         rows = pa.concat_tables(pieces)

@@ -120,6 +120,8 @@ class WritePlan:
     """Whether a located key is one that its file holds: one that is not is a miss of the index."""
     tasks: int
     order: RowOrder = BY_KEY
+    asks_for_keys: bool = True
+    """Whether entries are made of all keys of a new file, not just of those that come and go."""
     prepared: bool = False
     """Whether what goes before the data files is there already; else each task sees to its own."""
 

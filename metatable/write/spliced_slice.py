@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, cast
@@ -27,7 +27,14 @@ import pyarrow.parquet as pq
 from metatable.data import statistics
 from metatable.data.base_file import columns_with_nan, store_base_file, with_file_name
 from metatable.data.dictionaries import constant, trimmed
-from metatable.data.exchanged_columns import exchanged_columns
+from metatable.data.exchanged_columns import (
+    MOST_PAGES,
+    NOT_EXCHANGED,
+    ExchangedColumns,
+    Hit,
+    are_few,
+    exchanged_columns,
+)
 from metatable.data.footer_statistics import of_footer
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
@@ -44,6 +51,7 @@ from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk
 from metatable.storage.pieces import Pieces
+from metatable.write.few_keys import Known, merge_of_few
 from metatable.write.new_slice import (
     LARGE_FILE_BYTES,
     LARGE_ROWS_BYTES,
@@ -66,30 +74,31 @@ def spliced_file(
     entering: Entering,
     deletes: pa.Array,
     target: DataFile,
-    grows: bool,
+    known: Known,
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
-    is worth copying. `grows`: keys are known to be among them that the slice does not have. Raises
-    CorruptError."""
+    is worth copying. Raises CorruptError."""
     if base.logs or base.base.size_bytes < LEAST_BYTES:
         return None
     columns, ordering = view.table_schema, view.options.ordering
     with stored_parts(view.store, base.base, view.options, columns) as held:
-        if held is None or (grows and _is_short(held, view.options.row_group_rows) == [True]):
+        is_short = held and _is_short(held, view.options.row_group_rows) == [True]
+        if held is None or (known.arriving and is_short):
             return None
-        schema = with_meta_columns(view.schema)
-        deciding = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
-        stored = held.read(deciding)
-        merge = Merge.of(stored, entering.deciding(ordering), deletes, ordering)
+        schema, paged = with_meta_columns(view.schema), _paged(held)
+        deciding, stored = entering.deciding(ordering), None
+        merge = merge_of_few(held, paged, deciding, deletes, ordering, known)
+        if merge is None:
+            asked = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
+            stored = held.read(asked)
+            merge = Merge.of(stored, deciding, deletes, ordering)
         plan = _Plan.of(held, merge, view.options.row_group_rows)
         if not plan.is_worth_it or plan.widest > LARGE_ROWS_BYTES:
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
             return None
-        made = _Made(
-            view, held, merge, plan, entering.taker(schema), entering.step, target, _paged(held)
-        )
-        return _filed(made, stored[KEY], entering)
+        made = _Made(view, held, merge, plan, entering.taker(schema), entering.step, target, paged)
+        return _filed(made, stored and stored[KEY], entering)
 
 
 def _paged(held: StoredParts) -> PagedFile | None:
@@ -157,6 +166,16 @@ def _is_short(held: StoredParts, group_rows: int) -> list[bool]:
     ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """A row group where rows take the places of others: these rows, `places` of all rows in the row
+    group and, behind it, of these, and what is done already."""
+
+    hit: Hit
+    places: npt.NDArray[np.int64]
+    paged: ExchangedColumns = NOT_EXCHANGED
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """The new file, row group by row group."""
@@ -172,18 +191,38 @@ class _Made:
     """The file, where single pages of it can be read."""
 
     def groups(self) -> Iterator[list[Chunk] | tuple[Chunk, ...]]:
-        for group in self.plan.groups:
-            if group.is_whole:
-                is_last = group.number + 1 == len(self.plan.groups)
-                yield from self._encoded(self._whole(group), is_last and self.plan.fills_last)
-            elif group.is_hit:
-                yield self._replaced(group)
-            else:
-                count = group.here.stop - group.here.start
-                field, names = self._named(count)
-                yield self.held.copied(group.number, pa.table([names], schema=pa.schema([field])))
+        for some in self._portions():
+            ready = self._exchanged([one for one in some if one.is_hit and not one.is_whole])
+            for group in some:
+                yield from self._group(group, ready.pop(group.number, None))
         if not self.plan.fills_last:
             yield from self._encoded(self.take(self.merge.new[:0]), with_new=True)
+
+    def _portions(self) -> Iterator[list[_Group]]:
+        """Row groups of which some pages may be looked at together."""
+        some: list[_Group] = []
+        held = 0
+        for group in self.plan.groups:
+            size = self.held.group_bytes(group.number)
+            if some and held + size > LARGE_ROWS_BYTES / MOST_PAGES:
+                yield some
+                some, held = [], 0
+            some.append(group)
+            held += size
+        yield some
+
+    def _group(
+        self, group: _Group, ready: _Ready | None
+    ) -> Iterator[list[Chunk] | tuple[Chunk, ...]]:
+        if group.is_whole:
+            is_last = group.number + 1 == len(self.plan.groups)
+            yield from self._encoded(self._whole(group), is_last and self.plan.fills_last)
+        elif group.is_hit:
+            yield self._replaced(ready or self._looked(group))
+        else:
+            count = group.here.stop - group.here.start
+            field, names = self._named(count)
+            yield self.held.copied(group.number, pa.table([names], schema=pa.schema([field])))
 
     def _named(self, count: int) -> tuple[pa.Field, pa.Array]:
         """The column that names the file."""
@@ -204,26 +243,39 @@ class _Made:
         put, places = self._put(group)
         return with_file_name(put_into(piece, self.take, put, places), self.target.name)
 
-    def _replaced(self, group: _Group) -> list[Chunk]:
-        """A row group where rows take the places of others: columns that change are other ones."""
-        schema = with_meta_columns(self.view.schema)
-        looked = [one for one in schema if one.name not in self._same]
-        put, places = self._put(group)
-        rows = self.take(put)
-        hit = np.flatnonzero(places >= len(places))
-        told = rows.select([one.name for one in looked])
-        paged = exchanged_columns(self.held, self.paged, group.number, hit, told)
-        left = pa.schema([one for one in looked if one.name not in paged.done])
-        made = self._changed(group, rows.select(left.names), places)
-        return self.held.copied(group.number, made, paged.chunks)
+    def _exchanged(self, groups: Sequence[_Group]) -> dict[int, _Ready]:
+        """Those of these row groups, by number, of which few pages have rows that change."""
+        few = []
+        for group in groups if self.paged else ():
+            hit = np.flatnonzero(self.merge.source[group.here] >= len(self.merge.source))
+            if are_few(hit, group.here.stop - group.here.start):
+                few.append(self._looked(group))
+        made = exchanged_columns(self.held, self.paged, [one.hit for one in few])
+        return {
+            one.hit.group: replace(one, paged=paged) for one, paged in zip(few, made, strict=True)
+        }
 
-    def _changed(self, group: _Group, rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    def _looked(self, group: _Group) -> _Ready:
+        schema = with_meta_columns(self.view.schema)
+        put, places = self._put(group)
+        rows = self.take(put).select([one for one in schema.names if one not in self._same])
+        hit = np.flatnonzero(places >= len(places))
+        return _Ready(Hit(group.number, hit, rows), places)
+
+    def _replaced(self, ready: _Ready) -> list[Chunk]:
+        """A row group where rows take the places of others: columns that change are other ones."""
+        rows, done = ready.hit.rows, ready.paged.done
+        left = rows.select([one for one in rows.column_names if one not in done])
+        made = self._changed(ready.hit.group, left, ready.places)
+        return self.held.copied(ready.hit.group, made, ready.paged.chunks)
+
+    def _changed(self, group: int, rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
         """Those of these columns that change, decoded whole, and the one that names the file."""
         names, schema = self._named(len(places)), with_meta_columns(self.view.schema)
         if not rows.num_columns:
             return pa.table([names[1]], schema=pa.schema([names[0]]))
         piece = self.held.read(
-            self.held.as_stored(pa.schema(map(schema.field, rows.column_names))), group.number
+            self.held.as_stored(pa.schema(map(schema.field, rows.column_names))), group
         )
         changed = changed_columns(piece, rows, places)
         made = trimmed(put_columns(piece, rows, places, changed)).append_column(*names)
@@ -252,22 +304,36 @@ class _Made:
             pieces = [held.slice(full)]
 
 
-def _filed(made: _Made, stored_keys: pa.ChunkedArray, entering: Entering) -> Filed:
+def _filed(made: _Made, stored_keys: pa.ChunkedArray | None, entering: Entering) -> Filed:
+    """`stored_keys`: None where they were not read, and nobody asks for them."""
     merge, held, target = made.merge, made.held, made.target
     new = entering.keys.take(pa.array(entering.here[merge.new]))
-    kept = whole(stored_keys if merge.kept.all() else stored_keys.filter(pa.array(merge.kept)))
-    keys = pa.concat_arrays([kept, new]) if len(new) else kept
+    count = int(merge.kept.sum()) + len(new)
     bloom = held.filter
     grown = GrownFilter(bloom, new, _ends(held, merge, new)) if bloom else None
+    words = held.grown_words(grown, count) if grown and stored_keys is None else None
+    keys = new.slice(0, 0)
+    if words is None:
+        keys = _keys(made, stored_keys, new)
+        words = held.words(keys, grown)
     is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     with _sink(is_small) as sink:
-        footer = held.write(sink, made.groups(), pa.chunked_array([keys]), grown)
+        footer = held.write(sink, made.groups(), words)
         stats = _stats(made, footer, sink)
-        counted = merge.counts, whole(merge.deleted_keys)
+        told = count, keys, stats, merge.counts, whole(merge.deleted_keys)
         if isinstance(sink, Pieces):
-            return Filed(sink, sink.seek(0, os.SEEK_END), True, keys, stats, *counted)
+            return Filed(sink, sink.seek(0, os.SEEK_END), True, *told)
         size_bytes, ours = store_base_file(made.view.store, target, sink)
-        return Filed(None, size_bytes, ours, keys, stats, *counted)
+        return Filed(None, size_bytes, ours, *told)
+
+
+def _keys(made: _Made, stored: pa.ChunkedArray | None, new: pa.Array) -> pa.Array:
+    """All of the new file."""
+    if stored is None:
+        stored = made.held.read(pa.schema([with_meta_columns(made.view.schema).field(KEY)]))[KEY]
+    kept = made.merge.kept
+    keys = whole(stored if kept.all() else stored.filter(pa.array(kept)))
+    return pa.concat_arrays([keys, new]) if len(new) else keys
 
 
 @contextmanager

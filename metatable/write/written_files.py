@@ -101,8 +101,9 @@ def written_groups(
     transaction.planned = plan.paths
     few = len(plan.groups) <= MOST_TOGETHER
     transaction.begin_files(preparations(snapshot, plan, plan.groups) if few else ())
-    plan = replace(plan, prepared=few)
     partitions = partitions_of(snapshot.options, index)
+    asks = any(one.reads_keys for one in partitions)
+    plan = replace(plan, prepared=few, asks_for_keys=asks)
     scratch = engine.scratch(store)
     receipts, runs = _split(_files_written(engine, snapshot, plan, partitions, scratch, spread))
     replaced = None

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from metatable.storage.parquet.thrift import (
     encode_struct,
 )
 
-__all__ = ["Gone", "exchanged", "is_exchangeable"]
+__all__ = ["Exchange", "Gone", "exchanged", "is_exchangeable"]
 
 Numbers = npt.NDArray[np.int64]
 Value = int | float | bytes
@@ -99,26 +99,48 @@ def is_exchangeable(chunk: Chunk) -> bool:
     return bool(index and index[0][1]) and _TOLD <= told.keys() <= _KNOWN_STATISTICS
 
 
-def exchanged(chunk: Chunk, pages: Numbers, by: Chunk, gone: Gone) -> Chunk | None:
-    """The chunk, one that is exchangeable, with all pages of `by` in the places of these of its own
-    (numbers, ascending). None: it is to be encoded whole."""
-    told = _statistics(chunk, by, gone) if is_exchangeable(by) else None
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """In a chunk that is exchangeable, and whose pages lie at `places` (OFFSET, SIZE, ROW), all
+    pages of `by` come for these of its own (numbers, ascending)."""
+
+    chunk: Chunk
+    places: Numbers
+    pages: Numbers
+    by: Chunk
+    gone: Gone
+
+
+def exchanged(asked: Sequence[Exchange]) -> list[Chunk | None]:
+    """The chunk that each makes. None: it is to be encoded whole."""
+    raws = [[one.parts.read(_spans(one)) for one in (each.chunk, each.by)] for each in asked]
+    counts, places = decode_offset_indexes([raw[2] for _, raw in raws])
+    ends = np.cumsum(counts.clip(0)).tolist()
+    come = [places[lo:hi] for lo, hi in pairwise([0, *ends])]
+    plain = _plain_sizes(asked, [raw[0] for raw, _ in raws])
+    return [
+        None if size is None else _exchanged(each, own, size, *raw)
+        for each, own, size, raw in zip(asked, come, plain, raws, strict=True)
+    ]
+
+
+def _exchanged(
+    asked: Exchange, new: Numbers, plain: int, into: Sequence[Raw], of: Sequence[Raw]
+) -> Chunk | None:
+    """`new`: where its pages lie that come. `plain`: bytes of those that go, before they were
+    compressed. `into` and `of`: the chunk and the other one, their bytes and column indexes."""
+    chunk, by, old, pages = asked.chunk, asked.by, asked.places, asked.pages
+    told = _statistics(chunk, by, asked.gone) if is_exchangeable(by) else None
     if told is None or by.meta[Meta.CODEC] != chunk.meta[Meta.CODEC]:
         return None
-    raws = [_raws(one) for one in (chunk, by)]
-    counts, places = decode_offset_indexes([raw[2] for raw in raws])
-    if (counts < 1).any():
-        return None
-    old, new = places[: counts[0]], places[counts[0] :]
-    if not _fits(chunk, old, pages) or not _fits(by, new, np.arange(len(pages))):
+    if not len(new) or not _fits(by, new, np.arange(len(pages))):
         return None
     if not np.array_equal(_rows(old, chunk.rows)[pages], _rows(new, by.rows)):
         return None
-    plain = _plain_size(chunk, raws[0][0], old[pages])
-    bounds = _bounds(chunk, raws[0][1], raws[1][1], pages, len(old))
-    if plain is None or bounds is None:
+    bounds = _bounds(chunk, into[1], of[1], pages, len(old))
+    if bounds is None:
         return None
-    body = _body(chunk, by, raws, old, new, pages)
+    body = _body(asked, into[0], of[0], new)
     sizes = old[:, SIZE].copy()
     sizes[pages] = new[:, SIZE]
     places = np.stack([chunk.offset + np.cumsum(sizes) - sizes, sizes, old[:, ROW]], axis=1)
@@ -126,9 +148,9 @@ def exchanged(chunk: Chunk, pages: Numbers, by: Chunk, gone: Gone) -> Chunk | No
     return _made(chunk, told, uncompressed, body, bounds, encoded_offset_index(places))
 
 
-def _raws(chunk: Chunk) -> Sequence[Raw]:
-    """Its bytes, column index and offset index."""
-    return chunk.parts.read([(chunk.offset, chunk.size), *chunk.page_index])
+def _spans(chunk: Chunk) -> list[Span]:
+    """Of its bytes, column index and offset index."""
+    return [(chunk.offset, chunk.size), *chunk.page_index]
 
 
 def _fits(chunk: Chunk, places: Numbers, pages: Numbers) -> bool:
@@ -145,16 +167,35 @@ def _rows(places: Numbers, rows: int) -> Numbers:
     return np.diff(np.append(places[:, ROW], rows))
 
 
-def _plain_size(chunk: Chunk, raw: Raw, places: Numbers) -> int | None:
-    """Bytes of these pages before they were compressed, headers included. None: they cannot be
-    read, which `splice` will tell."""
+def _plain_sizes(asked: Sequence[Exchange], raws: Sequence[Raw]) -> list[int | None]:
+    """Bytes of the pages that go before they were compressed, headers included. None: they do not
+    lie where they should, or cannot be read, which `splice` will tell."""
+    fits = [_fits(one.chunk, one.places, one.pages) for one in asked]
+    going = [one.places[one.pages] for one, fit in zip(asked, fits, strict=True) if fit]
+    if not going:
+        return [None for _ in asked]
+    heads = [
+        _heads(raw, one[:, OFFSET] - each.chunk.offset)
+        for one, (each, raw) in zip(
+            going, compress(zip(asked, raws, strict=True), fits), strict=True
+        )
+    ]
+    borders = np.cumsum([0, *map(len, going)])
+    headers = Headers.of(np.concatenate(heads), np.zeros(borders[-1], np.bool_))
+    fill = headers.fill(np.concatenate(going)[:, SIZE])
+    are_sound = np.logical_and.reduceat(fill, borders[:-1])
+    sums = np.add.reduceat(headers.sizes + headers.plain, borders[:-1])
+    found = zip(are_sound.tolist(), sums.tolist(), strict=True)
+    told = (size if is_sound else None for is_sound, size in found)
+    return [next(told) if fit else None for fit in fits]
+
+
+def _heads(raw: Raw, begins: Numbers) -> npt.NDArray[np.uint8]:
     body = np.frombuffer(raw, np.uint8)
-    begins = places[:, OFFSET] - chunk.offset
-    heads = body[np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)]
-    headers = Headers.of(heads, np.zeros(len(places), np.bool_))
-    if not headers.fill(places[:, SIZE]).all():
-        return None
-    return int((headers.sizes + headers.plain).sum())
+    heads: npt.NDArray[np.uint8] = body[
+        np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)
+    ]
+    return heads
 
 
 def _statistics(chunk: Chunk, by: Chunk, gone: Gone) -> Struct | None:
@@ -237,20 +278,14 @@ def _bounds(chunk: Chunk, old: Raw, new: Raw, pages: Numbers, count: int) -> byt
     return encode_struct(held.changed(*changes))
 
 
-def _body(
-    chunk: Chunk,
-    by: Chunk,
-    raws: Sequence[Sequence[Raw]],
-    old: Numbers,
-    new: Numbers,
-    pages: Numbers,
-) -> bytes:
+def _body(asked: Exchange, raw: Raw, other: Raw, new: Numbers) -> bytes:
     """All pages."""
-    begins = (old[pages, OFFSET] - chunk.offset).tolist()
-    ends = (old[pages, OFFSET] + old[pages, SIZE] - chunk.offset).tolist()
+    chunk, by, going = asked.chunk, asked.by, asked.places[asked.pages]
+    begins = (going[:, OFFSET] - chunk.offset).tolist()
+    ends = (going[:, OFFSET] + going[:, SIZE] - chunk.offset).tolist()
     come = [*(new[:, OFFSET] - by.offset).tolist(), by.size]
     kept = zip([0, *ends], [*begins, chunk.size], strict=True)
-    into, of = memoryview(raws[0][0]), memoryview(raws[1][0])
+    into, of = memoryview(raw), memoryview(other)
     first, *others = (into[start:end] for start, end in kept)
     pieces = [first]
     for (start, end), behind in zip(pairwise(come), others, strict=True):

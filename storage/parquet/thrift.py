@@ -42,6 +42,8 @@ _MOST_DEPTH = 16
 _LONG = 15
 """From so many elements on, or such a step on, the number does not fit into the head."""
 _BITS = 64
+_CONTINUED = 0x80
+"""A varint goes on behind a byte that is not below."""
 
 
 class Struct(dict[int, Any]):
@@ -133,8 +135,44 @@ class _Reader:
         if count > len(self.raw) - self.place:  # none takes less than a byte
             raise self.wrong(f"{count} elements")
         if kind in _BOOLS:
-            return Elements(kind, [self.byte() == _TRUE for _ in range(count)])
+            return Elements(kind, [byte == _TRUE for byte in self.take(count)])
+        if kind == BINARY:
+            return Elements(kind, self.texts(count))
+        if kind in _VARINTS:
+            return Elements(kind, self.numbers(count))
         return Elements(kind, [self.value(kind, depth) for _ in range(count)])
+
+    def texts(self, count: int) -> list[bytes]:
+        """Without a call for each, where its length is told by a byte: bounds of pages are many."""
+        raw, place, found = self.raw, self.place, list[bytes]()
+        end = len(raw)
+        for _ in range(count):
+            size = raw[place] if place < end else _CONTINUED
+            if size < _CONTINUED and place + size < end:
+                found.append(bytes(raw[place + 1 : place + 1 + size]))
+                place += 1 + size
+                continue
+            self.place = place
+            found.append(self.take(self.varint()))
+            place = self.place
+        self.place = place
+        return found
+
+    def numbers(self, count: int) -> list[int]:
+        """The same of numbers that take a byte."""
+        raw, place, found = self.raw, self.place, list[int]()
+        end = len(raw)
+        for _ in range(count):
+            byte = raw[place] if place < end else _CONTINUED
+            if byte < _CONTINUED:
+                found.append(byte >> 1 ^ -(byte & 1))
+                place += 1
+                continue
+            self.place = place
+            found.append(self.zigzag())
+            place = self.place
+        self.place = place
+        return found
 
     def varint(self) -> int:
         """Without a call a byte: headers of pages are all numbers, and thousands are read."""
@@ -216,6 +254,14 @@ def _write_elements(out: bytearray, values: Elements) -> None:
         _write_varint(out, len(values))
     if values.kind in _BOOLS:
         out += bytes(_TRUE if value else _FALSE for value in values)
+        return
+    if values.kind == BINARY:
+        for value in values:
+            if len(value) < _CONTINUED:
+                out.append(len(value))
+            else:
+                _write_varint(out, len(value))
+            out += value
         return
     for value in values:
         _write(out, values.kind, value)

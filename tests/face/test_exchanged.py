@@ -56,9 +56,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Chunk | None]:
     """Every chunk whose pages were to be exchanged, None where it was encoded whole after all."""
     seen: list[Chunk | None] = []
 
-    def spy(*given: Any) -> Chunk | None:
-        seen.append(exchanged(*given))
-        return seen[-1]
+    def spy(*given: Any) -> list[Chunk | None]:
+        found = exchanged(*given)
+        seen.extend(found)
+        return found
 
     exchanged = exchanged_columns.exchanged
     monkeypatch.setattr(exchanged_columns, "exchanged", spy)

@@ -34,6 +34,28 @@ def test_calls_are_under_way_at_the_same_time_and_may_do_the_same() -> None:
     assert sorted(place for pair in found for place in pair) == list(range(6))
 
 
+def test_what_is_begun_goes_on_beside_its_caller_who_waits_for_what_it_comes_to(
+    tmp_path: Path,
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+    ended = Store(str(tmp_path)).begun(both.wait)  # would wait for ever, were it made now
+    assert both.wait() + ended() == 1
+    assert ended() == ended()
+    failed = Store(str(tmp_path)).begun(_fail)
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            failed()
+
+
+def test_nothing_is_begun_where_no_disk_settles(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        Store(str(tmp_path), {"durable": "false"}).begun(_fail)
+
+
+def _fail() -> None:
+    raise StoreError("the disk is full")
+
+
 def test_threads_are_used_again_and_few_stay() -> None:
     calls = [threading.Barrier(8, timeout=60).wait] * 8
     at_once(calls)
