@@ -25,9 +25,8 @@ from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColu
 from metatable.data.taking import whole
 from metatable.storage.errors import CorruptError
 from metatable.storage.key_places import KeyPlaces
-from metatable.storage.ordering import order_without_repeats
-from metatable.storage.parquet.chosen_pages import read_rows
-from metatable.storage.parquet.page_places import key_pages
+from metatable.storage.parquet.chosen_pages import find_rows, read_rows
+from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
@@ -180,24 +179,20 @@ def _find_keys(
     files = _paged(store, [(file, len(keys)) for file, keys in asked])
     known = [(place, file) for place, file in enumerate(files) if file is not None]
     bounds = key_pages(store, [file for _, file in known], KEY_COLUMN)
-    looked: dict[int, Found] = {}
+    alike: dict[Shape, list[tuple[int, PagedFile, KeyPages, Wanted]]] = {}
     for (place, file), pages in zip(known, bounds, strict=True):
         if pages is not None:
-            keys = asked[place][1]
-            ordered = keys.take(pa.array(order_without_repeats(keys)))
-            looked[place] = Found(file, pages.holding(ordered))
-    read = _rows_at(store, [*looked.values()], pa.schema([_KEY]), None)
+            texts = sorted(set(asked[place][1].cast(pa.binary()).to_pylist()))
+            one = place, file, pages, pages.wanted(texts)
+            alike.setdefault(file.shape, []).append(one)
     found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
-    for (place, held), rows in zip(looked.items(), read, strict=True):
-        found[place] = held, _texts(held.file, rows)
+    for some in alike.values():
+        read = find_rows(store, [one[1:] for one in some], KEY_COLUMN)
+        for (place, file, _, _), (rows, keys) in zip(some, read, strict=True):
+            if keys.null_count:
+                raise CorruptError("a stored record key is null", path=file.path)
+            found[place] = Found(file, rows), keys.cast(pa.string())
     return found
-
-
-def _texts(file: PagedFile, rows: pa.Table) -> pa.Array:
-    keys = whole(rows[KEY_COLUMN])
-    if keys.null_count:
-        raise CorruptError("a stored record key is null", path=file.path)
-    return keys
 
 
 def _paged(store: Store, asked: Sequence[tuple[DataFile, int]]) -> list[PagedFile | None]:
