@@ -44,6 +44,9 @@ KEYS_TOGETHER = 512
 KEYS_BESIDE = 128
 """The same, where only keys are read: a thread's share, for their pages are decoded by one."""
 
+FEW_KEYS = 64
+"""Among so many, a table of all that are asked is not worth its making."""
+
 _KEY = pa.field(KEY_COLUMN, pa.string())
 
 
@@ -60,10 +63,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of a file, ascending."""
+    """Rows of a file, ascending. `keys`: theirs, where these are all that is asked for."""
 
     file: PagedFile
     positions: Positions
+    keys: pa.Array | None = None
 
 
 def rows_of_keys(
@@ -72,16 +76,20 @@ def rows_of_keys(
     schema: pa.Schema,
     columns: TableSchema,
     ordering: str | None,
+    key: str = KEY_COLUMN,
 ) -> Iterator[pa.Table]:
     """Of each slice the rows of these keys, with these columns of the table, in their order in the
-    slice. Raises CorruptError."""
+    slice. `key`: the column that has the keys' texts (`key_texts.key_column`), which is not read
+    where they were found. Raises CorruptError."""
     with_key = pa.schema([_KEY, *schema])
     for some in _together(asked, KEYS_TOGETHER):
         found = _found(store, some)
         there = [held for held in found if held is not None]
-        has_logs = any(one.of.logs for one in some)
-        needed = deciding_columns(with_key, columns, ordering) if has_logs else schema
-        read = iter(_rows_at(store, there, needed, columns))
+        if any(one.of.logs for one in some):
+            needed = deciding_columns(with_key, columns, ordering)
+            read = iter(_rows_at(store, there, needed, columns))
+        else:
+            read = iter(_rows_with_keys(store, there, schema, columns, key))
         for one, held in zip(some, found, strict=True):
             if held is None:
                 rows = read_slice(store, one.of, with_key, columns, ordering)
@@ -223,10 +231,27 @@ def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
 def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
     """The rows of these keys; None where some are missing that are there: bounds were wrong."""
     distinct = asked.keys.unique()
-    rows, _ = KeyPlaces.of(distinct).find(keys)
+    if len(keys) <= FEW_KEYS:
+        rows = np.flatnonzero(pc.is_in(keys, value_set=distinct).to_numpy(zero_copy_only=False))
+    else:
+        rows, _ = KeyPlaces.of(distinct).find(keys)
     if asked.are_there and not asked.of.logs and len(rows) < len(distinct):
         return None
-    return Found(held.file, held.positions[rows])
+    return Found(held.file, held.positions[rows], keys.take(pa.array(rows)))
+
+
+def _rows_with_keys(
+    store: Store, found: Sequence[Found], schema: pa.Schema, columns: TableSchema, key: str
+) -> list[pa.Table]:
+    """`_rows_at`, but that what is known of the column of keys is not read again."""
+    place = schema.get_field_index(key)
+    if place < 0 or any(one.keys is None for one in found):
+        return _rows_at(store, found, schema, columns)
+    others = schema.remove(place)
+    if not others:
+        return [pa.table([one.keys], schema=schema) for one in found]
+    read = zip(found, _rows_at(store, found, others, columns), strict=True)
+    return [rows.add_column(place, schema.field(place), one.keys) for one, rows in read]
 
 
 def _rows_at(
