@@ -38,7 +38,7 @@ from metatable.storage.parquet.paged_file import (
     PagedFile,
 )
 from metatable.storage.parquet.parts import Span
-from metatable.storage.parquet.thrift import decode_struct
+from metatable.storage.parquet.thrift import BINARY, decode_struct
 from metatable.storage.store import Store
 
 __all__ = ["GroupPages", "KeyPages", "Wanted", "group_pages", "key_pages"]
@@ -52,6 +52,10 @@ Wanted = dict[int, list[bytes]]
 
 _BYTE_ARRAY = 6
 """Parquet's type of texts."""
+
+_NEXT_LIST, _LONG = 0x19, 15
+_BOOLS, _TRUE = (1, 2), 1
+"""Thrift's, as they stand in a list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,6 +256,9 @@ def _bounded(file: PagedFile, name: str) -> int | None:
 
 def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
     """Least and greatest value of each page (binary), null where it has none."""
+    alike = _bounds_of_one_size(raw, count)
+    if alike is not None:
+        return alike
     file, group, leaf = chunk
     try:
         index, _ = decode_struct(raw, file.path)
@@ -263,6 +270,45 @@ def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
         found = f"{len(least)} and {len(greatest)} bounds"
         raise file.wrong("column index is damaged", group, leaf, expected=count, found=found)
     return least, greatest
+
+
+def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | None:
+    """The same without decoding bound by bound, where each list's are of one size below 128 bytes,
+    and no page is without values; None where it is not so."""
+    at, found = 0, []
+    for kinds in (_BOOLS, (BINARY,), (BINARY,)):
+        heads = [_list_head(count, kind) for kind in kinds]
+        head = next((one for one in heads if raw.startswith(one, at)), None)
+        if head is None or len(raw) < (at := at + len(head)) + count:
+            return None
+        size = 0 if kinds is _BOOLS else raw[at]
+        end = at + count * (1 + size)
+        if not count or size > 127 or end > len(raw):
+            return None
+        rows = np.frombuffer(raw, np.uint8, end - at, at).reshape(count, 1 + size)
+        if kinds is _BOOLS:
+            if (rows == _TRUE).any():
+                return None
+        elif (rows[:, 0] != size).any():
+            return None
+        else:
+            ends = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+            body = pa.py_buffer(rows[:, 1:].tobytes())
+            found.append(pa.Array.from_buffers(pa.binary(), count, [None, ends, body]))
+        at = end
+    return found[0], found[1]
+
+
+def _list_head(count: int, kind: int) -> bytes:
+    """Of a list that is the next field."""
+    if count < _LONG:
+        return bytes([_NEXT_LIST, count << 4 | kind])
+    left, made = count, bytearray([_NEXT_LIST, _LONG << 4 | kind])
+    while left > 127:
+        made.append(left & 127 | 128)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
 
 
 def _joined(

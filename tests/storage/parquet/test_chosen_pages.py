@@ -185,6 +185,23 @@ def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
     assert key_pages(store, [unknown], "key") == [None]
 
 
+@pytest.mark.parametrize("size", [0, 1, 36, 127, 128])
+@pytest.mark.parametrize("pages", [1, 14, 15, 30])
+def test_bounds_of_one_size_are_those_that_decoding_gives(
+    store: Store, size: int, pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"key": [f"{n:0{size}}"[-size:] if size else "" for n in range(20 * pages)]})
+    raw = written(rows, group_rows=1000, write_statistics=["key"], **PAGES)
+    [known] = key_pages(store, [opened(store, raw)], "key")
+    monkeypatch.setattr(page_places, "_bounds_of_one_size", lambda raw, count: None)
+    [plain] = key_pages(store, [opened(store, raw, "again")], "key")
+    assert (known is None) is (plain is None)
+    if known is not None and plain is not None:
+        assert len(known.least) == pages
+        assert known.least.equals(plain.least)
+        assert known.greatest.equals(plain.greatest)
+
+
 def spoiled(store: Store, raw: bytes, field: str) -> Iterator[PagedFile]:
     """The file with one bit of a part of it another one, each under a name of its own."""
     draw = random.Random(5)
