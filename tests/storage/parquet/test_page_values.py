@@ -41,7 +41,7 @@ def test_values_stand_behind_those_that_there_are() -> None:
 
 
 def test_texts_of_several_sizes_are_left_to_others() -> None:
-    even, odd = texts(b"ab", b"cd", b"ab"), texts(b"abc", b"d", b"ef")
+    even, odd = texts(b"ab", b"cd", b"ab"), texts(b"ab", b"c", b"def")
     assert values_at(TEXTS, even, PLAIN, 3, [1, 2], None) == [b"cd", b"ab"]
     assert values_at(TEXTS, odd, PLAIN, 3, [1], None) is None
     assert places_of(TEXTS, even, PLAIN, 3, [b"ab", b"xy", b"a"]) == [(0, b"ab"), (2, b"ab")]
