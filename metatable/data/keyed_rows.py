@@ -25,9 +25,8 @@ from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColu
 from metatable.data.taking import whole
 from metatable.storage.errors import CorruptError
 from metatable.storage.key_places import KeyPlaces
-from metatable.storage.ordering import order_without_repeats
-from metatable.storage.parquet.chosen_pages import read_rows
-from metatable.storage.parquet.page_places import key_pages
+from metatable.storage.parquet.chosen_pages import find_rows, read_rows
+from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
@@ -45,6 +44,9 @@ KEYS_TOGETHER = 512
 KEYS_BESIDE = 128
 """The same, where only keys are read: a thread's share, for their pages are decoded by one."""
 
+FEW_KEYS = 64
+"""Among so many, a table of all that are asked is not worth its making."""
+
 _KEY = pa.field(KEY_COLUMN, pa.string())
 
 
@@ -61,10 +63,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of a file, ascending."""
+    """Rows of a file, ascending. `keys`: theirs, where these are all that is asked for."""
 
     file: PagedFile
     positions: Positions
+    keys: pa.Array | None = None
 
 
 def rows_of_keys(
@@ -73,16 +76,20 @@ def rows_of_keys(
     schema: pa.Schema,
     columns: TableSchema,
     ordering: str | None,
+    key: str = KEY_COLUMN,
 ) -> Iterator[pa.Table]:
     """Of each slice the rows of these keys, with these columns of the table, in their order in the
-    slice. Raises CorruptError."""
+    slice. `key`: the column that has the keys' texts (`key_texts.key_column`), which is not read
+    where they were found. Raises CorruptError."""
     with_key = pa.schema([_KEY, *schema])
     for some in _together(asked, KEYS_TOGETHER):
         found = _found(store, some)
         there = [held for held in found if held is not None]
-        has_logs = any(one.of.logs for one in some)
-        needed = deciding_columns(with_key, columns, ordering) if has_logs else schema
-        read = iter(_rows_at(store, there, needed, columns))
+        if any(one.of.logs for one in some):
+            needed = deciding_columns(with_key, columns, ordering)
+            read = iter(_rows_at(store, there, needed, columns))
+        else:
+            read = iter(_rows_with_keys(store, there, schema, columns, key))
         for one, held in zip(some, found, strict=True):
             if held is None:
                 rows = read_slice(store, one.of, with_key, columns, ordering)
@@ -180,24 +187,20 @@ def _find_keys(
     files = _paged(store, [(file, len(keys)) for file, keys in asked])
     known = [(place, file) for place, file in enumerate(files) if file is not None]
     bounds = key_pages(store, [file for _, file in known], KEY_COLUMN)
-    looked: dict[int, Found] = {}
+    alike: dict[Shape, list[tuple[int, PagedFile, KeyPages, Wanted]]] = {}
     for (place, file), pages in zip(known, bounds, strict=True):
         if pages is not None:
-            keys = asked[place][1]
-            ordered = keys.take(pa.array(order_without_repeats(keys)))
-            looked[place] = Found(file, pages.holding(ordered))
-    read = _rows_at(store, [*looked.values()], pa.schema([_KEY]), None)
+            texts = sorted(set(asked[place][1].cast(pa.binary()).to_pylist()))
+            one = place, file, pages, pages.wanted(texts)
+            alike.setdefault(file.shape, []).append(one)
     found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
-    for (place, held), rows in zip(looked.items(), read, strict=True):
-        found[place] = held, _texts(held.file, rows)
+    for some in alike.values():
+        read = find_rows(store, [one[1:] for one in some], KEY_COLUMN)
+        for (place, file, _, _), (rows, keys) in zip(some, read, strict=True):
+            if keys.null_count:
+                raise CorruptError("a stored record key is null", path=file.path)
+            found[place] = Found(file, rows), keys.cast(pa.string())
     return found
-
-
-def _texts(file: PagedFile, rows: pa.Table) -> pa.Array:
-    keys = whole(rows[KEY_COLUMN])
-    if keys.null_count:
-        raise CorruptError("a stored record key is null", path=file.path)
-    return keys
 
 
 def _paged(store: Store, asked: Sequence[tuple[DataFile, int]]) -> list[PagedFile | None]:
@@ -228,10 +231,27 @@ def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
 def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
     """The rows of these keys; None where some are missing that are there: bounds were wrong."""
     distinct = asked.keys.unique()
-    rows, _ = KeyPlaces.of(distinct).find(keys)
+    if len(keys) <= FEW_KEYS:
+        rows = np.flatnonzero(pc.is_in(keys, value_set=distinct).to_numpy(zero_copy_only=False))
+    else:
+        rows, _ = KeyPlaces.of(distinct).find(keys)
     if asked.are_there and not asked.of.logs and len(rows) < len(distinct):
         return None
-    return Found(held.file, held.positions[rows])
+    return Found(held.file, held.positions[rows], keys.take(pa.array(rows)))
+
+
+def _rows_with_keys(
+    store: Store, found: Sequence[Found], schema: pa.Schema, columns: TableSchema, key: str
+) -> list[pa.Table]:
+    """`_rows_at`, but that what is known of the column of keys is not read again."""
+    place = schema.get_field_index(key)
+    if place < 0 or any(one.keys is None for one in found):
+        return _rows_at(store, found, schema, columns)
+    others = schema.remove(place)
+    if not others:
+        return [pa.table([one.keys], schema=schema) for one in found]
+    read = zip(found, _rows_at(store, found, others, columns), strict=True)
+    return [rows.add_column(place, schema.field(place), one.keys) for one, rows in read]
 
 
 def _rows_at(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import texts_of
+from metatable.data.key_texts import key_column, texts_of
 from metatable.data.keyed_rows import Asked, rows_of_keys
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
@@ -30,8 +30,8 @@ def read_keys(
     index = create_index(view.options)
     tagged = engine.to_table(index.tag(engine, engine.rows(keys), view))
     asked = _asked(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid()), index.proves_presence)
-    ordering = view.options.ordering
-    rows = rows_of_keys(view.store, asked, wanted, view.table_schema, ordering)
+    ordering, key = view.options.ordering, key_column(view.options, view.schema)
+    rows = rows_of_keys(view.store, asked, wanted, view.table_schema, ordering, key)
     return pa.concat_tables([wanted.empty_table(), *rows])
 
 

@@ -22,11 +22,13 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
 __all__ = [
+    "END_BYTES",
     "MAGIC",
     "TAIL_BYTES",
     "Read",
     "damaged",
     "footer_bytes",
+    "footer_ends",
     "read_footer",
     "understood",
     "whole_footer",
@@ -42,6 +44,9 @@ TAIL_BYTES = 64 << 10
 """Read at first: most footers are shorter, and a request costs more than these bytes."""
 
 _END = struct.Struct("<I4s")
+
+END_BYTES = _END.size
+"""Behind the Thrift bytes."""
 
 
 def read_footer(store: Store, path: str, size_bytes: int) -> pq.FileMetaData:
@@ -69,6 +74,12 @@ def whole_footer(thrift: bytes) -> bytes:
 
 def footer_bytes(read: Read, path: str, size_bytes: int) -> bytes:
     """From the Thrift bytes to the end of the file. Raises CorruptError."""
+    return footer_ends(read, path, size_bytes, size_bytes)[1]
+
+
+def footer_ends(read: Read, path: str, size_bytes: int, most: int) -> tuple[int, bytes, bytes]:
+    """(where the footer begins; all up to the end of the file, and nothing; or, of a long footer,
+    so many of its first bytes and the file's last TAIL_BYTES). Raises CorruptError."""
     least = len(MAGIC) + _END.size
     if size_bytes < least:
         what = "not a Parquet file: too short"
@@ -83,6 +94,6 @@ def footer_bytes(read: Read, path: str, size_bytes: int) -> bytes:
         what = "footer is longer than its file"
         raise CorruptError(what, path=path, expected=f"at most {size_bytes} bytes", found=length)
     if start >= first:
-        return tail[start - first :]
-    [head] = read([(start, first - start)])
-    return head + tail
+        return start, tail[start - first :], b""
+    [head] = read([(start, min(first - start, most))])
+    return (start, head, tail) if len(head) < first - start else (start, head + tail, b"")

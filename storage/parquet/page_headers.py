@@ -67,6 +67,10 @@ class Headers:
         return self.numbers[:, _VALUES]
 
     @property
+    def encodings(self) -> Numbers:
+        return self.numbers[:, _ENCODING]
+
+    @property
     def sums(self) -> list[int]:
         """CRC32, unsigned."""
         told: list[int] = (self.numbers[:, _CRC] & 0xFFFFFFFF).tolist()

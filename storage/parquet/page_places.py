@@ -11,6 +11,7 @@ Whether a page holds the rows that it should, `chosen_pages.py` sees.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
@@ -36,50 +38,111 @@ from metatable.storage.parquet.paged_file import (
     PagedFile,
 )
 from metatable.storage.parquet.parts import Span
-from metatable.storage.parquet.thrift import decode_struct
+from metatable.storage.parquet.thrift import BINARY, decode_struct
 from metatable.storage.store import Store
 
-__all__ = ["GroupPages", "KeyPages", "group_pages", "key_pages"]
+__all__ = ["GroupPages", "KeyPages", "Wanted", "group_pages", "key_pages"]
 
 Numbers = npt.NDArray[np.int64]
 Chunk = tuple[PagedFile, int, int]
 """A file, a row group and a leaf."""
 
+Wanted = dict[int, list[bytes]]
+"""Texts that pages may hold, by the numbers of the pages, which ascend."""
+
 _BYTE_ARRAY = 6
 """Parquet's type of texts."""
+
+_NEXT_LIST, _LONG = 0x19, 15
+_BOOLS, _TRUE = (1, 2), 1
+"""Thrift's, as they stand in a list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPages:
     """Where the pages of a row group lie. `pages`: OFFSET, SIZE, ROW of each, a row each, those of
-    leaf i from `borders[i]` on; `starts[i]`: rows at which all leaves of column i begin a page, and
-    the end."""
+    leaf i from `borders[i]` on; `starts[i]`: rows at which all leaves of column i begin a page.
+    `is_even`: all leaves begin theirs at the same ones."""
 
     pages: Numbers
     borders: Numbers
     starts: tuple[Numbers, ...]
+    is_even: bool
 
     def of(self, leaf: int) -> Numbers:
         return self.pages[self.borders[leaf] : self.borders[leaf + 1]]
 
 
+class _Texts(Sequence[bytes]):
+    """An array of binary without nulls, of which single ones are wanted."""
+
+    def __init__(self, values: pa.Array) -> None:
+        _, ends, body = values.buffers()
+        self._ends = np.frombuffer(ends, np.int32)[: len(values) + 1].tolist()
+        self._body = bytes(body or b"")
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._body[self._ends[place] : self._ends[place + 1]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyPages:
     """The pages of a column of texts in all row groups: bounds (binary, null: no value), and the
-    first row of each in the file, and the end. No value lies outside of its page's bounds."""
+    first row of each in the file, and the end. No value lies outside of its page's bounds.
+    `ascending`: bounds as texts, where both of them ascend."""
 
     least: pa.Array
     greatest: pa.Array
     starts: Numbers
+    ascending: tuple[_Texts, _Texts] | None = None
 
-    def holding(self, keys: pa.Array) -> Numbers:
-        """The rows of the pages that may hold some of these keys, which ascend."""
-        index = PrefixIndex(keys)
-        hit = index.place(self.least, "left") < index.place(self.greatest, "right")
-        pages = np.flatnonzero(hit)
-        counts = self.starts[pages + 1] - self.starts[pages]
+    @classmethod
+    def of(cls, least: pa.Array, greatest: pa.Array, starts: Numbers) -> KeyPages:
+        both = least, greatest
+        if all(_ascends(one) for one in both):
+            return cls(*both, starts, (_Texts(least), _Texts(greatest)))
+        return cls(*both, starts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        held = self.least.nbytes + self.greatest.nbytes + self.starts.nbytes
+        return int(held if self.ascending is None else 2 * held + 64 * len(self.least))
+
+    def wanted(self, texts: Sequence[bytes]) -> Wanted:
+        """Which of these texts, which ascend, are admitted by the bounds of which pages."""
+        if self.ascending is None or len(texts) > len(self.least):
+            return self._wanted_of_any(texts)
+        least, greatest = self.ascending
+        found: Wanted = {}
+        for text in texts:
+            for page in range(bisect_left(greatest, text), bisect_right(least, text)):
+                found.setdefault(page, []).append(text)
+        return found
+
+    def _wanted_of_any(self, texts: Sequence[bytes]) -> Wanted:
+        index = PrefixIndex(pa.array(texts, pa.binary()))
+        first, end = index.place(self.least, "left"), index.place(self.greatest, "right")
+        pages = np.flatnonzero(first < end)
+        spans = zip(pages.tolist(), first[pages].tolist(), end[pages].tolist(), strict=True)
+        return {page: [*texts[low:high]] for page, low, high in spans}
+
+    def rows_of(self, pages: Sequence[int]) -> Numbers:
+        """The rows of these pages, which ascend."""
+        numbers = np.array(pages, np.int64)
+        counts = self.starts[numbers + 1] - self.starts[numbers]
         before = np.cumsum(counts) - counts
-        return np.asarray(np.repeat(self.starts[pages] - before, counts) + np.arange(counts.sum()))
+        own = np.repeat(self.starts[numbers] - before, counts) + np.arange(counts.sum())
+        return np.asarray(own)
+
+
+def _ascends(bounds: pa.Array) -> bool:
+    if bounds.null_count:
+        return False
+    return bool(pc.all(pc.less_equal(bounds[:-1], bounds[1:]), min_count=0).as_py())
 
 
 def group_pages(store: Store, asked: Sequence[tuple[PagedFile, int]]) -> list[GroupPages]:
@@ -122,7 +185,7 @@ def key_pages(store: Store, files: Sequence[PagedFile], name: str) -> list[KeyPa
         parts.setdefault(file.path, []).append((*_bounds(chunk, raw, end - start), rows))
     for place in missing:
         one = _joined(files[place], parts.get(files[place].path, []))
-        size = one.least.nbytes + one.greatest.nbytes + one.starts.nbytes if one else 100
+        size = one.size_bytes if one else 100
         found[place] = cache.shared.offer(keys[place], (one,), size)
     return [one for [one] in found]
 
@@ -165,13 +228,17 @@ def _located(chunks: Sequence[Chunk], raws: Sequence[bytes]) -> tuple[Numbers, N
 
 
 def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPages:
+    if (np.diff(borders) == borders[1]).all():
+        rows = pages[:, ROW].reshape(len(borders) - 1, -1)
+        if (rows == rows[0]).all() and (np.diff(rows[0]) > 0).all():
+            return GroupPages(pages, borders, (rows[0].copy(),) * len(file.shape.columns), True)
     firsts = [np.unique(pages[start:end, ROW]) for start, end in pairwise(borders.tolist())]
     starts: list[Numbers] = []
     for leaves in file.shape.columns:
         own = reduce(np.intersect1d, [firsts[leaf] for leaf in leaves])
         same = (one for one in starts if np.array_equal(one, own))
         starts.append(next(same, own))  # one object where they are equal: looked into once
-    return GroupPages(pages, borders, tuple(starts))
+    return GroupPages(pages, borders, tuple(starts), False)
 
 
 def _bounded(file: PagedFile, name: str) -> int | None:
@@ -189,6 +256,9 @@ def _bounded(file: PagedFile, name: str) -> int | None:
 
 def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
     """Least and greatest value of each page (binary), null where it has none."""
+    alike = _bounds_of_one_size(raw, count)
+    if alike is not None:
+        return alike
     file, group, leaf = chunk
     try:
         index, _ = decode_struct(raw, file.path)
@@ -202,6 +272,45 @@ def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
     return least, greatest
 
 
+def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | None:
+    """The same without decoding bound by bound, where each list's are of one size below 128 bytes,
+    and no page is without values; None where it is not so."""
+    at, found = 0, []
+    for kinds in (_BOOLS, (BINARY,), (BINARY,)):
+        heads = [_list_head(count, kind) for kind in kinds]
+        head = next((one for one in heads if raw.startswith(one, at)), None)
+        if head is None or len(raw) < (at := at + len(head)) + count:
+            return None
+        size = 0 if kinds is _BOOLS else raw[at]
+        end = at + count * (1 + size)
+        if not count or size > 127 or end > len(raw):
+            return None
+        rows = np.frombuffer(raw, np.uint8, end - at, at).reshape(count, 1 + size)
+        if kinds is _BOOLS:
+            if (rows == _TRUE).any():
+                return None
+        elif (rows[:, 0] != size).any():
+            return None
+        else:
+            ends = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+            body = pa.py_buffer(rows[:, 1:].tobytes())
+            found.append(pa.Array.from_buffers(pa.binary(), count, [None, ends, body]))
+        at = end
+    return found[0], found[1]
+
+
+def _list_head(count: int, kind: int) -> bytes:
+    """Of a list that is the next field."""
+    if count < _LONG:
+        return bytes([_NEXT_LIST, count << 4 | kind])
+    left, made = count, bytearray([_NEXT_LIST, _LONG << 4 | kind])
+    while left > 127:
+        made.append(left & 127 | 128)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
+
+
 def _joined(
     file: PagedFile, parts: Sequence[tuple[pa.Array, pa.Array, Numbers]]
 ) -> KeyPages | None:
@@ -209,4 +318,4 @@ def _joined(
         return None
     least, greatest, rows = zip(*parts, strict=True)
     starts = np.append(np.concatenate(rows), file.rows.sum())
-    return KeyPages(pa.concat_arrays(least), pa.concat_arrays(greatest), starts)
+    return KeyPages.of(pa.concat_arrays(least), pa.concat_arrays(greatest), starts)

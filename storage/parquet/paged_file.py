@@ -22,9 +22,11 @@ import pyarrow as pa
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
+from metatable.storage.parquet import known_footers
 from metatable.storage.parquet.fields import Footer, Meta
-from metatable.storage.parquet.footer import understood, whole_footer
-from metatable.storage.parquet.parts import Chunk, Leaf, ParquetParts, number
+from metatable.storage.parquet.footer import footer_ends, understood, whole_footer
+from metatable.storage.parquet.known_footers import FooterForm, FooterNumbers
+from metatable.storage.parquet.parts import MOST_FOOTER_BYTES, Chunk, Leaf, ParquetParts, number
 from metatable.storage.parquet.thrift import (
     I64,
     LIST,
@@ -42,7 +44,18 @@ Numbers = npt.NDArray[np.int64]
 BOUNDS_AT, BOUNDS_SIZE, PLACES_AT, PLACES_SIZE = range(5, 9)
 """What is kept of a column chunk; of its encodings a bit each."""
 
+_TOLD = [known_footers.STORED, known_footers.UNCOMPRESSED, known_footers.CODEC]
+_TOLD_INDEXES = [known_footers.BOUNDS_AT, known_footers.BOUNDS_SIZE]
+_TOLD_INDEXES += [known_footers.PLACES_AT, known_footers.PLACES_SIZE]
+"""The same among the numbers that are read by a form."""
+
 _ARROW_SCHEMA = b"ARROW:schema"
+
+MOST_FORMS = 8
+"""Of footers of a table: as many as it had schemas lately."""
+
+_MORE_BYTES = 4 << 10
+"""Read of a long footer besides twice what its form takes."""
 
 MOST_INDEX_BYTES = 16 << 20
 """Of a file's offset indexes, and of a column's bounds: a million pages. Decoding takes some 100
@@ -76,17 +89,37 @@ class PagedFile:
     @classmethod
     def of(cls, parts: ParquetParts, size_bytes: int) -> PagedFile | None:
         """Of a file that is open, of this size. Raises CorruptError."""
-        if parts.bound or _ARROW_SCHEMA in parts.metadata or not parts.groups:
+        if parts.bound or not parts.groups:
             return None
         groups = [parts.chunks(group) for group in range(len(parts.groups))]
         chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
         rows = np.array([chunks[0].rows for chunks in groups], np.int64)
-        if (chunks[:, :, PLACES_SIZE] == 0).any() or (rows == 0).any():
+        words = frozenset(parts.metadata)
+        return cls(parts.path, _shape(parts), rows, chunks, words)._if_paged(size_bytes)
+
+    @classmethod
+    def of_numbers(
+        cls, path: str, shape: Shape, told: FooterNumbers, size_bytes: int
+    ) -> PagedFile | None:
+        """The same, of a footer that was read by its form."""
+        chunks = np.concatenate(
+            [
+                known_footers.starts_of(told.chunks)[:, :, None],
+                told.chunks[:, :, _TOLD],
+                told.encodings[:, :, None],
+                told.chunks[:, :, _TOLD_INDEXES],
+            ],
+            axis=2,
+        )
+        return cls(path, shape, told.rows, chunks, told.words)._if_paged(size_bytes)
+
+    def _if_paged(self, size_bytes: int) -> PagedFile | None:
+        if _ARROW_SCHEMA in self.words or not self.rows.all():
             return None
-        places, stored = (chunks[:, :, one].sum() for one in (PLACES_SIZE, STORED))
-        if places > MOST_INDEX_BYTES or stored > size_bytes:
+        places, stored = (self.chunks[:, :, one] for one in (PLACES_SIZE, STORED))
+        if not places.all() or places.sum() > MOST_INDEX_BYTES or stored.sum() > size_bytes:
             return None
-        return cls(parts.path, _shape(parts), rows, chunks, frozenset(parts.metadata))
+        return self
 
     @property
     def starts(self) -> Numbers:
@@ -108,16 +141,52 @@ def paged(store: Store, files: Sequence[tuple[str, int]]) -> list[PagedFile | No
     """These files (path, bytes), from the cache or their footers. Raises CorruptError."""
     found: list[Any] = [cache.shared.get(("paged", store.uri, path)) for path, _ in files]
     missing = [place for place, one in enumerate(found) if one is None]
-    read = store.together([partial(_read, store, *files[place]) for place in missing])
+    read = _read_each(store, [files[place] for place in missing])
     for place, one in zip(missing, read, strict=True):
         key = ("paged", store.uri, files[place][0])
         found[place] = cache.shared.offer(key, (one,), one.size_bytes if one else 100)
     return [one for [one] in found]
 
 
+_Forms = tuple[tuple[FooterForm, Shape], ...]
+
+
+def _read_each(store: Store, files: Sequence[tuple[str, int]]) -> list[PagedFile | None]:
+    """The first one by itself where no form is known: of the others less is read then."""
+    alone = 0 if _forms(store) else 1
+    first = [_read(store, *one) for one in files[:alone]]
+    return [*first, *store.together([partial(_read, store, *one) for one in files[alone:]])]
+
+
 def _read(store: Store, path: str, size_bytes: int) -> PagedFile | None:
-    parts = ParquetParts.open(store, path, size_bytes)
-    return None if parts is None else PagedFile.of(parts, size_bytes)
+    read, forms = partial(store.read, path), _forms(store)
+    most = max((2 * form.size_bytes + _MORE_BYTES for form, _ in forms), default=size_bytes)
+    start, head, tail = footer_ends(read, path, size_bytes, most)
+    if size_bytes - start > MOST_FOOTER_BYTES:
+        return None
+    for form, shape in forms:
+        told = form.numbers(head, tail, size_bytes - len(tail) - start, start)
+        if told is not None:
+            return PagedFile.of_numbers(path, shape, told, size_bytes)
+    if tail:
+        gap = start + len(head), size_bytes - len(tail) - start - len(head)
+        head = b"".join([head, *read([gap]), tail])
+    parts = ParquetParts.of_footer(store, path, size_bytes, head)
+    found = None if parts is None else PagedFile.of(parts, size_bytes)
+    if parts is not None and found is not None:
+        _learn(store, FooterForm.of(parts), found.shape)
+    return found
+
+
+def _forms(store: Store) -> _Forms:
+    return cache.shared.get(("footer-forms", store.uri)) or ()
+
+
+def _learn(store: Store, form: FooterForm | None, shape: Shape) -> None:
+    if form is not None:
+        forms = ((form, shape), *_forms(store))[:MOST_FORMS]
+        size = sum(20 * (len(one.before) + len(one.behind)) for one, _ in forms)
+        cache.shared.replace(("footer-forms", store.uri), forms, size)
 
 
 def _numbers_of(chunk: Chunk) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from metatable.storage.parquet.footer import MAGIC, footer_bytes
 from metatable.storage.parquet.thrift import Elements, Struct, decode_struct
 from metatable.storage.store import Store
 
-__all__ = ["Chunk", "Leaf", "ParquetParts", "Raw", "Span", "number"]
+__all__ = ["MOST_FOOTER_BYTES", "Chunk", "Leaf", "ParquetParts", "Raw", "Span", "number"]
 
 Span = tuple[int, int]
 """Offset and size in a file."""
@@ -170,6 +170,11 @@ class ParquetParts:
         Raises CorruptError.
         """
         raw = footer_bytes(partial(store.read, path), path, size_bytes)
+        return cls.of_footer(store, path, size_bytes, raw)
+
+    @classmethod
+    def of_footer(cls, store: Store, path: str, size_bytes: int, raw: bytes) -> ParquetParts | None:
+        """The same, of a file whose footer was read (`footer_bytes`)."""
         if len(raw) > MOST_FOOTER_BYTES:
             return None
         return cls._of(path, False, _mapped(store, path, size_bytes), raw, size_bytes)

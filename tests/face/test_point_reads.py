@@ -152,8 +152,7 @@ def test_bounds_that_deny_a_key_which_is_there_are_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(tmp_path)
-    denying = pa.array([], pa.int64()).to_numpy()
-    monkeypatch.setattr(KeyPages, "holding", lambda self, keys: denying)
+    monkeypatch.setattr(KeyPages, "wanted", lambda self, texts: {})
     assert table.read_keys(rows(50, 53)).sort_by("id").to_pylist() == rows(50, 53).to_pylist()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet import chosen_pages, page_places, paged_file, small_file
+from metatable.storage.parquet import chosen_pages, page_cuts, page_places, paged_file, small_file
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.offset_index import decode_offset_indexes
@@ -75,8 +75,13 @@ def some(count: int, seed: int = 0, of: int = 600) -> Any:
     [*((options, UNEVEN) for options in OPTIONS.values()), (OPTIONS["as ours"], PAGES)],
     ids=[*OPTIONS, "even pages"],
 )
+@pytest.mark.parametrize("is_decoded", [True, False], ids=["decoded", "taken"])
 def test_rows_by_position_are_those_of_the_whole_file(
-    store: Store, options: dict[str, Any], pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    options: dict[str, Any],
+    pages: dict[str, Any],
+    is_decoded: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = opened(store, written(ROWS, **options | pages), "first")
     second = opened(store, written(OTHERS, **options | pages), "second")
@@ -88,13 +93,17 @@ def test_rows_by_position_are_those_of_the_whole_file(
         return files[-1]
 
     monkeypatch.setattr(chosen_pages, "small_file", noted)
+    if is_decoded:
+        monkeypatch.setattr(chosen_pages, "ROWS_OF_A_PAGE", 0)
     for turn, count in enumerate((9, 200)):
         asked = [(first, some(count, turn)), (second, some(count, 7)), (first, some(3))]
         expected = [ROWS.take(asked[0][1]), OTHERS.take(asked[1][1]), ROWS.take(asked[2][1])]
         monkeypatch.setattr(chosen_pages, "PORTION_BYTES", 20_000 if turn else 1)
         found = read_rows(store, asked, ROWS.column_names)
         assert str(found.to_pylist()) == str(pa.concat_tables(expected).to_pylist())
-        assert len(files) > 6 * ROWS.num_columns  # a row group of a file at a time, or few
+        # a row group of a file at a time, or few
+        are_whole = is_decoded or options.get("data_page_version") == "2.0"
+        assert (len(files) > 6 * ROWS.num_columns) is are_whole
         files.clear()
 
 
@@ -146,7 +155,7 @@ def test_a_file_that_is_not_paged_is_told(store: Store) -> None:
 def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
     bounds = [b"b", b"cc", None, b"cc", b"z"], [b"c", b"cd", None, b"d", b"z"]
     least, greatest = (pa.array(one, pa.binary()) for one in bounds)
-    pages = KeyPages(least, greatest, np.array([0, 10, 20, 30, 30, 32]))
+    pages = KeyPages.of(least, greatest, np.array([0, 10, 20, 30, 30, 32]))
     for keys, rows in [
         (["a"], []),
         (["b"], range(10)),
@@ -156,7 +165,7 @@ def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
         (["a", "y", "z"], [30, 31]),
         (["aa", "bb", "cc"], range(20)),
     ]:
-        assert pages.holding(pa.array(keys)).tolist() == [*rows]
+        assert pages.rows_of([*pages.wanted([one.encode() for one in keys])]).tolist() == [*rows]
 
 
 def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
@@ -165,17 +174,32 @@ def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
     file = opened(store, written(rows, **PAGES))
     [pages] = key_pages(store, [file], "key")
     assert pages is not None
-    assert pages.holding(pa.array(["0019", "0255", "0599"])).tolist() == [
-        *range(20),
-        *range(250, 270),
-        *range(580, 600),
-    ]
+    wanted = pages.wanted([b"0019", b"0255", b"0599"])
+    assert [*wanted.values()] == [[b"0019"], [b"0255"], [b"0599"]]
+    assert pages.rows_of([*wanted]).tolist() == [*range(20), *range(250, 270), *range(580, 600)]
     assert key_pages(store, [file], "n") == [None]
     unordered = footer_of(written(rows, **PAGES)).changed((Footer.ORDERS, LIST, None))
     unsure = opened(store, with_footer(written(rows, **PAGES), unordered), "unsure")
     assert key_pages(store, [unsure], "key") == [None]
     unknown = opened(store, written(rows, write_statistics=["n"], **PAGES), "unknown")
     assert key_pages(store, [unknown], "key") == [None]
+
+
+@pytest.mark.parametrize("size", [0, 1, 36, 127, 128])
+@pytest.mark.parametrize("pages", [1, 14, 15, 30])
+def test_bounds_of_one_size_are_those_that_decoding_gives(
+    store: Store, size: int, pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"key": [f"{n:0{size}}"[-size:] if size else "" for n in range(20 * pages)]})
+    raw = written(rows, group_rows=1000, write_statistics=["key"], **PAGES)
+    [known] = key_pages(store, [opened(store, raw)], "key")
+    monkeypatch.setattr(page_places, "_bounds_of_one_size", lambda raw, count: None)
+    [plain] = key_pages(store, [opened(store, raw, "again")], "key")
+    assert (known is None) is (plain is None)
+    if known is not None and plain is not None:
+        assert len(known.least) == pages
+        assert known.least.equals(plain.least)
+        assert known.greatest.equals(plain.greatest)
 
 
 def spoiled(store: Store, raw: bytes, field: str) -> Iterator[PagedFile]:
@@ -312,7 +336,7 @@ def test_a_page_that_is_not_what_its_place_says_is_damage(
 
 def test_headers_of_pages_are_read_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ROWS.select(["id", "city", "list"])
-    monkeypatch.setattr(chosen_pages, "checked_page", None)
+    monkeypatch.setattr(page_cuts, "checked_page", None)
     for number, codec in enumerate(["zstd", "none"]):
         file = opened(store, written(rows, compression=codec, **PAGES), f"file-{number}")
         found = read_rows(store, [(file, some(40))], rows.column_names)
