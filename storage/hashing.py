@@ -13,6 +13,7 @@ null and every engine would make another number of it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -47,6 +48,8 @@ RAGGED_ROWS = 128 << 10
 """Grouped by length together, beside others."""
 GROUP_ROWS = 512
 """From so many rows of one length on, taking them alone pays for the calls."""
+FEW_ROWS = 32
+"""So few are hashed one by one, too: steps over all rows cost their calls."""
 LONG_BYTES = 4096
 """Longer values are hashed one by one: their bytes cost more than the call."""
 
@@ -143,6 +146,11 @@ def java_string_hash(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32
 
 def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
     hashes = np.empty((len(seeds), len(column)), np.uint64)
+    if len(column) <= FEW_ROWS:
+        pieces = [values for part in byte_chunks(column) for values in _values(part)]
+        for row, seed in enumerate(seeds):
+            hashes[row] = np.array([xxh64_one(piece, seed) for piece in pieces], np.uint64)
+        return hashes
     words = [np.uint64(seed & _MASK) for seed in seeds]
 
     def hashed(part: tuple[Offsets, Bytes, Hashes]) -> None:
@@ -158,6 +166,12 @@ def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
 
     deque(in_order(hashed, parts(), None if len(column) > RAGGED_ROWS else 1), maxlen=0)
     return hashes
+
+
+def _values(column: pa.Array) -> list[bytes]:
+    offsets, data = byte_layout(column)
+    ends, raw = offsets.tolist(), data.data
+    return [bytes(raw[start:end]) for start, end in itertools.pairwise(ends)]
 
 
 def _cut(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, Bytes]]:

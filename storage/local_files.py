@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -60,42 +59,49 @@ def in_temporary_folder() -> Iterator[None]:
 
 
 class LocalFiles:
-    """A folder. `durable=False` leaves out the fsyncs: for tests, not for tables."""
+    """A folder. `durable=False` leaves out the fsyncs: for tests, not for tables.
+
+    `kept`: folders in it that stay when their last file goes.
+    """
 
     distant = False
 
-    def __init__(self, root: str, temporary: str, durable: bool = True) -> None:
-        self._root, self._root_text = Path(root), os.fspath(root)
-        self._temporary = self._root / temporary
+    def __init__(
+        self, root: str, temporary: str, durable: bool = True, kept: Sequence[str] = ()
+    ) -> None:
+        self._root = os.fspath(root)
+        self._temporary = os.path.join(self._root, temporary)
+        self._kept = {self._root, *map(self._at, kept)}
         self.settles = durable
 
     def size(self, path: str) -> int | None:
         with self._asking(path):
             try:
-                status = os.stat(self._root / path)
+                status = os.stat(self._at(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         try:
-            with io.FileIO(os.path.join(self._root_text, path)) as file:
+            with io.FileIO(self._at(path)) as file:
                 return [_read_at(file, offset, size) for offset, size in ranges]
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            raise _ours(error, path, self._root_text) from error
+            raise _ours(error, path, self._root) from error
 
     def read_whole(self, path: str) -> bytes | None:
         with self._asking(path):
             try:
-                return (self._root / path).read_bytes()
+                with io.FileIO(self._at(path)) as file:
+                    return file.readall()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         try:
-            with open(self._root / path, "rb") as file:
+            with open(self._at(path), "rb") as file:
                 mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):  # no such file, an empty one, no mapping here
             return None
@@ -106,9 +112,9 @@ class LocalFiles:
             file.write(body)
 
     def create(self, path: str, body: bytes | IO[bytes]) -> bool:
-        target = self._root / path
+        target = self._at(path)
         with self._asking(path):
-            if target.exists():
+            if _exists(target):
                 return False
         with self._staged(path) as (file, staged), self._asking(path):
             if isinstance(body, bytes):
@@ -119,7 +125,7 @@ class LocalFiles:
             try:
                 self._place(file, target, lambda: os.link(staged, target))
             except FileExistsError:
-                if not target.is_file():
+                if not os.path.isfile(target):
                     raise
                 return False
         return True
@@ -127,21 +133,22 @@ class LocalFiles:
     def mark(self, paths: Sequence[str]) -> None:
         """Some hundred names, in any order, of one empty file: it is made and settles once. Those
         that are taken stay as they are."""
-        targets = [self._root / path for path in paths]
+        targets = [self._at(path) for path in paths]
         with self._staged(paths[0]) as (file, staged), self._asking(paths[0]):
             self._settle(file)
             for target in targets:
                 try:
-                    _again(target.parent, partial(os.link, staged, target), self._settle_folder)
+                    folder = os.path.dirname(target)
+                    _again(folder, partial(os.link, staged, target), self._settle_folder)
                 except FileExistsError:
-                    if not target.is_file():
+                    if not os.path.isfile(target):
                         raise
-            for folder in dict.fromkeys(target.parent for target in targets):
+            for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
                 self._settle_folder(folder)
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
-        target = self._root / path
+        target = self._at(path)
         with self._staged(path) as (file, staged):
             yield file
             with self._asking(path):
@@ -150,7 +157,7 @@ class LocalFiles:
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
         with self._asking(folder):
             try:
-                found = sorted(os.scandir(self._root / folder), key=lambda entry: entry.name)
+                found = sorted(os.scandir(self._at(folder)), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
         within = f"{folder}/" if folder else ""
@@ -170,54 +177,58 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _ours(error, path, self._root_text) from error
+            raise _ours(error, path, self._root) from error
 
     def delete(self, path: str) -> None:
-        target = self._root / path
+        target = self._at(path)
         with self._asking(path):
             try:
                 os.unlink(target)
             except (FileNotFoundError, NotADirectoryError):
                 return
-        self._drop_empty_folders(target.parent)
+        self._drop_empty_folders(os.path.dirname(target))
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls)
 
-    def _drop_empty_folders(self, folder: Path) -> None:
+    def _drop_empty_folders(self, folder: str) -> None:
         """Object stores have no empty folders, so ours go as well: fewer differences to test."""
-        while folder != self._root:
+        while folder not in self._kept:
             try:
-                folder.rmdir()
+                os.rmdir(folder)
             except OSError:
                 return
-            folder = folder.parent
+            folder = os.path.dirname(folder)
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self._root, path) if path else self._root
 
     @contextmanager
-    def _staged(self, path: str) -> Iterator[tuple[IO[bytes], Path]]:
+    def _staged(self, path: str) -> Iterator[tuple[IO[bytes], str]]:
         """A new file of a name nobody else has, gone after the block if it was not renamed."""
-        staged = self._temporary / f"{uuid.uuid4().hex}.tmp"
+        staged = os.path.join(self._temporary, f"{uuid.uuid4().hex}.tmp")
         with self._asking(path):
-            raw = _again(staged.parent, lambda: _StagedFile(staged, lambda: self._asking(path)))
+            raw = _again(self._temporary, lambda: _StagedFile(staged, lambda: self._asking(path)))
         with io.BufferedWriter(raw, _WRITTEN_BYTES) as file:
             try:
                 yield file, staged
             finally:
                 with suppress(OSError):  # what stays is a hidden file in a private folder
-                    staged.unlink(missing_ok=True)
+                    os.unlink(staged)
 
-    def _place(self, file: IO[bytes], target: Path, step: Callable[[], None]) -> None:
+    def _place(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
         """Make a staged file durable, give it its name by `step`, make the name durable."""
+        folder = os.path.dirname(target)
         self._settle(file)
-        _again(target.parent, step, self._settle_folder)
-        self._settle_folder(target.parent)
+        _again(folder, step, self._settle_folder)
+        self._settle_folder(folder)
 
     def _settle(self, file: IO[bytes]) -> None:
         file.flush()
         if self.settles:
             os.fsync(file.fileno())
 
-    def _settle_folder(self, folder: Path) -> None:
+    def _settle_folder(self, folder: str) -> None:
         """Make the names in a folder durable; one that went has none."""
         if not self.settles or os.name == "nt":
             return
@@ -236,13 +247,13 @@ class LocalFiles:
         try:
             yield
         except OSError as error:
-            raise _ours(error, path, str(self._root)) from error
+            raise _ours(error, path, self._root) from error
 
 
 class _StagedFile(io.FileIO):
     """A file that is being written: what the system says to a write is told like the rest."""
 
-    def __init__(self, path: Path, asking: Callable[[], Any]) -> None:
+    def __init__(self, path: str, asking: Callable[[], Any]) -> None:
         super().__init__(path, "xb")
         self._asking = asking
 
@@ -252,33 +263,43 @@ class _StagedFile(io.FileIO):
 
 
 def _again(
-    folder: Path, step: Callable[[], Made], settle: Callable[[Path], None] | None = None
+    folder: str, step: Callable[[], Made], settle: Callable[[str], None] | None = None
 ) -> Made:
-    """What `step` gives, `folder` made before it, and again if it vanished meanwhile.
+    """What `step` gives; where `folder` is not there it is made, and again if it vanishes.
 
     `settle` is called with each folder that was given a new one.
     """
     for _ in range(_ATTEMPTS - 1):
-        with suppress(FileNotFoundError):
-            _make_folder(folder, settle)
+        try:
             return step()
-    _make_folder(folder, settle)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                _make_folder(folder, settle)
     return step()
 
 
-def _make_folder(folder: Path, settle: Callable[[Path], None] | None) -> None:
-    missing: list[Path] = []
+def _make_folder(folder: str, settle: Callable[[str], None] | None) -> None:
+    missing: list[str] = []
     place = folder
-    while not place.exists():
+    while not _exists(place):
         missing.append(place)
-        place = place.parent
+        place = os.path.dirname(place)
     for one in reversed(missing):
         try:
-            one.mkdir()
+            os.mkdir(one)
         except FileExistsError:
             continue  # another writer was first, or it is no folder, which the next step will tell
         if settle is not None:
-            settle(one.parent)
+            settle(os.path.dirname(one))
+
+
+def _exists(path: str) -> bool:
+    """Errors other than that there is nothing are told."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)

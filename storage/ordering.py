@@ -24,6 +24,9 @@ __all__ = [
 _HASH = pa.binary(16)
 """Keys of this type are compared as two numbers."""
 
+FEW_ROWS = 32
+"""So few are sorted as objects: passes over columns cost their calls."""
+
 UInt64s = npt.NDArray[np.uint64]
 
 
@@ -41,6 +44,9 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     if keys.type == _HASH:
         return _order_of_hashes(keys)[0]
     keys = as_binary(keys)
+    if len(keys) <= FEW_ROWS and not keys.null_count:
+        texts = keys.to_pylist()
+        return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
     numbers = _eight_bytes(keys, _shared_bytes(pc.min_max(keys)) if len(keys) else 0)
     order, in_order = _order(numbers)
     same = np.zeros(len(keys) + 1, dtype=bool)

@@ -58,6 +58,9 @@ HELD_BYTES = 64 << 20
 TOGETHER = 256
 """Files of a long list that are deleted together."""
 
+KEPT = (".hoodie/.temp", ".hoodie/metatable/leases")
+"""Folders on a disk that every commit fills and empties: they stay."""
+
 TEMPORARY = ".hoodie/metatable/tmp"
 """Where half-written local files wait: a private folder that no Hudi reader looks into."""
 
@@ -429,7 +432,7 @@ def _backend(uri: str, options: Mapping[str, str]) -> Backend:
         from metatable.storage.objects import Objects  # noqa: PLC0415  (not needed on a disk)
 
         return Objects(uri, options)
-    return LocalFiles(uri, TEMPORARY, _is_durable(options))
+    return LocalFiles(uri, TEMPORARY, _is_durable(options), KEPT)
 
 
 def _is_durable(options: Mapping[str, str]) -> bool:

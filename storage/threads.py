@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import TypeVar
 
 __all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead"]
@@ -53,9 +54,13 @@ def in_order(
     if most <= 1 or getattr(_here, "is_worker", False):
         yield from map(function, source)
         return
+    few = list(islice(source, 2))
+    if len(few) < 2:  # on a thread it would have nothing to go beside
+        yield from map(function, few)
+        return
     waiting: deque[Future[R]] = deque()
     try:
-        for item in source:
+        for item in chain(few, source):
             waiting.append(_executor().submit(function, item))
             if len(waiting) > most:
                 yield waiting.popleft().result()

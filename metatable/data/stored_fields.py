@@ -52,9 +52,9 @@ def stored(kind: Kind | None = None, *, required: bool = False, **how: Any) -> A
 def encode_fields(record: Any) -> dict[str, Any]:
     """The record as JSON values, with the fields that it carries for others."""
     own = {
-        one.name: _kind_of(one).encode(getattr(record, one.name))
-        for one in dataclasses.fields(record)
-        if one.name != UNKNOWN
+        name: kind.encode(getattr(record, name))
+        for name, kind in _fields_of(type(record)).kinds.items()
+        if kind is not None
     }
     return {**getattr(record, UNKNOWN, {}), **own}
 
@@ -65,14 +65,14 @@ def decode_fields(cls: type[T], body: Any, path: str, what: str) -> T:
         raise CorruptError(
             f"{what} is damaged", path=path, expected="an object", found=_short(body)
         )
-    fields = {one.name: one for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kinds, required = _fields_of(cls)
     values = {}
-    for name, one in fields.items():
-        if name == UNKNOWN:
-            values[name] = {key: value for key, value in body.items() if key not in fields}
+    for name, kind in kinds.items():
+        if kind is None:
+            values[name] = {key: value for key, value in body.items() if key not in kinds}
         elif name in body:
-            values[name] = _decoded(one, body[name], path, what)
-        elif _has_no_default(one):
+            values[name] = _decoded(name, kind, body[name], path, what)
+        elif name in required:
             raise CorruptError(
                 f"{what} is incomplete", path=path, expected=name, found=sorted(body)
             )
@@ -105,8 +105,7 @@ def mapping_of(kind: Kind) -> Kind:
     return Kind(f"an object of {kind.name}", encode, decode)
 
 
-def _decoded(one: dataclasses.Field[Any], value: Any, path: str, what: str) -> Any:
-    kind = _kind_of(one)
+def _decoded(name: str, kind: Kind, value: Any, path: str, what: str) -> Any:
     try:
         return kind.decode(value)
     except CorruptError as error:  # of a record inside of this one
@@ -116,10 +115,31 @@ def _decoded(one: dataclasses.Field[Any], value: Any, path: str, what: str) -> A
         raise CorruptError(
             f"{what} is damaged",
             path=path,
-            field=one.name,
+            field=name,
             expected=kind.name,
             found=_short(value),
         ) from error
+
+
+class _Fields(NamedTuple):
+    """What is asked of a class of records again and again."""
+
+    kinds: dict[str, Kind | None]
+    """By name; None: of what a record keeps for others."""
+    required: frozenset[str]
+
+
+_fields: dict[type[Any], _Fields] = {}
+
+
+def _fields_of(cls: type[Any]) -> _Fields:
+    known = _fields.get(cls)
+    if known is None:
+        fields = dataclasses.fields(cls)
+        kinds = {one.name: None if one.name == UNKNOWN else _kind_of(one) for one in fields}
+        required = frozenset(one.name for one in fields if _has_no_default(one))
+        known = _fields[cls] = _Fields(kinds, required)
+    return known
 
 
 def _has_no_default(one: dataclasses.Field[Any]) -> bool:

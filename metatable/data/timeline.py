@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Literal, cast
 
 from metatable.storage import clock
@@ -205,6 +206,7 @@ class Timeline:
         self.store.delete([paths[state] for state in states])
 
 
+@lru_cache(1 << 12)
 def _read_name(name: str) -> Instant | None:
     cut = _NAME.fullmatch(name)
     if cut is None:

@@ -160,6 +160,9 @@ def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.Recor
     if _is_list(column.type):
         parents, column = pc.list_parent_indices(column).to_numpy(), column.flatten()
     places = _places(column, by, count)
+    if parents is None and len(places) and (places == places[0]).all():
+        at = batch.schema.get_field_index(by)
+        return [(int(places[0]), batch.set_column(at, pa.field(by, pa.int32()), pa.array(places)))]
     order = np.argsort(places.astype(np.uint16) if count <= 1 << 16 else places, kind="stable")
     places = places[order]
     at = batch.schema.get_field_index(by)

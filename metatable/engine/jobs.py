@@ -87,13 +87,24 @@ def _work(
         yield from _rows([one], receipt).to_batches()
 
 
+_schemas: dict[type[Any], pa.Schema] = {}
+
+
 def _schema(kind: type[Any]) -> pa.Schema:
-    kinds = {one.name: str(one.type).removesuffix(" | None") for one in dataclasses.fields(kind)}
-    return pa.schema({name: _KINDS[word] for name, word in kinds.items()})
+    known = _schemas.get(kind)
+    if known is None:
+        words = {
+            one.name: str(one.type).removesuffix(" | None") for one in dataclasses.fields(kind)
+        }
+        known = pa.schema({name: _KINDS[word] for name, word in words.items()})
+        _schemas[kind] = known
+    return known
 
 
 def _rows(values: Sequence[Any], kind: type[Any]) -> pa.Table:
-    return pa.Table.from_pylist([dataclasses.asdict(one) for one in values], _schema(kind))
+    names = _schema(kind).names
+    held = [{name: getattr(one, name) for name in names} for one in values]
+    return pa.Table.from_pylist(held, _schema(kind))
 
 
 def _values(rows: pa.Table | pa.RecordBatch, kind: type[Receipt]) -> Iterator[Receipt]:

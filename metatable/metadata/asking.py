@@ -75,8 +75,7 @@ def ask(
     """
 
     def asked(make: Callable[[], _Share]) -> R:
-        share = make()
-        return work(_answered(share, lambda number: reader(refs[number])))
+        return work(_answered(make(), refs, reader))
 
     return in_order(asked, _shares(partition, refs, keys))
 
@@ -84,9 +83,9 @@ def ask(
 def asked_of(
     partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
 ) -> list[HFileRef]:
-    """The HFiles that have places of the keys."""
-    places = np.unique(partition.places(keys))
-    return [ref for ref in refs if _has_any(places, ref)]
+    """The HFiles that have places of the keys, and may hold one by their first and their last."""
+    places, ends = np.unique(partition.places(keys)), _ends(keys, sort_order(keys))
+    return [ref for ref in refs if _has_any(places, ref) and _may_hold(ref, ends)]
 
 
 def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
@@ -163,13 +162,32 @@ def _has_any(places: Rows, ref: HFileRef) -> bool:
     return bool(lo < hi)
 
 
-def _answered(share: _Share, reader: Callable[[int], HFileReader]) -> Answers:
+def _ends(keys: pa.Array, order: Sequence[int] | Rows) -> tuple[bytes, bytes]:
+    """The least and the greatest key; `order` has their places first and last."""
+    if not len(keys):
+        return b"", b""
+    first, last = (as_binary(keys[int(place) :][:1])[0].as_py() for place in (order[0], order[-1]))
+    return first, last
+
+
+def _may_hold(ref: HFileRef, ends: tuple[bytes, bytes]) -> bool:
+    """Whether keys between `ends` may be in an HFile. A file of one row's commit holds a key or
+    two, and is opened for hardly any other."""
+    return ref.first_key <= ends[1] and ends[0] <= ref.last_key
+
+
+def _answered(
+    share: _Share, refs: Sequence[HFileRef], reader: Callable[[HFileRef], HFileReader]
+) -> Answers:
     count = len(share.rows)
+    ends = _ends(share.keys, range(count))
     sources = np.full(count, -1, dtype=np.int32)
     places = np.full(count, -1, dtype=np.int64)
     parts: list[pa.Array] = []
     held = 0
     for number, which in share.files:
+        if not _may_hold(refs[number], ends):
+            continue
         left = np.flatnonzero(sources[which] < 0)
         if not len(left):
             continue
@@ -180,7 +198,7 @@ def _answered(share: _Share, reader: Callable[[int], HFileReader]) -> Answers:
         else:
             asked = which[left]
             keys = share.keys.take(pa.array(asked))
-        answer = _told(reader(number), keys)
+        answer = _told(reader(refs[number]), keys)
         hit = np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False))
         sources[asked[hit]] = number
         places[asked[hit]] = held + hit

@@ -17,7 +17,7 @@ from functools import partial
 
 from metatable.data.timeline import DATA_ACTIONS, Timeline
 from metatable.metadata.change import Change, Draft, Race
-from metatable.metadata.manifest import Manifest, load_newest, put_files
+from metatable.metadata.manifest import Manifest, know_root, load_newest, put_files
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
 from metatable.storage.errors import ConflictError, StaleError
@@ -50,7 +50,9 @@ def publish(
         manifest = draft.finished(change)
         put_files(store, {**files, **draft.files})
         files = {}
-        if store.create(manifest.path, manifest.encode()):
+        raw = manifest.encode()
+        if store.create(manifest.path, raw):
+            know_root(store, manifest, raw)
             look: Callable[[], object] = partial(_is_there, store, newest)
             is_there, *_ = store.together([look, *beside])
             if is_there or _counts(store, manifest):

@@ -51,6 +51,7 @@ __all__ = [
     "border",
     "checksum",
     "gone_since",
+    "know_root",
     "least_reader",
     "list_roots",
     "load_newest",
@@ -420,6 +421,11 @@ def gone_since(store: Store, version: int) -> Manifest | None:
     if newest is None or (newest.restored_at <= version and newest.keeps(version)):
         return None
     return newest
+
+
+def know_root(store: Store, manifest: Manifest, raw: bytes) -> None:
+    """This process has put that root: it is not parsed when it is met with these bytes."""
+    shared.replace(("root", store.uri), ((manifest.path, raw), manifest), 10 * len(raw))
 
 
 def put_hint(store: Store, manifest: Manifest) -> None:

@@ -457,8 +457,9 @@ class _Runs:
         for name, parts in self._entries.items():
             entries = pa.concat_tables(parts)
             if entries.num_rows:
-                run = asdict(write_run(scratch, name, entries))
-                yield pa.RecordBatch.from_pylist([{"file": None, **run}], schema=RECEIPT)
+                run = write_run(scratch, name, entries)
+                told = {field: getattr(run, field) for field in RUN_SCHEMA.names}
+                yield pa.RecordBatch.from_pylist([{"file": None, **told}], schema=RECEIPT)
 
 
 def _file_receipts(receipts: Sequence[FileReceipt]) -> pa.RecordBatch:

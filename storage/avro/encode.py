@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.avro.encode_few import encode_few
 from metatable.storage.avro.logical import to_stored
 from metatable.storage.avro.schema import (
     Enum,
@@ -34,6 +35,12 @@ __all__ = ["encode_records"]
 
 def encode_records(record: Record, table: pa.Table | pa.RecordBatch) -> pa.Array:
     """One datum a row. Raises UsageError for columns that do not fit."""
+    few = encode_few(record, table)
+    return encode_columns(record, table) if few is None else few
+
+
+def encode_columns(record: Record, table: pa.Table | pa.RecordBatch) -> pa.Array:
+    """The same of rows in any number."""
     pieces = _Pieces(table.num_rows)
     for name, node in record.fields:
         if name in table.schema.names:

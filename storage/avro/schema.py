@@ -148,9 +148,17 @@ class Union:
     branches: tuple[Node, ...]
     names: tuple[str | None, ...]
     name: str = "union"
+    null: int | None = field(init=False, repr=False, compare=False)
+    """The number of the branch null."""
+    only: int | None = field(init=False, repr=False, compare=False)
+    """The number of the one branch beside null, where there are just these two."""
     type: pa.DataType = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        null = self.names.index(None) if None in self.names else None
+        object.__setattr__(self, "null", null)
+        only = 1 - null if null is not None and len(self.names) == 2 else None
+        object.__setattr__(self, "only", only)
         many = pa.struct([pa.field(name, node.type) for name, node in self.children])
         _typed(self, many if self.only is None else self.branches[self.only].type)
 
@@ -159,16 +167,6 @@ class Union:
         """(name, branch) of the struct's children."""
         named = zip(self.names, self.branches, strict=True)
         return [(name, node) for name, node in named if name and not isinstance(node, Skipped)]
-
-    @property
-    def null(self) -> int | None:
-        """The number of the branch null."""
-        return self.names.index(None) if None in self.names else None
-
-    @property
-    def only(self) -> int | None:
-        """The number of the one branch beside null, where there are just these two."""
-        return 1 - self.null if self.null is not None and len(self.names) == 2 else None
 
 
 @dataclass(frozen=True, slots=True)

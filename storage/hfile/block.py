@@ -41,6 +41,7 @@ __all__ = [
     "BlockHeader",
     "BlockType",
     "Headers",
+    "chunk_size",
     "chunk_sizes",
     "decode_block",
 ]
@@ -174,6 +175,15 @@ def chunk_sizes(
             is_safe &= area < last_entry_sizes
         chosen[is_safe] = chunk_bytes
     return chosen
+
+
+def chunk_size(covered: int, candidates: Sequence[int] = CHUNK_BYTES) -> int:
+    """The same for one block without entries."""
+    for chunk_bytes in candidates:
+        count = chunk_count(covered, chunk_bytes)
+        if chunk_count(covered + CHECKSUM_BYTES * count, chunk_bytes) == count:
+            return chunk_bytes
+    return candidates[-1]
 
 
 def _corrupt(what: str, path: str, offset: int, expected: object, found: object) -> CorruptError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
@@ -16,6 +17,7 @@ from metatable.data.stored_fields import decode_fields, encode_fields, many, map
 from metatable.metadata import manifest
 from metatable.metadata.leases import StoredLease
 from metatable.metadata.manifest import HFileRef, Manifest, load_newest
+from metatable.storage.cache import shared
 from metatable.storage.store import Store
 from tests.index.rows import make, rows
 
@@ -263,3 +265,20 @@ def test_options_and_references_come_back_as_they_were(table: Table) -> None:
     assert Options.decode(json.loads(json.dumps(options.encode())), "p") == options
     for ref in manifest.read_page(Store(table.uri), newest(table).pages["files"][0]):
         assert HFileRef.decode(json.loads(json.dumps(ref.encode()))) == ref
+
+
+def test_a_root_that_was_put_is_the_one_that_is_read(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a", "b"], "v": [1, 2]})
+    durable = {"durable": "false"}
+    table = metatable.create(tmp_path, rows.schema, key="id", storage_options=durable)
+    changes: list[Callable[[], object]] = [
+        lambda: table.upsert(rows),
+        lambda: table.savepoint("kept"),
+        lambda: table.delete(rows.slice(1)),
+        lambda: table.compact(major=True),
+        lambda: table.alter(metatable.AddColumn("w", pa.float64())),
+    ]
+    for change in changes:
+        change()
+        (name, raw), kept = shared.get(("root", table.uri))
+        assert Manifest.decode(raw, name) == kept == load_newest(Store(table.uri))

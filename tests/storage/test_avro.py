@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from metatable.storage.avro import RecordCodec
 from metatable.storage.avro.cursor import Cursor
+from metatable.storage.avro.encode import encode_columns
+from metatable.storage.avro.encode_few import FEW_ROWS, encode_few
+from metatable.storage.avro.schema import parse
 from metatable.storage.errors import CorruptError, UsageError
 
 # A schema and a datum at a time: unions in a datum are (branch number, value)
@@ -186,6 +189,9 @@ def test_any_schema_goes_both_ways_as_in_fastavro(case: tuple[Any, list[Any]]) -
     expected = [no_empty_maps(convert(schema, one, in_arrow)) for one in data]
     assert [no_empty_maps(row) for row in rows_of(table)] == expected
     assert codec.encode(table).to_pylist() == bodies
+    record = parse(schema)
+    assert encode_columns(record, table).to_pylist() == bodies
+    assert (encode_few(record, table) is None) == (len(bodies) > FEW_ROWS)
     for batch in table.combine_chunks().to_batches():
         assert codec.encode(batch.slice(1)).to_pylist() == bodies[1:]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,15 @@ KINDS = [
 
 values_of_any_length = st.lists(st.binary(max_size=140), max_size=40)
 seeds = st.integers(0, (1 << 64) - 1)
+
+
+@pytest.fixture(autouse=True, params=["one by one", "in columns"], scope="module")
+def few(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A handful of values is hashed as they are few, and as if they were many."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in columns":
+            patch.setattr(hashing, "FEW_ROWS", -1)
+        yield
 
 
 def expected(values: list[bytes], seed: int) -> list[int]:

@@ -47,29 +47,29 @@ STEPS = {"put": "replace", "create": "link", "sink": "replace", "mark": "link"}
 def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(call, what it was about), in order: fsyncs of files and folders, and how names are given."""
     calls: list[tuple[str, str]] = []
-    fsync, replace, link, mkdir = os.fsync, os.replace, os.link, Path.mkdir
+    fsync, replace, link, mkdir = os.fsync, os.replace, os.link, os.mkdir
 
     def logged_fsync(handle: int) -> None:
         fsync(handle)
         kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
         calls.append((f"fsync {kind}", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
 
-    def logged_replace(source: Path, target: Path) -> None:
+    def logged_replace(source: str, target: str) -> None:
         replace(source, target)
-        calls.append(("replace", target.name))
+        calls.append(("replace", Path(target).name))
 
-    def logged_link(source: Path, target: Path) -> None:
+    def logged_link(source: str, target: str) -> None:
         link(source, target)
-        calls.append(("link", target.name))
+        calls.append(("link", Path(target).name))
 
-    def logged_mkdir(path: Path, *given: object, **named: object) -> None:
-        mkdir(path, *given, **named)  # type: ignore[arg-type]
-        calls.append(("mkdir", path.name))
+    def logged_mkdir(path: str) -> None:
+        mkdir(path)
+        calls.append(("mkdir", Path(path).name))
 
     monkeypatch.setattr(os, "fsync", logged_fsync)
     monkeypatch.setattr(os, "replace", logged_replace)
     monkeypatch.setattr(os, "link", logged_link)
-    monkeypatch.setattr(Path, "mkdir", logged_mkdir)
+    monkeypatch.setattr(os, "mkdir", logged_mkdir)
     return calls
 
 
@@ -131,10 +131,10 @@ def test_folder_that_vanishes_before_the_name_is_given_is_made_again(
     place = STEPS[verb]
     true, left = getattr(os, place), [3]
 
-    def placed(source: Path, target: Path) -> None:
+    def placed(source: str, target: str) -> None:
         if left[0]:
             left[0] -= 1
-            target.parent.rmdir()  # as a delete of its last file does
+            os.rmdir(os.path.dirname(target))  # as a delete of its last file does
         true(source, target)
 
     monkeypatch.setattr(os, place, placed)
@@ -149,7 +149,7 @@ def test_file_that_another_deletes_before_its_folder_is_synced_was_written(
     place = STEPS[verb]
     true = getattr(os, place)
 
-    def placed(source: Path, target: Path) -> None:
+    def placed(source: str, target: str) -> None:
         true(source, target)
         store.delete(["a/b"])
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metatable.storage import ordering
 from metatable.storage.ordering import (
     PrefixIndex,
     _order,
@@ -23,6 +26,15 @@ TEXTS = st.text(alphabet="ab\0\u00fc", max_size=5)
 WORDS = st.sampled_from([0, 1, 2, 1 << 63, (1 << 63) + 1, (1 << 64) - 1])
 """Far apart, and one apart: there is no room for all their bits and a position."""
 PREFIXES = st.sampled_from(["", "a", "eightbytes", "a\0", "\u00fc" * 4])
+
+
+@pytest.fixture(autouse=True, params=["as objects", "in columns"], scope="module")
+def few(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A handful of keys is sorted as they are few, and as if they were many."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in columns":
+            patch.setattr(ordering, "FEW_ROWS", -1)
+        yield
 
 
 @given(st.lists(TEXTS, max_size=40), st.lists(st.tuples(PREFIXES, TEXTS), min_size=1), PREFIXES)

@@ -14,7 +14,15 @@ import google_crc32c
 import numpy as np
 
 from metatable.storage.errors import UsageError
-from metatable.storage.hfile.block import HEADER_SIZE, HEADERS, BlockType, Headers, chunk_sizes
+from metatable.storage.hfile.block import (
+    HEADER_SIZE,
+    HEADERS,
+    BlockHeader,
+    BlockType,
+    Headers,
+    chunk_size,
+    chunk_sizes,
+)
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, chunk_count, chunk_sums
 from metatable.storage.hfile.codec import Codec, compress
 from metatable.storage.hfile.columns import Int64s
@@ -53,8 +61,16 @@ class BlockWriter:
             name, expected = kind.name, f"at most {MAX_PAYLOAD} bytes"
             raise UsageError(f"{name} block is too large", expected=expected, found=len(payload))
         stored = compress(self._codec, payload, like_java=self._form.java_deflate)
-        [offset], [size] = self.emit_stored(kind, [stored], np.array([len(payload)]))
-        return int(offset), int(size)
+        offset, covered, form = self.offset, HEADER_SIZE + len(stored), self._form
+        chunk = chunk_size(covered, form.chunk_bytes)
+        size = covered + CHECKSUM_BYTES * chunk_count(covered, chunk)
+        told = size - HEADER_SIZE, len(payload), self._link(kind)
+        header = BlockHeader(kind, *told, form.checksum, chunk, covered).encode()
+        sums = chunk_sums(form.checksum, header, np.frombuffer(stored, np.uint8), chunk)
+        self._last[kind] = offset
+        self.unpacked_bytes += HEADER_SIZE + len(payload)
+        self._write_parts([header, stored, sums])
+        return offset, size
 
     def emit_stored(
         self,
@@ -130,6 +146,12 @@ class BlockWriter:
             parts = [b"".join(parts)]
         for part in parts:
             self.write(part)
+
+    def _link(self, kind: BlockType) -> int:
+        """The `previous_offset` of a block that comes now."""
+        if self._form.links_blocks or kind not in self._last:
+            return self._last.get(kind, -1)
+        return self.offset if kind is BlockType.DATA else -1
 
     def _links(self, kind: BlockType, offsets: Int64s) -> Int64s:
         """The `previous_offset` of blocks that come to lie at these places."""

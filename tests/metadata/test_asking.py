@@ -1,0 +1,65 @@
+"""Which HFiles are opened for a few keys: those that may hold one by their first and last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable.metadata.entries import Entries
+from metatable.metadata.manifest import HFileRef
+from metatable.storage import cache
+
+COMMITS = 4
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sequences of the record index's HFiles that are asked."""
+    told: list[int] = []
+    reader = Entries.reader
+
+    def counted(self: Entries, ref: HFileRef) -> Any:
+        if "record_index" in ref.path:
+            told.append(ref.sequence)
+        return reader(self, ref)
+
+    monkeypatch.setattr(Entries, "reader", counted)
+    return told
+
+
+def rows(*ids: str) -> pa.Table:
+    return pa.table({"id": list(ids), "v": [0] * len(ids)})
+
+
+def test_a_file_is_asked_for_keys_from_its_first_to_its_last(
+    tmp_path: Path, opened: list[int]
+) -> None:
+    table = metatable.create(
+        tmp_path,
+        rows("a").schema,
+        key="id",
+        index="record",
+        options={"record_key_form": "plain", "upkeep_files": 0},
+        storage_options={"durable": "false"},
+    )
+    for part in range(COMMITS):
+        table.insert(rows(f"k{part}1", f"k{part}5", f"k{part}9"))
+    cache.clear()
+    versions = [ref.version for ref in table.history() if ref.operation == "insert"][::-1]
+
+    def asked(*ids: str) -> tuple[list[bool], set[int]]:
+        opened.clear()
+        located = table.tag_locations(rows(*ids))["_location"].combine_chunks()
+        return located.is_valid().to_pylist(), set(opened)
+
+    for part, version in enumerate(versions):
+        for key in (f"k{part}1", f"k{part}5", f"k{part}9"):
+            assert asked(key) == ([True], {version})
+        assert asked(f"k{part}3") == ([False], {version})
+        assert asked(f"k{part}0") == ([False], set())
+    assert asked("k19", "k21") == ([True, True], {*versions[1:3]})
+    assert asked("a", "z") == ([False, False], {*versions})
