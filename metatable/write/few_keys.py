@@ -20,7 +20,6 @@ from metatable.data.merge import Merge
 from metatable.data.spliced_file import StoredParts
 from metatable.data.taking import whole
 from metatable.storage.errors import CorruptError
-from metatable.storage.ordering import order_without_repeats
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.page_places import key_pages
 from metatable.storage.parquet.paged_file import PagedFile
@@ -74,7 +73,8 @@ def _rows(held: StoredParts, file: PagedFile, keys: pa.Array) -> npt.NDArray[np.
     [pages] = key_pages(held.store, [file], KEY)
     if pages is None:
         return None
-    rows = pages.holding(keys.take(pa.array(order_without_repeats(keys))))
+    texts = sorted(set(keys.cast(pa.binary()).to_pylist()))
+    rows = pages.rows_of(sorted(pages.wanted(texts)))
     return rows if len(rows) <= MOST_ROWS * int(file.rows.sum()) else None
 
 
