@@ -34,10 +34,13 @@ def cases(setup: Setup) -> Iterator[Case]:
     make = partial(make_table, kind="uuid", index="record", rows=held)
     plain = setup.cupboard.made(f"table-{held}-uuid-record", make)
     for form in FORMATS:
+        name = f"scan {held:,} rows, a tenth of them in {form} logs"
+        if not setup.asks(name):
+            continue
         make = partial(_with_logs, held=held, count=count, form=form)
         table = setup.cupboard.made(f"replaced-{held}-{form}", make)
         yield Case(
-            f"scan {held:,} rows, a tenth of them in {form} logs",
+            name,
             "record index, uuid keys, 10 partitions, one log a file group; all columns; caches of "
             "the process empty",
             _scan(table),

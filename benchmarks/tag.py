@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
+from isal.isal_zlib import crc32
 
 import metatable
 from benchmarks.data import KEY_BYTES, batch_rows, make_table, rows_of
@@ -29,10 +30,15 @@ from benchmarks.harness import (
     timed,
 )
 from benchmarks.upsert import make_lance
+from metatable.data.schema import KEY_COLUMN
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
+from metatable.storage.parquet.offset_index import OFFSET, SIZE
+from metatable.storage.parquet.page_headers import WIDTH, Headers
+from metatable.storage.parquet.page_places import group_pages, key_pages
+from metatable.storage.parquet.paged_file import paged
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
@@ -207,32 +213,51 @@ def joined(
 def _floors(table: metatable.Table, batch: pa.Table, cold: bool) -> Iterator[Peer]:
     """What nobody spares who has no more than the files, without a word of ours."""
     if table.options.index != "record":
-        name = f"{FLOOR}pyarrow reads the key column of row groups that may hold a key"
-        yield Peer(name, timed(partial(_read_keys, _row_groups(table, batch))))
+        name = f"{FLOOR}pages that may hold a key are read, their checksums made, and decompressed"
+        yield Peer(name, timed(partial(_read_pages, _pages(table, batch))))
     elif cold:
         name = f"{FLOOR}index blocks that may hold a key are read, and their checksums made"
         yield Peer(name, timed(partial(_read_blocks, _blocks(table, batch))))
 
 
-def _row_groups(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[int]]]:
-    keys, made = np.sort(batch["id"].to_numpy()), []
-    for path in _paths(table):
-        told = pyarrow.parquet.read_metadata(path)
-        column = told.schema.to_arrow_schema().names.index("id")
-        chosen = []
-        for group in range(told.num_row_groups):
-            bounds = told.row_group(group).column(column).statistics
-            if np.searchsorted(keys, bounds.min) < np.searchsorted(keys, bounds.max, "right"):
-                chosen.append(group)
-        if chosen:
-            made.append((path, chosen))
+Page = tuple[int, int, int, int]
+"""Offset, bytes, bytes of the header, and how many behind it there are when decompressed."""
+
+
+def _pages(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[Page]]]:
+    """Of each file the pages of the key column (zstd) whose bounds hold a key that is there."""
+    located = table.tag_locations(batch)
+    keys = located.filter(located["_location"].is_valid())["id"]
+    texts = sorted(one.encode() for one in keys.to_pylist())
+    store, made = Store(table.uri), []
+    sized = [(file.path, file.size_bytes) for file in table.files()]
+    files = [file for file in paged(store, sized) if file is not None]
+    for file, pages in zip(files, key_pages(store, files, KEY_COLUMN), strict=True):
+        assert pages is not None
+        wanted = sorted(pages.wanted(texts))
+        if not wanted:
+            continue
+        leaf = file.shape.columns[file.shape.names.index(KEY_COLUMN)].start
+        groups = group_pages(store, [(file, group) for group in range(len(file.rows))])
+        every = np.concatenate([one.of(leaf) for one in groups])[wanted]
+        spans = [(int(one[OFFSET]), int(one[SIZE])) for one in every]
+        heads = b"".join(body[:WIDTH] for body in store.read(file.path, spans))
+        read = np.frombuffer(heads, np.uint8).reshape(-1, WIDTH)
+        told = Headers.of(read, np.zeros(len(spans), np.bool_))
+        sizes = zip(told.sizes.tolist(), told.plain.tolist(), strict=True)
+        own = [(*span, *one) for span, one in zip(spans, sizes, strict=True)]
+        made.append((str(Path(table.uri, file.path)), own))
     return made
 
 
-def _read_keys(chosen: list[tuple[str, list[int]]]) -> None:
-    def read(one: tuple[str, list[int]]) -> int:
-        with pyarrow.parquet.ParquetFile(one[0]) as file:
-            return len(file.read_row_groups(one[1], columns=["id"], use_threads=False))
+def _read_pages(chosen: list[tuple[str, list[Page]]]) -> None:
+    def read(one: tuple[str, list[Page]]) -> int:
+        made, codec = 0, pa.Codec("zstd")
+        with Path(one[0]).open("rb", buffering=0) as file:
+            for offset, size, head, plain in one[1]:
+                body = memoryview(os.pread(file.fileno(), size, offset))[head:]
+                made += crc32(body) > 0 and len(codec.decompress(body, plain))
+        return made
 
     assert sum(in_order(read, chosen)) > 0
 
