@@ -77,12 +77,13 @@ def test_spark_finds_rows_of_exchanged_pages(
 ) -> None:
     monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
     monkeypatch.setattr(exchanged_columns, "PAGE_ROWS", PAGE_ROWS)
-    made = []
+    made: list[Any] = []
     exchanged = exchanged_columns.exchanged
 
     def spy(*given: Any) -> Any:
-        made.append(exchanged(*given))
-        return made[-1]
+        found = exchanged(*given)
+        made.extend(found)
+        return found
 
     monkeypatch.setattr(exchanged_columns, "exchanged", spy)
     table = make(str(tmp_path))
