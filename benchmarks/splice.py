@@ -24,6 +24,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import replaced, splice
 from metatable.storage.store import Store
+from metatable.write.few_keys import Known
 from metatable.write.new_slice import Entering, Filed, merged_slice
 from metatable.write.spliced_slice import spliced_file
 
@@ -152,7 +153,8 @@ def _entering(path: Path, one: FileSlice) -> Entering:
 
 
 def _spliced(view: Snapshot, one: FileSlice, entering: Entering) -> Filed:
-    made = spliced_file(view, one, entering, pa.array([], pa.string()), entering.target, False)
+    known = Known(arriving=0, is_proven=True, is_asked_for_keys=False)
+    made = spliced_file(view, one, entering, pa.array([], pa.string()), entering.target, known)
     assert made is not None
     return made
 
