@@ -34,7 +34,7 @@ from metatable.storage.parquet.thrift import (
     Struct,
     encode_struct,
 )
-from metatable.storage.parquet.varints import zigzags
+from metatable.storage.parquet.varints import read_varint, zigzags
 
 __all__ = [
     "BOUNDS_AT",
@@ -253,13 +253,10 @@ def _matched(pattern: re.Pattern[bytes], raw: bytes, at: int) -> re.Match[bytes]
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while (byte := raw[at]) > 127:
-        value |= (byte & 127) << shift
-        shift, at = shift + 7, at + 1
-        if shift > 28:
-            raise _OtherFormError
-    return value | byte << shift, at + 1
+    value, at = read_varint(raw, at)
+    if value < 0:
+        raise _OtherFormError
+    return value, at
 
 
 def _list(raw: bytes, at: int, kind: int) -> tuple[int, int]:

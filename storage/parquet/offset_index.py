@@ -16,7 +16,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from metatable.storage.parquet.varints import MOST_BYTES, encoded_zigzags, zigzags
+from metatable.storage.parquet.varints import (
+    MOST_BYTES,
+    encoded_zigzags,
+    read_varint,
+    write_varint,
+    zigzags,
+)
 
 __all__ = [
     "OFFSET",
@@ -24,6 +30,7 @@ __all__ = [
     "SIZE",
     "decode_offset_indexes",
     "encoded_offset_index",
+    "list_head",
     "moved_offset_indexes",
 ]
 
@@ -80,14 +87,15 @@ def moved_offset_indexes(
 
 def encoded_offset_index(pages: Numbers) -> bytes:
     """An index of these locations, and of nothing else."""
-    count = len(pages)
-    head = bytearray([_NEXT_LIST, min(count, _LONG) << 4 | _STRUCT])
+    return list_head(len(pages), _STRUCT) + _encoded(pages)[0] + _END
+
+
+def list_head(count: int, kind: int) -> bytes:
+    """What a list begins with that is the next field, its elements of this kind."""
+    head = bytearray([_NEXT_LIST, min(count, _LONG) << 4 | kind])
     if count >= _LONG:
-        while count > 127:
-            head.append(count & 127 | 128)
-            count >>= 7
-        head.append(count)
-    return bytes(head) + _encoded(pages)[0] + _END
+        write_varint(head, count)
+    return bytes(head)
 
 
 def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:
@@ -138,13 +146,8 @@ def _head(raw: Raw, kind: int = _STRUCT) -> tuple[int, int]:
     count, at = raw[1] >> 4, 2
     if count < _LONG:
         return count, at
-    count = shift = 0
-    for byte in raw[at : at + 5]:
-        count |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (count, at) if count <= len(raw) else (-1, 0)
-    return -1, 0
+    count, at = read_varint(raw, at)
+    return (count, at) if count <= len(raw) else (-1, 0)
 
 
 def _is_end(raw: bytes) -> bool:

@@ -27,7 +27,13 @@ from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex
 from metatable.storage.parquet.fields import Bounds, Element
-from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE, decode_offset_indexes
+from metatable.storage.parquet.offset_index import (
+    OFFSET,
+    ROW,
+    SIZE,
+    decode_offset_indexes,
+    list_head,
+)
 from metatable.storage.parquet.paged_file import (
     BOUNDS_AT,
     BOUNDS_SIZE,
@@ -53,7 +59,6 @@ Wanted = dict[int, list[bytes]]
 _BYTE_ARRAY = 6
 """Parquet's type of texts."""
 
-_NEXT_LIST, _LONG = 0x19, 15
 _BOOLS, _TRUE = (1, 2), 1
 """Thrift's, as they stand in a list."""
 
@@ -277,7 +282,7 @@ def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | N
     and no page is without values; None where it is not so."""
     at, found = 0, []
     for kinds in (_BOOLS, (BINARY,), (BINARY,)):
-        heads = [_list_head(count, kind) for kind in kinds]
+        heads = [list_head(count, kind) for kind in kinds]
         head = next((one for one in heads if raw.startswith(one, at)), None)
         if head is None or len(raw) < (at := at + len(head)) + count:
             return None
@@ -297,18 +302,6 @@ def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | N
             found.append(pa.Array.from_buffers(pa.binary(), count, [None, ends, body]))
         at = end
     return found[0], found[1]
-
-
-def _list_head(count: int, kind: int) -> bytes:
-    """Of a list that is the next field."""
-    if count < _LONG:
-        return bytes([_NEXT_LIST, count << 4 | kind])
-    left, made = count, bytearray([_NEXT_LIST, _LONG << 4 | kind])
-    while left > 127:
-        made.append(left & 127 | 128)
-        left >>= 7
-    made.append(left)
-    return bytes(made)
 
 
 def _joined(

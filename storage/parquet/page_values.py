@@ -25,6 +25,7 @@ from isal import isal_zlib
 
 from metatable.storage.parquet.fields import Element
 from metatable.storage.parquet.parts import Leaf
+from metatable.storage.parquet.varints import read_varint, write_varint
 
 __all__ = ["Dictionary", "ValueForm", "array_of", "places_of", "unpacked", "values_at"]
 
@@ -120,18 +121,7 @@ def _zstd_size(head: bytes) -> int:
 
 
 def _snappy_size(head: bytes) -> int:
-    return _varint(head, 0)[0]
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """(-1, 0) where it does not end."""
-    value = shift = 0
-    for place in range(at, min(at + 5, len(raw))):
-        value |= (raw[place] & 127) << shift
-        if raw[place] < 128:
-            return value, place + 1
-        shift += 7
-    return -1, 0
+    return read_varint(head, 0)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,18 +192,15 @@ class _Levels:
 
 def _all_there(count: int) -> bytes:
     """One run of so many ones."""
-    left, made = count << 1, bytearray()
-    while left > 127:
-        made.append(left & 127 | 128)
-        left >>= 7
-    made.append(left)
+    made = bytearray()
+    write_varint(made, count << 1)
     return bytes(made) + b"\x01"
 
 
 def _mask(runs: bytes, count: int) -> int | None:
     mask = at = done = 0
     while done < count:
-        head, at = _varint(runs, at)
+        head, at = read_varint(runs, at)
         if head < 2:  # a run of none, or the end
             return None
         width = head >> 1 if head & 1 else 1
@@ -231,7 +218,7 @@ def _index(raw: bytes, at: int, width: int, position: int) -> int:
     """The value of this position in runs that begin there; -1 where they end before it."""
     size = (width + 7) // 8
     while at < len(raw):
-        head, at = _varint(raw, at)
+        head, at = read_varint(raw, at)
         if head < 2:
             return -1
         rows, behind = head >> 1, at + size

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from metatable.storage.errors import CorruptError
+from metatable.storage.parquet.varints import write_varint
 
 __all__ = [
     "BINARY",
@@ -238,7 +239,7 @@ def _write(out: bytearray, kind: int, value: Any) -> None:
     if kind in _VARINTS:
         _write_zigzag(out, value)
     elif kind == BINARY:
-        _write_varint(out, len(value))
+        write_varint(out, len(value))
         out += value
     elif kind == STRUCT:
         _write_struct(out, value)
@@ -251,7 +252,7 @@ def _write(out: bytearray, kind: int, value: Any) -> None:
 def _write_elements(out: bytearray, values: Elements) -> None:
     out.append(min(len(values), _LONG) << 4 | values.kind)
     if len(values) >= _LONG:
-        _write_varint(out, len(values))
+        write_varint(out, len(values))
     if values.kind in _BOOLS:
         out += bytes(_TRUE if value else _FALSE for value in values)
         return
@@ -260,7 +261,7 @@ def _write_elements(out: bytearray, values: Elements) -> None:
             if len(value) < _CONTINUED:
                 out.append(len(value))
             else:
-                _write_varint(out, len(value))
+                write_varint(out, len(value))
             out += value
         return
     for value in values:
@@ -268,11 +269,4 @@ def _write_elements(out: bytearray, values: Elements) -> None:
 
 
 def _write_zigzag(out: bytearray, value: int) -> None:
-    _write_varint(out, value << 1 if value >= 0 else ~value << 1 | 1)
-
-
-def _write_varint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
+    write_varint(out, value << 1 if value >= 0 else ~value << 1 | 1)

@@ -1,17 +1,38 @@
-"""Varints of Thrift, many at once: numbers of seven bits a byte, the last byte below 128."""
+"""Varints of Thrift, one or many at once: numbers of seven bits a byte, the last byte below 128."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MOST_BYTES", "encoded_zigzags", "zigzags"]
+__all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigzags"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 MOST_BYTES = 9
 """Of a number: 63 bits."""
+
+_COUNT_BYTES = 5
+"""Of a number that is a size or a count."""
+
+
+def read_varint(raw: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A size or a count that begins there, and where it ends; (-1, 0) where it does not end."""
+    value = shift = 0
+    for place in range(at, min(at + _COUNT_BYTES, len(raw))):
+        value |= (raw[place] & 127) << shift
+        if raw[place] < 128:
+            return value, place + 1
+        shift += 7
+    return -1, 0
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
 
 
 def zigzags(body: Bytes, starts: Numbers, lengths: Numbers) -> Numbers:
