@@ -32,6 +32,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """What pyarrow's writer can be told, by a word for it."""
 
+PAGES: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 20}
+
 SUM = {"write_page_checksum": True, "store_schema": False}
 
 

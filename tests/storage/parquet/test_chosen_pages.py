@@ -35,6 +35,7 @@ from metatable.storage.store import Store
 from tests.storage.parquet.files import (
     OPTIONS,
     OTHERS,
+    PAGES,
     ROWS,
     footer_of,
     spliced,
@@ -42,16 +43,8 @@ from tests.storage.parquet.files import (
     written,
 )
 
-PAGES: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 20}
 UNEVEN: dict[str, Any] = PAGES | {"data_page_size": 300, "write_batch_size": 16}
 """Columns have pages of different rows, nested ones some without any."""
-
-
-@pytest.fixture
-def store(tmp_path: Any) -> Iterator[Store]:
-    cache.clear()
-    yield Store(tmp_path, {"durable": "false"})
-    cache.clear()
 
 
 def put(store: Store, raw: bytes, name: str = "f") -> PagedFile | None:

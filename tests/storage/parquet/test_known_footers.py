@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,21 +20,13 @@ from metatable.storage.store import Store
 from tests.storage.parquet.files import (
     OPTIONS,
     OTHERS,
+    PAGES,
     ROWS,
     footer_of,
     spliced,
     with_footer,
     written,
 )
-
-PAGES: dict[str, Any] = {"write_page_index": True, "max_rows_per_page": 20}
-
-
-@pytest.fixture
-def store(tmp_path: Any) -> Iterator[Store]:
-    cache.clear()
-    yield Store(tmp_path, {"durable": "false"})
-    cache.clear()
 
 
 def opened(store: Store, raw: bytes, name: str) -> PagedFile | None:
