@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ import metatable
 from benchmarks.harness import FLOOR, Case, Peer, Setup, absent, package, run_module, timed
 from benchmarks.synthetic import SCHEMA, add_files, delta_action, make_delta, make_ours
 from metatable.storage.store import Store
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 QUESTION = (
     "One more file is added to a table of very many: how long until everybody sees it, and how "
@@ -99,10 +102,10 @@ def _settling(run: Callable[[], Any], table: Path) -> Peer:
     calls = 0
     settle = os.fsync
 
-    def counted(handle: int) -> None:
+    def counted(fd: int | HasFileno) -> None:
         nonlocal calls
         calls += 1
-        settle(handle)
+        settle(fd)
 
     os.fsync = counted
     try:

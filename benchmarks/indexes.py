@@ -79,7 +79,7 @@ def _cases(
     told = f"{count:,} {kind} keys, {table_type}, {index}"
     if setup.only not in f"tag {told}" and setup.only not in f"upsert {told}":
         return
-    given = {**INDEXES[index], "table_type": table_type}
+    given: dict[str, Any] = {**INDEXES[index], "table_type": table_type}
     kept = "-".join(["indexes", str(held), kind, *map(str, given.values())])
     make = partial(make_table, kind=kind, rows=held, **given)
     setting = (
@@ -88,7 +88,11 @@ def _cases(
     )
     with ExitStack() as stack:
         if index == "hbase":
-            outside = table_in_hbase(setup.cupboard, kept, lambda to, place: make(to, **place))
+
+            def fill(folder: Path, place: Mapping[str, str]) -> None:
+                make_table(folder, kind=kind, rows=held, **(given | dict(place)))
+
+            outside = table_in_hbase(setup.cupboard, kept, fill)
             try:
                 table = stack.enter_context(outside)
             except MissingError as error:

@@ -105,8 +105,9 @@ def _pair(setup: Setup, title: str, kind: str, held: int, count: int) -> Iterato
 
 def _our_table(setup: Setup, kind: str, held: int) -> Path:
     name = f"table-{held}-uuid-record" + ("-mor" if kind == "mor" else "")
-    options = {"table_type": "mor"} if kind == "mor" else {}
-    make = partial(make_table, kind="uuid", index="record", rows=held, **options)
+    make = partial(make_table, kind="uuid", index="record", rows=held)
+    if kind == "mor":
+        make = partial(make, table_type="mor")
     return setup.cupboard.made(name, make)
 
 
@@ -203,11 +204,14 @@ class Asking:
 @contextmanager
 def worker(command: Sequence[str]) -> Iterator[Asking]:
     """One process with a session, until the end."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        words, answers = process.stdin, process.stdout
+        assert words is not None
+        assert answers is not None
         try:
-            yield Asking(process.pid, process.stdin, process.stdout)
-            process.stdin.close()
+            yield Asking(process.pid, words, answers)
+            words.close()
             process.wait()
         except BaseException:
             process.terminate()

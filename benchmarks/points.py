@@ -58,7 +58,7 @@ def _case(
     check = partial(same, rows)
     peers = [
         filtered(files, ids, cold, check, TARGETS.get((index, rows.num_rows, state))),
-        _lance(setup, facts.rows, ids, cold, check),
+        _lance(setup, facts.rows or 0, ids, cold, check),
         _floor(files, rows.num_rows),
     ]
     return Case(

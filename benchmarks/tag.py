@@ -381,7 +381,7 @@ def _handed(rows: Any) -> Callable[[], Any]:
     def sizes(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
         yield from map(pyarrow.compute.binary_length, keys)
 
-    counted = functions.arrow_udf(sizes, "int").asNondeterministic()
+    counted = functions.arrow_udf(sizes, "int").asNondeterministic()  # type: ignore[attr-defined]
     return lambda: rows.select("*", counted("id").alias("size"))
 
 

@@ -225,7 +225,7 @@ def _peers(setup: Setup, held: int, batch: pa.Table, asked: float | None = None)
 
 def _delta_merge(batch: pa.Table, folder: Path) -> Any:
     merger = (
-        package("deltalake")
+        import_module("deltalake")
         .DeltaTable(folder)
         .merge(batch, "t.id = s.id and t.day = s.day", source_alias="s", target_alias="t")
     )
@@ -235,7 +235,7 @@ def _delta_merge(batch: pa.Table, folder: Path) -> Any:
 def _delta_table(setup: Setup, kind: str, held: int) -> Path:
     def make(folder: Path) -> None:
         rows = table_rows(kind, held)
-        package("deltalake").write_deltalake(folder, rows, partition_by=["day"])
+        import_module("deltalake").write_deltalake(folder, rows, partition_by=["day"])
 
     return setup.cupboard.made(f"delta-{held}-{kind}", make)
 

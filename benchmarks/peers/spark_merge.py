@@ -135,7 +135,7 @@ def main(format: str, classes: str, heap: str) -> None:
     for name, value in (SETTINGS | _FORMATS[format] | given).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    work = {"delta": Delta, "iceberg": Iceberg}[format](session)
+    work = Delta(session) if format == "delta" else Iceberg(session)
     serve({"make": work.make, "merge": work.merge, "count": work.count})
     session.stop()
 
