@@ -4,7 +4,7 @@
 #   make test        format, lint, types, tests
 #   make test-long   the same tests with long histories
 #   make fuzz        a million mutated HFiles; FUZZ=20000 for fewer
-#   make bench       where we stand, in minutes; SIZE=full takes hours
+#   make bench       where we stand, in minutes; SIZE=full takes hours; JSON=file adds lines for report
 #   make peers       those that benchmarks and tests compare with; Maven fetches the Java ones
 #   make peers-spark Delta and Iceberg, each on the newest Spark that it takes: for merge_spark
 #   make services    the servers that tests are held against; Go builds, npm and Maven fetch them, once
@@ -61,7 +61,9 @@ fuzz: venv
 	$(BIN)/python -m tests.storage.hfile.fuzz --count $(FUZZ) --jobs $(JOBS)
 
 bench: venv
-	@for one in $(BENCH); do $(BIN)/python -m benchmarks.$$one --size $(SIZE) || exit 1; done
+	@for one in $(BENCH); do \
+		$(BIN)/python -m benchmarks.$$one --size $(SIZE) $(if $(JSON),--json >>$(JSON)) || exit 1; \
+	done
 
 # Those that benchmarks and tests compare with and that nothing else needs.
 peers: venv

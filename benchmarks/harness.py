@@ -42,6 +42,7 @@ __all__ = [
     "Peer",
     "Setup",
     "absent",
+    "amount",
     "left_out",
     "lines",
     "machine",
@@ -208,7 +209,7 @@ def _line(
 ) -> Line:
     median, peer_median = _median(ours), _median(theirs)
     ratio = peer_median / median if median and peer_median is not None else None
-    at_most = f"target: {_amount(case.target, case.unit)}" if case.target else ""
+    at_most = f"target: {amount(case.target, case.unit)}" if case.target else ""
     setting = "; ".join(filter(None, (case.setting, at_most, why, machine())))
     values = (
         bench,
@@ -259,7 +260,7 @@ def block(case: Case, made: Sequence[Line]) -> str:
     first = made[0]
     rows = [("setting", f"{case.setting}; {machine()}"), ("ours", "not run")]
     if first["runs"]:
-        low, middle, high = (_amount(first[name], case.unit) for name in ("min", "median", "max"))
+        low, middle, high = (amount(first[name], case.unit) for name in ("min", "median", "max"))
         told = f"{middle} (least {low}, most {high}, {first['runs']} runs)"
         rows[1] = ("ours", told + _processor_seconds(case.measure))
         if case.target:
@@ -268,7 +269,7 @@ def block(case: Case, made: Sequence[Line]) -> str:
     for line in made:
         if line["peer"]:
             peer = peers[line["peer"]]
-            told = _amount(line["peer_median"], case.unit)
+            told = amount(line["peer_median"], case.unit)
             rows.append((peer.name, told + _processor_seconds(peer.measure)))
             rows.append(("reading", reading(line, case.reading, peer.target)))
     rows += [("floor", told) for told in _allowed(made, peers)]
@@ -297,13 +298,13 @@ def _processor_seconds(measure: Measure | None) -> str:
     """What this process worked, the threads of all its libraries together; or those that the
     measure looked on at."""
     worked = getattr(measure, "processor", [])[1:]
-    return f", {_amount(statistics.median(worked), 's')} of processor" if any(worked) else ""
+    return f", {amount(statistics.median(worked), 's')} of processor" if any(worked) else ""
 
 
 def _at_most(median: float, case: Case) -> str:
     assert case.target is not None
     met = "met" if median <= case.target else "not met"
-    return f"at most {_amount(case.target, case.unit)}: {met}"
+    return f"at most {amount(case.target, case.unit)}: {met}"
 
 
 def _target(peer: str, ratio: float | None) -> str:
@@ -334,7 +335,8 @@ def reading(line: Mapping[str, Any], why: str, target: float | None = None) -> s
     return f"{told} {aim[:1].upper()}{aim[1:]}, {'met' if ratio >= target else 'not met'}."
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """A measured value as people read it."""
     if unit != "s":
         return f"{value:,.0f} {unit}"
     return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.2f} s"

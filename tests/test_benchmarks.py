@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import metatable
-from benchmarks import data, harness, merge_spark, synthetic, watching
+from benchmarks import data, harness, merge_spark, report, synthetic, watching
 from benchmarks.data import Cupboard
 from benchmarks.harness import FIELDS, Case, Peer, Setup, absent, left_out, lines, main, timed
 
@@ -290,3 +290,63 @@ def test_what_is_told_stays_readable_beside_a_long_name(length: int) -> None:
     told = harness.block(case, lines("m", case, 1))
     assert max(map(len, told.split("\n"))) <= max(100, length + 3)
     assert "2.00 s" in told
+
+
+def reported(*cases: Case, runs: int = 1) -> list[str]:
+    """What `report` makes of the lines of these cases, a row each, without the heading."""
+    told = [json.dumps(line) for case in cases for line in lines("tag", case, runs)]
+    heading, table = report.tables(told)
+    assert heading.startswith("## tag: ")
+    return table.splitlines()[2:]
+
+
+def test_report_has_a_row_for_each_peer_and_says_whether_what_was_asked_was_met() -> None:
+    peers = [
+        Peer("p", always(8.0), target=3.0),
+        Peer("q", always(4.0), target=3.0),
+        Peer(f"{harness.FLOOR}its half", always(1.0)),
+        absent("r", "gone"),
+    ]
+    assert reported(Case("c", "s", always(2.0), peers, target=1.5)) == [
+        "| c | 2.00 s | 2.00 s, 2.00 s (1) | p | 8.00 s | **4** "
+        "| at most 1.50 s: **not met**; at least 3 times: met |",
+        "|  |  |  | q | 4.00 s | **2** | at least 3 times: **not met** |",
+        "|  |  |  | floor: its half | 1.00 s | 2 times as long |  |",
+    ]
+
+
+def test_report_says_where_a_floor_forbids_what_was_asked() -> None:
+    peers = [Peer("p", always(4.0), target=10.0), Peer(f"{harness.FLOOR}half", always(1.0))]
+    [row, _] = reported(Case("c", "s", always(2.0), peers))
+    assert row.endswith("| at least 10 times: **not met**, forbidden by the floor: 4 |")
+
+
+def test_report_holds_times_in_milliseconds_against_what_they_may_be() -> None:
+    cases = [Case(name, "s", always(0.002), target=at) for name, at in (("a", 2e-3), ("b", 1e-3))]
+    asked = [row.split(" | ")[-1] for row in reported(*cases)]
+    assert asked == ["at most 2 ms: met |", "at most 1 ms: **not met** |"]
+
+
+def test_report_counts_the_later_of_two_measurements() -> None:
+    peers = [
+        Peer("p", always(1.0)),
+        Peer("q", always(1.0)),
+        absent("r", "gone"),
+        absent("s", "gone"),
+    ]
+    rows = reported(Case("c", "s", always(2.0), peers), Case("c", "s", always(3.0), peers[:1]))
+    assert [row.split(" | ")[:2] for row in rows] == [["| c", "3.00 s"]]
+
+
+def test_report_leaves_a_case_that_was_not_run_in_its_place() -> None:
+    [row] = reported(left_out("c", "left to --size full"))
+    assert row == "| c | not run |  |  |  |  |  |"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"bench": "tag"}', "Reading it:"])
+def test_report_refuses_what_no_benchmark_printed(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_text(text + "\n")
+    assert report.main([str(tmp_path / "lines")]) == 2
+    assert "line 1 is none of a benchmark's --json" in capsys.readouterr().err
