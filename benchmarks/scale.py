@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import metatable
 from benchmarks.data import KEY_BYTES, batch_rows, make_table, rows_of
-from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, timed
+from benchmarks.harness import Case, Measure, Peer, Setup, run_module, timed
 from benchmarks.points import filtered, same
 from benchmarks.tag import joined
 from metatable.storage import cache
@@ -109,7 +109,7 @@ def _asked(
 
 
 def _tenth(measure: Measure) -> Peer:
-    return Peer(f"{FLOOR}ours, of a tenth of the rows", measure)
+    return Peer("ours, of a tenth of the rows", measure)
 
 
 def _told(table: metatable.Table, state: str) -> str:
