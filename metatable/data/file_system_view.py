@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.slices import DataFile, FileSlice, is_log
-from metatable.storage.byte_columns import byte_layout, from_gaps, gathered
+from metatable.storage.byte_columns import byte_layout, from_gaps, gathered, size_of_all
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import quick_hash
 from metatable.storage.ordering import order_within, sort_order
@@ -317,10 +317,23 @@ def _name_starts(paths: pa.Array) -> Int64s:
     offsets, data = byte_layout(paths)
     for at in range(0, len(paths), STEP_PATHS):
         ends = offsets[at : at + STEP_PATHS + 1].astype(np.int64)
+        size = size_of_all(ends)
+        place = _place_of_names(data[ends[0] : ends[-1]].reshape(-1, size)) if size > 0 else -1
+        if place >= 0:
+            found[at : at + STEP_PATHS] = ends[:-1] + place
+            continue
         slashes = np.flatnonzero(data[ends[0] : ends[-1]] == ord("/")) + ends[0]
         behind = np.append(0, slashes + 1)[np.searchsorted(slashes, ends[1:])]
         np.maximum(behind, ends[:-1], out=found[at : at + STEP_PATHS])
     return found
+
+
+def _place_of_names(paths: npt.NDArray[np.uint8]) -> int:
+    """Where the names begin in a table of paths of one size; -1: not at one place."""
+    place = paths[0].tobytes().rfind(b"/") + 1
+    if place and (paths[:, place - 1] != ord("/")).any():
+        return -1
+    return -1 if (paths[:, place:] == ord("/")).any() else place
 
 
 def _folders(paths: pa.Array, names_at: Int64s) -> tuple[pa.Array, npt.NDArray[np.int32]]:

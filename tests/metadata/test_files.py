@@ -68,6 +68,20 @@ def test_names_are_cut_off_alike_step_by_step(monkeypatch: pytest.MonkeyPatch) -
     assert view(shuffled.to_pylist()).folders.equals(folders)
 
 
+@pytest.mark.parametrize(
+    "odd", ["d1/e/abc", "d1eabc/d", "abcdefgh", "/abcdefg", "d1/abcd/", "d2/abcde"]
+)
+def test_paths_of_one_size_are_cut_where_each_has_its_slash(odd: str) -> None:
+    told = [f"d1/{number:05}" for number in range(6)]
+    paths = [*told[:3], odd, *told[3:]]
+    assert {*map(len, paths)} == {8}
+    assert names_of(pa.array(paths)).to_pylist() == [one.rpartition("/")[2] for one in paths]
+    held = view(paths)
+    folders = held.folders.take(pa.array(held.folder_of)).to_pylist()
+    both = zip(held.paths.to_pylist(), folders, strict=True)
+    assert all(path.rpartition("/")[0] == folder for path, folder in both)
+
+
 def test_some_rows_of_a_view_keep_their_folders() -> None:
     held = view(PATHS)
     some = held.take(np.array([0, 4, 17]))

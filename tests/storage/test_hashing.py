@@ -173,3 +173,19 @@ def test_quick_hashes_are_equal_where_pieces_are(pieces: list[bytes], before: by
     assert len({*zip(pieces, hashes, strict=True)}) == len({*pieces}) == len({*hashes})
     [alone] = quick_hash(np.frombuffer(pieces[0], np.uint8), np.zeros(1, np.int64), sizes[:1])
     assert hashes[0] == alone
+
+
+@pytest.mark.parametrize("gap", [0, 3])
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 21, 60])
+def test_quick_hashes_of_pieces_of_one_size_are_those_of_each_alone(size: int, gap: int) -> None:
+    """Whatever lies behind them, and whether or not a piece of another size is among them."""
+    count, step = 100, size + gap
+    data = np.random.default_rng(7).integers(0, 256, count * step, np.uint8)
+    starts, sizes = step * np.arange(count), np.full(count, size)
+    found = quick_hash(data, starts, sizes)
+    for row in range(count):
+        alone = quick_hash(data[starts[row] :][:size], np.zeros(1, np.int64), sizes[:1])
+        assert found[row] == alone[0]
+    sizes[50] -= 1
+    among = quick_hash(data, starts, sizes)
+    assert np.flatnonzero(among != found).tolist() == [50]
