@@ -22,7 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.key_footer import GrownFilter, footer_of, grown_footer, sound_filter
+from metatable.data.key_footer import (
+    GrownFilter,
+    footer_of,
+    grown_footer,
+    kept_footer,
+    sound_filter,
+)
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
@@ -47,6 +53,7 @@ __all__ = [
     "encoded_columns",
     "footer_words",
     "grown_words",
+    "kept_words",
     "read_base_file",
     "read_filter",
     "read_groups",
@@ -350,6 +357,14 @@ def grown_words(
 ) -> dict[str, str] | None:
     """The same of a file of so many keys that follows another; None: its keys must be looked at."""
     words = grown_footer(grown, count, options.footer_bloom_fpp)
+    return None if words is None else _words(words, columns)
+
+
+def kept_words(
+    footer: pq.FileMetaData, options: Options, columns: TableSchema | None
+) -> dict[str, str] | None:
+    """The same of a file that has the keys of another, whose footer this is."""
+    words = kept_footer(footer, options.footer_bloom_fpp)
     return None if words is None else _words(words, columns)
 
 

@@ -31,7 +31,7 @@ from isal import isal_zlib
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
-from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
+from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
 from metatable.storage.parquet.bloom_filter import Place
 from metatable.storage.parquet.footer import damaged, read_footer
 from metatable.storage.store import Store
@@ -42,6 +42,7 @@ __all__ = [
     "KeyFooter",
     "footer_of",
     "grown_footer",
+    "kept_footer",
     "read_key_footer",
     "sound_ends",
     "sound_filter",
@@ -118,18 +119,28 @@ def footer_of(
     if len(record_keys) and not ends:
         least, most = pc.min_max(record_keys).as_py().values()
         ends = least, most
-    return _told(bloom, ends if len(record_keys) else None)
+    return _told(bloom.to_base64(), ends if len(record_keys) else None)
 
 
 def grown_footer(grown: GrownFilter, count: int, fpp: float) -> dict[str, str] | None:
     """The same of a file of so many keys, one at least, that follows another; None: it takes a look
     at its keys."""
     bloom = grown.for_keys(count, fpp) if grown.ends else None
-    return None if bloom is None else _told(bloom, grown.ends)
+    return None if bloom is None else _told(bloom.to_base64(), grown.ends)
 
 
-def _told(bloom: HudiBloom, ends: tuple[str, str] | None) -> dict[str, str]:
-    text = bloom.to_base64()
+def kept_footer(footer: pq.FileMetaData, fpp: float) -> dict[str, str] | None:
+    """The same of a file that has the keys of another, whose footer this is; None: what that tells
+    is not to be believed, or a filter made anew is better. Its bits are not looked at: what they
+    are is known by their checksum."""
+    ends, text = sound_ends(footer), _sound_text(footer.metadata)
+    form = text and FilterForm.of_base64(text)
+    if not ends or not text or not form or not form.holds(0, fpp, MOST_KEYS):
+        return None
+    return _told(text, ends) if form.keys <= footer.num_rows * MOST_KEYS else None
+
+
+def _told(text: bytes, ends: tuple[str, str] | None) -> dict[str, str]:
     footer = {_FILTER: text.decode(), _TYPE_CODE: DYNAMIC, _CHECKSUM: str(isal_zlib.crc32(text))}
     if ends:
         footer[_MINIMUM], footer[_MAXIMUM] = ends
@@ -150,11 +161,14 @@ def sound_ends(footer: pq.FileMetaData) -> tuple[str, str] | None:
 def sound_filter(words: Mapping[bytes, bytes] | None) -> HudiBloom | None:
     """The filter in a footer, if we wrote it and it is as we wrote it. A footer has no checksum,
     and a bit that got lost would pass on from file to file."""
+    text = _sound_text(words)
+    return None if text is None else HudiBloom.from_base64(text, DYNAMIC)
+
+
+def _sound_text(words: Mapping[bytes, bytes] | None) -> bytes | None:
     text = (words or {}).get(_FILTER.encode())
     told = (words or {}).get(_CHECKSUM.encode(), b"").decode("ascii", "replace")
-    if text is None or told != str(isal_zlib.crc32(text)):
-        return None
-    return HudiBloom.from_base64(text, DYNAMIC)
+    return text if text is not None and told == str(isal_zlib.crc32(text)) else None
 
 
 def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:

@@ -15,7 +15,13 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metatable.data.base_file import encoded_columns, footer_words, grown_words, read_groups
+from metatable.data.base_file import (
+    encoded_columns,
+    footer_words,
+    grown_words,
+    kept_words,
+    read_groups,
+)
 from metatable.data.key_footer import GrownFilter, sound_ends, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
@@ -27,6 +33,7 @@ from metatable.data.stored_columns import (
     StoredColumns,
     schema_with_ids,
 )
+from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.parquet.paged_file import PagedFile
@@ -35,6 +42,9 @@ from metatable.storage.parquet.splice import obstacle, replaced, splice
 from metatable.storage.store import Store
 
 __all__ = ["StoredParts", "stored_parts"]
+
+_EMPTY_BYTES = 2000
+"""Held of a column without rows, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +97,13 @@ class StoredParts:
         held = self.parquet.schema_arrow
         return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
-    def copied(self, group: int, changed: pa.Table, made: Iterable[Chunk] = ()) -> list[Chunk]:
-        """The row group, but for these columns, one at least, and for chunks that are made."""
-        chunks = self.encoded(changed, self.dictionaries)
-        return replaced(self.parts.chunks(group), [*chunks, *made])
+    def copied(self, group: int, by: Iterable[Chunk]) -> list[Chunk]:
+        """The row group, but for columns of which there are other chunks."""
+        return replaced(self.parts.chunks(group), by)
+
+    def changed(self, rows: pa.Table) -> tuple[Chunk, ...]:
+        """Columns of a row group, one at least; dictionaries are those that the file has."""
+        return self.encoded(rows, self.dictionaries)
 
     def paged(self) -> PagedFile | None:
         """As one of which single pages are read; None where they are not told. Raises
@@ -115,6 +128,11 @@ class StoredParts:
     def grown_words(self, grown: GrownFilter, count: int) -> dict[str, str] | None:
         """The same of a file of so many keys without a look at them; None: it takes one."""
         return grown_words(grown, count, self.options, self.columns)
+
+    @property
+    def kept_words(self) -> dict[str, str] | None:
+        """The same of a file that has the keys of this one."""
+        return kept_words(self.parquet.metadata, self.options, self.columns)
 
     def write(
         self,
@@ -175,10 +193,21 @@ def _is_bounded(chunk: pq.ColumnChunkMetaData) -> bool:
 
 def _is_alike(parts: ParquetParts, options: Options, columns: TableSchema) -> bool:
     """Whether a file of these columns would have the schema, and the writer, of this one."""
-    ours = _encoded(schema_with_ids(columns).empty_table(), options, columns, ())
+    ours = _empty(columns, options)
     alike = [one.path for one in parts.leaves] == [one.path for one in ours.leaves]
     same_writer = parts.created_by == ours.created_by
     return alike and same_writer and not parts.bound and not obstacle(parts, ours)
+
+
+def _empty(columns: TableSchema, options: Options) -> ParquetParts:
+    """A file of these columns without rows. A commit asks for each file that it follows."""
+    schema = schema_with_ids(columns)
+    key = ("no-rows", schema.serialize().to_pybytes(), options.parquet_codec)
+    found: ParquetParts | None = cache.shared.get(key)
+    if found is None:
+        made = _encoded(schema.empty_table(), options, columns, ())
+        found = cache.shared.offer(key, made, _EMPTY_BYTES * len(schema))
+    return found
 
 
 def _encoded(

@@ -29,6 +29,10 @@ __all__ = ["Known", "merge_of_few"]
 MOST_ROWS = 1 / 2
 """Of a file that are looked through: with more of them, the others cost little more."""
 
+KEY_ROWS = 32
+"""Rows of a file for each key that is asked: random ones are in all pages long before, and others
+are sorted, one by one, in the time that it takes to read them all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -53,6 +57,8 @@ def merge_of_few(
     if file is None or not known.is_proven or known.is_asked_for_keys:
         return None
     asked = pa.concat_arrays([whole(deciding[KEY]), deletes])
+    if len(asked) * KEY_ROWS > int(file.rows.sum()):
+        return None
     try:
         rows = _rows(held, file, asked)
         names = [KEY, *filter(None, (ordering,))]

@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import IO, cast
 
 import numpy as np
@@ -189,6 +189,8 @@ class _Made:
     target: DataFile
     paged: PagedFile | None
     """The file, where single pages of it can be read."""
+    names: dict[int, Chunk] = field(default_factory=dict)
+    """The column that names the file, by how many rows: row groups of as many have the same."""
 
     def groups(self) -> Iterator[list[Chunk] | tuple[Chunk, ...]]:
         for some in self._portions():
@@ -218,16 +220,17 @@ class _Made:
             is_last = group.number + 1 == len(self.plan.groups)
             yield from self._encoded(self._whole(group), is_last and self.plan.fills_last)
         elif group.is_hit:
-            yield self._replaced(ready or self._looked(group))
+            yield self._replaced(group, ready or self._looked(group))
         else:
-            count = group.here.stop - group.here.start
-            field, names = self._named(count)
-            yield self.held.copied(group.number, pa.table([names], schema=pa.schema([field])))
+            yield self.held.copied(group.number, [self._named(group)])
 
-    def _named(self, count: int) -> tuple[pa.Field, pa.Array]:
-        """The column that names the file."""
-        names = constant(self.target.name, count)
-        return _NAME.with_type(names.type), names
+    def _named(self, group: _Group) -> Chunk:
+        count = group.here.stop - group.here.start
+        if count not in self.names:
+            names = constant(self.target.name, count)
+            schema = pa.schema([_NAME.with_type(names.type)])
+            [self.names[count]] = self.held.changed(pa.table([names], schema=schema))
+        return self.names[count]
 
     def _put(self, group: _Group) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(rows put in, by number; places of all rows in the row group and, behind it, these)."""
@@ -262,24 +265,26 @@ class _Made:
         hit = np.flatnonzero(places >= len(places))
         return _Ready(Hit(group.number, hit, rows), places)
 
-    def _replaced(self, ready: _Ready) -> list[Chunk]:
+    def _replaced(self, group: _Group, ready: _Ready) -> list[Chunk]:
         """A row group where rows take the places of others: columns that change are other ones."""
-        rows, done = ready.hit.rows, ready.paged.done
-        left = rows.select([one for one in rows.column_names if one not in done])
+        rows, paged = ready.hit.rows, ready.paged
+        left = rows.select([one for one in rows.column_names if one not in paged.done])
         made = self._changed(ready.hit.group, left, ready.places)
-        return self.held.copied(ready.hit.group, made, ready.paged.chunks)
+        return self.held.copied(group.number, [self._named(group), *made, *paged.chunks])
 
-    def _changed(self, group: int, rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
-        """Those of these columns that change, decoded whole, and the one that names the file."""
-        names, schema = self._named(len(places)), with_meta_columns(self.view.schema)
+    def _changed(
+        self, group: int, rows: pa.Table, places: npt.NDArray[np.int64]
+    ) -> tuple[Chunk, ...]:
+        """Those of these columns that change, decoded and encoded whole."""
         if not rows.num_columns:
-            return pa.table([names[1]], schema=pa.schema([names[0]]))
-        piece = self.held.read(
-            self.held.as_stored(pa.schema(map(schema.field, rows.column_names))), group
-        )
+            return ()
+        schema = with_meta_columns(self.view.schema)
+        asked = self.held.as_stored(pa.schema(map(schema.field, rows.column_names)))
+        piece = self.held.read(asked, group)
         changed = changed_columns(piece, rows, places)
-        made = trimmed(put_columns(piece, rows, places, changed)).append_column(*names)
-        return made.select([one for one in schema.names if one in made.column_names])
+        if not changed:
+            return ()
+        return self.held.changed(trimmed(put_columns(piece, rows, places, changed)))
 
     @property
     def _same(self) -> set[str]:
@@ -309,13 +314,15 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray | None, entering: Entering)
     merge, held, target = made.merge, made.held, made.target
     new = entering.keys.take(pa.array(entering.here[merge.new]))
     count = int(merge.kept.sum()) + len(new)
-    bloom = held.filter
-    grown = GrownFilter(bloom, new, _ends(held, merge, new)) if bloom else None
-    words = held.grown_words(grown, count) if grown and stored_keys is None else None
+    is_alike = merge.kept.all() and not len(new)
+    words = held.kept_words if is_alike else None
+    grown = None if words else _grown(held, merge, new)
+    if grown and stored_keys is None:
+        words = held.grown_words(grown, count)
     keys = new.slice(0, 0)
-    if words is None:
+    if words is None or stored_keys is not None:
         keys = _keys(made, stored_keys, new)
-        words = held.words(keys, grown)
+    words = words or held.words(keys, grown)
     is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
     with _sink(is_small) as sink:
         footer = held.write(sink, made.groups(), words)
@@ -325,6 +332,11 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray | None, entering: Entering)
             return Filed(sink, sink.seek(0, os.SEEK_END), True, *told)
         size_bytes, ours = store_base_file(made.view.store, target, sink)
         return Filed(None, size_bytes, ours, *told)
+
+
+def _grown(held: StoredParts, merge: Merge, new: pa.Array) -> GrownFilter | None:
+    bloom = held.filter
+    return GrownFilter(bloom, new, _ends(held, merge, new)) if bloom else None
 
 
 def _keys(made: _Made, stored: pa.ChunkedArray | None, new: pa.Array) -> pa.Array:

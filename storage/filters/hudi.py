@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
-__all__ = ["DYNAMIC", "SIMPLE", "HudiBloom"]
+__all__ = ["DYNAMIC", "SIMPLE", "FilterForm", "HudiBloom"]
 
 DYNAMIC = "DYNAMIC_V0"
 SIMPLE = "SIMPLE"
@@ -53,6 +53,38 @@ _CHUNK = 1 << 15
 """Keys hashed together: their state stays in the processor's cache."""
 
 Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterForm:
+    """A filter of one row that counts its keys, without its bits: what decides whether it lasts."""
+
+    hashes: int
+    bits: int
+    keys_a_row: int
+    keys: int
+
+    @classmethod
+    def of_base64(cls, text: bytes) -> FilterForm | None:
+        """Of a filter of DYNAMIC's form in a footer, from the beginning of its text; None: it has
+        several rows, or is of no such form."""
+        start = _ROW.size + _DYNAMIC.size
+        try:
+            raw = binascii.a2b_base64(text[: -(-start // 3) * 4])
+            version, hashes, kind, bits = _ROW.unpack_from(raw, 0)
+            keys_a_row, keys, rows = _DYNAMIC.unpack_from(raw, _ROW.size)
+        except (binascii.Error, struct.error):
+            return None
+        size_bytes = start + _ROW.size + -(-bits // 8)
+        is_one = (version, kind, rows, len(text)) == (_VERSION, _MURMUR, 1, -(-size_bytes // 3) * 4)
+        return cls(hashes, bits, keys_a_row, keys) if is_one else None
+
+    def holds(self, more: int, fpp: float, at_most: float) -> bool:
+        """Whether it is one of `fpp`, and with so many keys `more` holds no more than `at_most`
+        times those that it was made for."""
+        if not 0 < self.keys + more <= self.keys_a_row * at_most:
+            return False
+        return (self.hashes, self.bits) == _form(self.keys_a_row, fpp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +128,13 @@ class HudiBloom:
         None where it was made for another `fpp`, or has several rows, or would hold more than
         `at_most` times the keys that it was made for, and pass more than it should.
         """
-        held = self.keys_in_last_row + len(keys)
-        fits = self.type_code == DYNAMIC and len(self.rows) == 1
-        if not fits or not 0 < held <= self.keys_a_row * at_most:
-            return None
-        if (self.hashes, self.bits) != _form(self.keys_a_row, fpp):
+        form = FilterForm(self.hashes, self.bits, self.keys_a_row, self.keys_in_last_row)
+        is_one = self.type_code == DYNAMIC and len(self.rows) == 1
+        if not is_one or not form.holds(len(keys), fpp, at_most):
             return None
         flags = np.unpackbits(np.frombuffer(self.rows[0], np.uint8), bitorder="little")
         row = _with_bits(flags.view(np.bool_), keys, self.hashes, self.bits)
-        return replace(self, keys_in_last_row=held, rows=(row,))
+        return replace(self, keys_in_last_row=self.keys_in_last_row + len(keys), rows=(row,))
 
     def to_base64(self) -> bytes:
         """As it stands in a footer."""

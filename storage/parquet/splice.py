@@ -165,10 +165,12 @@ class _Spliced:
 
 def _checked(like: ParquetParts, groups: Iterable[Sequence[Chunk]]) -> Iterator[Chunk]:
     """The chunks of all row groups. Raises UsageError."""
+    known: set[ParquetParts] = set()
     for group in groups:
-        for parts in {chunk.parts for chunk in group}:
+        for parts in {chunk.parts for chunk in group} - known:
             if reason := obstacle(like, parts):
                 raise UsageError("cannot be spliced", path=parts.path, found=reason)
+        known = {chunk.parts for chunk in group}  # not those before: they are in memory
         if not group or [chunk.leaf.path for chunk in group] != [one.path for one in like.leaves]:
             raise UsageError("a row group has one chunk of each column, in the schema's order")
         if len({chunk.rows for chunk in group}) > 1:

@@ -120,6 +120,32 @@ def test_a_filter_is_made_anew_where_most_of_its_keys_went_or_too_many_came() ->
         assert (found == bloom.with_keys(new, 1e-3, 2)) is grows
 
 
+def test_a_footer_is_kept_where_it_is_to_be_believed_and_its_filter_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = pa.array([f"k{row:03}" for row in range(100)])
+    words = key_footer.footer_of(pa.chunked_array([keys]), 1e-3)
+    name, checksum = "org.apache.hudi.bloomfilter", "metatable.bloomfilter_crc32"
+
+    def kept(told: dict[str, str], fpp: float = 1e-3, stored: pa.Array = keys) -> Any:
+        body = io.BytesIO()
+        table = pa.table({"_hoodie_record_key": stored})
+        with pq.ParquetWriter(body, table.schema) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(told)
+        return key_footer.kept_footer(pq.read_metadata(body), fpp)
+
+    assert kept(words) == words
+    assert kept(words, fpp=1e-4) is None
+    assert kept(words | {name: words[name][:-8] + "AAAA" + words[name][-4:]}) is None
+    assert kept(words | {checksum: "0"}) is None
+    assert kept(words | {"hoodie_min_record_key": "k"}) is None
+    assert kept(words | {"hoodie_max_record_key": "k090"}, stored=keys[:91]) is not None
+    assert kept(words | {"hoodie_max_record_key": "k089"}, stored=keys[:90]) is None
+    monkeypatch.setattr(key_footer, "MOST_KEYS", 0.9)
+    assert kept(words) is None
+
+
 def test_ends_of_keys_are_believed_where_a_footer_tells_them_twice(store: Store) -> None:
     data_file = written(store, rows(10))
     raw = store.fetch(data_file.path)

@@ -16,7 +16,7 @@ from metatable.data.key_texts import KEY
 from metatable.storage import cache
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.store import Store
-from metatable.write import spliced_slice
+from metatable.write import few_keys, spliced_slice
 
 PAGE_ROWS = 4
 SCHEMA = pa.schema([("id", pa.string()), ("seen", pa.int64()), ("t", pa.string())])
@@ -25,6 +25,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("seen", pa.int64()), ("t", pa.string()
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(few_keys, "KEY_ROWS", PAGE_ROWS)
 
 
 @pytest.fixture
@@ -102,6 +103,14 @@ def test_what_few_pages_tell_is_what_all_keys_tell(
         assert stored(tables[0])[1] == stored(tables[1])[1]
     assert looked.count(True) > 10
     assert tables[0].verify().findings == ()
+
+
+def test_many_keys_are_not_looked_for_in_pages(tmp_path: Path, looked: list[bool]) -> None:
+    """Of a hundred rows: that they are together is not known before."""
+    table = make(str(tmp_path))
+    for count in (100 // PAGE_ROWS, 100 // PAGE_ROWS + 1):
+        assert table.upsert(rows(range(0, 2 * count, 2), seen=count)).updated == count
+    assert looked == [True, False]
 
 
 def test_a_key_that_bounds_of_pages_deny_is_found(tmp_path: Path, looked: list[bool]) -> None:

@@ -25,6 +25,7 @@ from metatable.metadata.manifest import HOME, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
+from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.store import Store
 from metatable.write import groups, spliced_slice
 from tests.face.every_kind import SCHEMA as EVERY_KIND
@@ -261,6 +262,31 @@ def test_filters_of_keys_grow(table_uri: str) -> None:
     assert held is not None
     assert (held.keys_a_row, held.keys_in_last_row) == (100, 102)
     assert held.might_contain(everything(table)["id"].combine_chunks()).all()
+
+
+def test_what_row_groups_and_footers_have_alike_is_made_once(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column that names the file, of as many rows; the filter, where no key comes or goes."""
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    before = pq.read_metadata(*files(table)).metadata
+    counts, constant = list[int](), spliced_slice.constant
+
+    def spy(name: str, count: int) -> pa.DictionaryArray:
+        counts.append(count)
+        return constant(name, count)
+
+    monkeypatch.setattr(spliced_slice, "constant", spy)
+    with monkeypatch.context() as patched:
+        patched.setattr(HudiBloom, "from_base64", None)
+        table.upsert(rows([5, 55], value=1))
+    [held] = row_groups(table)
+    assert len(held) > len(set(held))
+    assert sorted(counts) == sorted(set(held))
+    assert pq.read_metadata(*files(table)).metadata == before
+    [file] = files(table)
+    assert _checked(file)["_hoodie_file_name"].unique().to_pylist() == [file.name]
 
 
 def test_ends_of_keys_follow_what_comes_and_goes(table_uri: str) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
-from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
+from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
 
 KEYS = st.lists(st.text(min_size=1, max_size=40), max_size=40, unique=True)
 
@@ -170,6 +170,21 @@ def test_filter_grows_only_as_what_it_was_made_for() -> None:
     assert replace(built, rows=built.rows * 2).with_keys(new, 0.01, 9) is None
     for count in (0, -5):  # from disk
         assert replace(built, keys_a_row=count).with_keys(new, 0.01, 9) is None
+
+
+def test_the_form_of_a_filter_is_told_by_the_beginning_of_its_text() -> None:
+    for count in (1, 2, 20, 3000):
+        built = HudiBloom.build(pa.array([f"k{row}" for row in range(count)]), 0.01)
+        text = built.to_base64()
+        form = FilterForm.of_base64(text)
+        assert form == FilterForm(built.hashes, built.bits, count, count)
+        assert form.holds(0, 0.01, 1.0)
+        assert not form.holds(0, 0.001, 1.0)
+        assert not form.holds(count, 0.01, 1.9)
+        two = replace(built, rows=built.rows * 2).to_base64()
+        simple = HudiBloom.build(pa.array(["k"]), 0.01, type_code=SIMPLE).to_base64()
+        for other in (two, simple, text[:-4], text + b"AAAA", text[:20], b"", b"A", b"!" * 60):
+            assert FilterForm.of_base64(other) is None
 
 
 def test_keys_of_other_string_layouts_hash_the_same() -> None:
