@@ -44,6 +44,7 @@ __all__ = [
     "chunk_size",
     "chunk_sizes",
     "decode_block",
+    "open_block",
 ]
 
 _LAYOUT = struct.Struct(">8siiqBii")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
@@ -141,6 +142,15 @@ def decode_block(
     expected: Iterable[BlockType],
 ) -> tuple[BlockHeader, bytes]:
     """(header, payload) of the block that `raw` is, checksums verified. Raises CorruptError."""
+    header, stored = open_block(raw, path, offset, expected)
+    return header, decompress(codec, stored, header.payload_size, path=path, offset=offset)
+
+
+def open_block(
+    raw: bytes | memoryview, path: str, offset: int, expected: Iterable[BlockType]
+) -> tuple[BlockHeader, memoryview]:
+    """(header, payload as stored) of the block that `raw` is, checksums verified. Raises
+    CorruptError."""
     view = memoryview(raw)
     header = BlockHeader.decode(view[:HEADER_SIZE], path, offset)
     if header.kind not in expected:
@@ -153,8 +163,7 @@ def decode_block(
     block = np.frombuffer(view, np.uint8)
     covered = header.covered_size
     verify_chunks(header.checksum, block, covered, header.chunk_bytes, path=path, offset=offset)
-    stored = view[HEADER_SIZE:covered]
-    return header, decompress(codec, stored, header.payload_size, path=path, offset=offset)
+    return header, view[HEADER_SIZE:covered]
 
 
 def chunk_sizes(

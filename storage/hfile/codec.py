@@ -24,7 +24,7 @@ from __future__ import annotations
 import bz2
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
@@ -45,6 +45,7 @@ __all__ = [
     "ZSTD_LEVEL",
     "ZSTD_REPEATS_ONLY",
     "Codec",
+    "beginnings",
     "compress",
     "decompress",
 ]
@@ -86,6 +87,10 @@ BOMB_RATIO = 64
 _AT_ONCE_BYTES = 16 << 20
 """Claims up to this are allocated before a byte has been seen, larger ones as bytes come."""
 _PIECE_BYTES = 1 << 20
+
+_BEGINNINGS = 4
+"""Steps in which a payload is inflated that may be needed in part: more of them cost more than they
+spare."""
 
 ZSTD_LEVEL, ZSTD_REPEATS_ONLY = 1, -1
 """From -1 down zstd tells repeats alone, and leaves the bytes between them as they are. Text takes
@@ -174,6 +179,36 @@ def decompress(codec: Codec, raw: Raw, size: int, *, path: str = "", offset: int
             found=f"{len(payload)}" if len(payload) < size else f"more than {size}",
         )
     return payload
+
+
+def beginnings(
+    codec: Codec, raw: Raw, size: int, *, path: str = "", offset: int = 0
+) -> Iterator[bytes]:
+    """What `decompress` gives, and before it, of GZ, longer and longer beginnings of that: who
+    finds what he looks for in one of them needs no more. Raises as `decompress`, at the end."""
+    if codec is Codec.GZ and not _is_bomb(len(raw), size):
+        whole = yield from _inflated(memoryview(cast("bytes", raw)), size)
+        if whole is not None:
+            yield whole
+            return
+    yield decompress(codec, raw, size, path=path, offset=offset)
+
+
+def _inflated(raw: memoryview, size: int) -> Generator[bytes, None, bytes | None]:
+    """Beginnings of what `raw` is inflated to, and all of it, None where it is no such stream."""
+    inflater = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+    made, step = b"", -(-len(raw) // _BEGINNINGS) or 1
+    for start in range(0, len(raw), step):
+        if made:
+            yield made
+        try:
+            made += inflater.decompress(raw[start : start + step], size + 1 - len(made))
+        except (_DAMAGED, EOFError):
+            return None
+        if len(made) > size:
+            return None
+    is_whole = inflater.eof and not inflater.unused_data and len(made) == size
+    return made if is_whole else None
 
 
 def _names(codecs: tuple[Codec, ...]) -> list[str]:

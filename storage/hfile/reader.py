@@ -41,7 +41,6 @@ from metatable.storage.byte_columns import (
     single,
     voids,
 )
-from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
@@ -64,15 +63,10 @@ from metatable.storage.hfile.reading.fetch import meta_payload
 from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
-from metatable.storage.hfile.reading.one_key import value_of
+from metatable.storage.hfile.reading.one_block import OneBlock
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.packed import find_many, find_stored
-from metatable.storage.hfile.reading.passes import (
-    Pass,
-    payload_of_block,
-    records_of_payload,
-    sizes_of,
-)
+from metatable.storage.hfile.reading.passes import Pass, sizes_of
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.ordering import is_ascending
@@ -155,7 +149,7 @@ class HFileReader:
         if row is not None or not len(self.opened.root):
             return row or b""
         index = self.tree.last()
-        records = self._records(index, len(index) - 1)
+        records = OneBlock(self._store, self.opened, index, len(index) - 1).records()
         return records.key(-1) if len(records) else b""
 
     def get(self, key: bytes) -> bytes | None:
@@ -168,25 +162,10 @@ class HFileReader:
         last = index.last_at_most(key)
         first = index.first_from(key) - 1 if self.opened.may_spread_rows else last
         for block in range(max(first, 0), last + 1):
-            value = self._value(index, block, key)
+            value = OneBlock(self._store, self.opened, index, block).value(key)
             if value is not None:
                 return value
         return None
-
-    def _value(self, index: BlockIndex, block: int, key: bytes) -> bytes | None:
-        """The value of `key` in one block. Who asks a block again may ask it often: its records
-        are found then, and kept, unless they lie so that one is found as fast without."""
-        opened, stride = self.opened, self.opened.stride
-        records_key = self._records_key(index, block)
-        if opened.with_mvcc and not opened.may_spread_rows and block_cache.get(records_key) is None:
-            payload, is_known = payload_of_block(self._store, opened, index, block)
-            if stride is not None or not is_known:
-                value = value_of(payload, key, stride)
-                if value is not None:
-                    return value
-        records = self._records(index, block)
-        place = records.place_of(key)
-        return records.value(place) if place >= 0 else None
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
@@ -432,19 +411,6 @@ class HFileReader:
         if index is not self.tree.complete or few:
             return None
         return sizes_of(self._store, self.opened, len(index))
-
-    def _records(self, index: BlockIndex, block: int) -> KeyValues:
-        """The records of one block, kept as they are: for single keys."""
-        key = self._records_key(index, block)
-        kept: KeyValues | None = block_cache.get(key)
-        if kept is not None:
-            return kept
-        payload, _ = payload_of_block(self._store, self.opened, index, block)
-        made = records_of_payload(payload, self.opened, int(index.offsets[block]))
-        return block_cache.offer(key, made, len(made.raw) + 40 * len(made))
-
-    def _records_key(self, index: BlockIndex, block: int) -> tuple[str, str, str, int]:
-        return "hfile.records", *self.identity, int(index.offsets[block])
 
 
 def _first_from(keys: pa.Array, first: bytes) -> int:

@@ -278,6 +278,7 @@ def test_what_the_system_says_to_a_read_is_told(
     asks = {"get": lambda: store.get("a/b"), "read": lambda: store.read("a/b", [(0, 1)])}
     asks |= {"size": lambda: store.size("a/b"), "list": lambda: store.list("a")}  # type: ignore[dict-item]
     monkeypatch.setattr(io, "FileIO", fails)
+    monkeypatch.setattr(os, "open", fails)
     monkeypatch.setattr(Path, "read_bytes", fails)
     monkeypatch.setattr(os, "stat", fails)
     monkeypatch.setattr(os, "scandir", fails)

@@ -14,8 +14,9 @@ not asked for here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
-from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, RECORD_OVERHEAD
+from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE
 
 __all__ = ["value_of"]
 
@@ -25,31 +26,52 @@ _BESIDES = _SIZES.size + 1
 """Bytes of a record besides its key and its value: their sizes before them, mvcc behind them."""
 
 
-def value_of(payload: bytes, key: bytes, stride: int | None = None) -> bytes | None:
-    """The value of `key` in the records that `payload` is, None where that is not proven.
+def value_of(
+    payloads: Iterable[bytes], size: int, key: bytes, stride: int | None = None
+) -> bytes | None:
+    """The value of `key` in the records that a payload of `size` bytes is, None where that is not
+    proven. `payloads`: longer and longer beginnings of it, taken until one tells.
 
     `stride`: bytes of every record, where the file says one size.
     """
-    if len(key) > MAX_ROW_SIZE:
+    if len(key) > MAX_ROW_SIZE or (stride is not None and size % stride):
         return None
     told = b"".join((_ROW_SIZE.pack(len(key)), key, KEY_SUFFIX))
-    start = payload.find(told) - _SIZES.size
-    if start < 0 or not _begins(payload, start, stride):
+    searched = 0
+    for payload in payloads:
+        found = payload.find(told, searched)
+        if found < 0:
+            searched = max(len(payload) - len(told) + 1, 0)
+            continue
+        end = _value_end(payload, found, told)
+        if end is not None and end < len(payload):
+            return _value(payload, found - _SIZES.size, len(told), end, stride)
+        searched = found
+    return None
+
+
+def _value_end(payload: bytes, found: int, told: bytes) -> int | None:
+    """Where the value ends of a record whose key is at `found`, if one is."""
+    start = found - _SIZES.size
+    if start < 0:
         return None
     key_size, value_size = _SIZES.unpack_from(payload, start)
-    value_at = start + _SIZES.size + key_size
-    value_end = value_at + value_size
-    if key_size != len(told) or value_end >= len(payload) or payload[value_end]:
+    return found + key_size + value_size if key_size == len(told) else None
+
+
+def _value(payload: bytes, start: int, key_size: int, end: int, stride: int | None) -> bytes | None:
+    """The value that ends at `end` of the record that begins at `start`, if one does."""
+    if payload[end] or (stride is not None and stride != end + 1 - start):
         return None
-    if stride is not None and stride != len(key) + value_size + RECORD_OVERHEAD:
-        return None
-    return payload[value_at:value_end]
+    return (
+        payload[start + _SIZES.size + key_size : end] if _begins(payload, start, stride) else None
+    )
 
 
 def _begins(payload: bytes, start: int, stride: int | None) -> bool:
     """Whether a record begins at `start`."""
     if stride is not None:
-        return not start % stride and not len(payload) % stride
+        return not start % stride
     at, sizes = 0, _SIZES.unpack_from
     while at < start:
         key_size, value_size = sizes(payload, at)

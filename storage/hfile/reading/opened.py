@@ -12,6 +12,7 @@ ends the process, as everywhere with mapped memory.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -63,18 +64,18 @@ class OpenedHFile:
         """1: the root leads to data blocks."""
         return max(self.trailer.num_data_index_levels, 1)
 
-    @property
+    @cached_property
     def record_sizes(self) -> tuple[int, int] | None:
         """(key size, value size) of all records, -1 where they differ, if the file says so."""
         return decode_fact(self.file_info) if self.with_mvcc else None
 
-    @property
+    @cached_property
     def stride(self) -> int | None:
         """Bytes of every record, if the file says one size for all keys, and one for all values."""
         sizes = self.record_sizes
         return sum(sizes) + RECORD_OVERHEAD if sizes and min(sizes) >= 0 else None
 
-    @property
+    @cached_property
     def may_spread_rows(self) -> bool:
         """Whether entries of one row may lie in several blocks: HBase's cells are told apart by
         more than the row. Our files say sizes, Hudi's own ones no total (trailer field 4)."""

@@ -28,8 +28,10 @@ from metatable.storage.hfile.zstd_records import LEAST_RECORDS, Shape, shape_of,
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["PackedBlock", "find_many", "find_stored"]
+__all__ = ["OBJECT_BYTES", "PACKED", "PackedBlock", "find_many", "find_stored", "packed_of"]
 
+PACKED = "hfile.packed"
+"""What such a block is called in the cache, before its store, file and offset."""
 READ_BYTES = 4 << 20
 """Stored bytes that one call of the store fetches."""
 KEPT_SHARE = 8
@@ -37,7 +39,8 @@ KEPT_SHARE = 8
 AROUND = 48
 """Records on either side of where a hash should be: of 1,600 it is one of 50 that lies farther."""
 _WORD = 8
-_OBJECT_BYTES = 800
+OBJECT_BYTES = 800
+"""What one of them takes besides its bytes."""
 
 
 class PackedBlock:
@@ -67,7 +70,7 @@ class PackedBlock:
 
     @property
     def size_bytes(self) -> int:
-        return len(self._raw) + _OBJECT_BYTES
+        return len(self._raw) + OBJECT_BYTES
 
     def value(self, key: bytes) -> bytes | None:
         if key == self._first_key:
@@ -201,7 +204,7 @@ def _blocks(
     only_packed: bool = False,
 ) -> list[Searched]:
     """`only_packed`: of those not held, none that is not, and none behind one."""
-    names = [("hfile.packed", store.uri, opened.path, offset) for offset in offsets.tolist()]
+    names = [(PACKED, store.uri, opened.path, offset) for offset in offsets.tolist()]
     held: list[Searched | None] = [block_cache.get(name) for name in names]
     missing = np.array([one is None for one in held])
     if missing.any():
@@ -230,7 +233,7 @@ def _read(
     raw, told = stored.blocks(), offsets.tolist()
     verify(raw, told, headers, path)
     for number, body in enumerate(bodies(raw, headers)):
-        packed = _packed(body, alike)
+        packed = packed_of(body, alike)
         if packed is not None:
             yield packed, packed.size_bytes
         elif only_packed:
@@ -238,9 +241,10 @@ def _read(
         else:
             one = slice(number, number + 1)
             [payload] = decode_blocks(stored.slice(number, number + 1), headers[one], codec, path)
-            yield alike.block(bytes(payload), told[number]), len(payload) + _OBJECT_BYTES
+            yield alike.block(bytes(payload), told[number]), len(payload) + OBJECT_BYTES
 
 
-def _packed(body: UInt8s, alike: Alike) -> PackedBlock | None:
+def packed_of(body: UInt8s, alike: Alike) -> PackedBlock | None:
+    """A stored payload of records of these sizes, None where it is not packed so."""
     shape = shape_of(body, alike.key_size, alike.value_size)
     return None if shape is None else PackedBlock(body.tobytes(), shape)

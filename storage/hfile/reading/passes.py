@@ -19,7 +19,7 @@ from metatable.storage.byte_columns import from_voids
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hfile.block import BlockType, Headers, decode_block
+from metatable.storage.hfile.block import Headers
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import Int64s, UInt8s
@@ -32,7 +32,7 @@ from metatable.storage.hfile.reading.data_blocks import (
     payloads_in_place,
     read_headers,
 )
-from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, fetch_one, meta_payload
+from metatable.storage.hfile.reading.fetch import Stored, cut, fetch, meta_payload
 from metatable.storage.hfile.reading.finding import (
     check_counts,
     check_records,
@@ -47,9 +47,10 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order
 
-__all__ = ["Pass", "payload_of_block", "records_of_payload", "sizes_of"]
+__all__ = ["BLOCK", "Pass", "sizes_of"]
 
-_DATA = (BlockType.DATA,)
+BLOCK = "hfile.block"
+"""What a payload is called in the cache, before its store, file and offset."""
 READ_BYTES = 4 << 20
 """Stored bytes that one call of the store fetches."""
 GROUP_BYTES = 4 << 20
@@ -329,28 +330,6 @@ class Pass:
             raise
 
 
-def payload_of_block(
-    store: Store, opened: OpenedHFile, index: BlockIndex, block: int
-) -> tuple[bytes, bool]:
-    """The payload of one data block, verified, kept in the cache, and whether it was there before:
-    what a pass does, without its preparations. Raises CorruptError."""
-    offset = int(index.offsets[block])
-    key = _key(store, opened, offset)
-    payload: bytes | None = block_cache.get(key)
-    if payload is not None:
-        return payload, True
-    raw = fetch_one(store, opened, offset, int(index.sizes[block]))
-    codec = opened.trailer.compression_codec
-    _, payload = decode_block(raw, codec, opened.path, offset, _DATA)
-    store.counters.add("hfile.blocks")
-    return block_cache.offer(key, payload, len(payload)), False
-
-
-def records_of_payload(payload: bytes, opened: OpenedHFile, offset: int) -> KeyValues:
-    """The records of the data block at `offset`, proven. Raises CorruptError."""
-    return find_records(np.frombuffer(payload, np.uint8), opened.with_mvcc, opened.path, offset)
-
-
 def sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
     """What the file says of the sizes of all its records, None if it does not."""
     place = opened.meta.get(META)
@@ -386,7 +365,7 @@ def _read_sizes(
 
 
 def _key(store: Store, opened: OpenedHFile, offset: int) -> tuple[str, str, str, int]:
-    return "hfile.block", store.uri, opened.path, offset
+    return BLOCK, store.uri, opened.path, offset
 
 
 def _with_firsts(records: KeyValues, starts: Int64s) -> KeyValues:

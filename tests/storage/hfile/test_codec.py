@@ -23,7 +23,14 @@ from hypothesis import strategies as st
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import codec as codecs
 from metatable.storage.hfile import wire
-from metatable.storage.hfile.codec import READABLE, SUPPORTED, Codec, compress, decompress
+from metatable.storage.hfile.codec import (
+    READABLE,
+    SUPPORTED,
+    Codec,
+    beginnings,
+    compress,
+    decompress,
+)
 
 FRAMED = {Codec.SNAPPY: "snappy", Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
 HBASE_CHUNK = 218_422
@@ -394,3 +401,34 @@ def test_large_payloads_are_read_if_their_share_is_stored(monkeypatch: pytest.Mo
     for codec in (Codec.GZ, Codec.LZ4, Codec.ZSTD):
         with pytest.raises(UsageError, match="how far it shrinks"):
             compress(codec, sparse)
+
+
+@pytest.mark.parametrize("codec", SUPPORTED)
+@given(payload=PAYLOADS)
+def test_beginnings_grow_until_they_are_the_payload(codec: Codec, payload: bytes) -> None:
+    made = list(beginnings(codec, compress(codec, payload), len(payload)))
+    assert made[-1] == payload
+    assert all(payload.startswith(one) for one in made)
+    assert [len(one) for one in made] == sorted(len(one) for one in made)
+
+
+def test_beginnings_of_gz_are_less_than_the_payload() -> None:
+    payload = random_text(60_000)
+    made = list(beginnings(Codec.GZ, compress(Codec.GZ, payload), len(payload)))
+    assert 0 < len(made[0]) < len(payload) // 2 < len(made[-2]) < len(payload)
+
+
+def test_beginnings_end_with_the_error_of_the_whole() -> None:
+    payload = random_text(9_000)
+    stored = compress(Codec.GZ, payload)
+    damaged = bytearray(stored)
+    damaged[-6] ^= 1
+    cases = [(bytes(damaged), 9_000), (stored[:-9], 9_000), (stored + b"1", 9_000)]
+    for raw, size in [*cases, (stored, 8_999), (stored, 9_001), (stored, 100), (b"", 5)]:
+        with pytest.raises(CorruptError) as whole:
+            decompress(Codec.GZ, raw, size)
+        made: list[bytes] = []
+        with pytest.raises(CorruptError) as parts:
+            made.extend(beginnings(Codec.GZ, raw, size))
+        assert parts.value.args == whole.value.args
+        assert all(payload.startswith(one) for one in made)

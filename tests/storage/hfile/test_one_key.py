@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import forms
+from metatable.storage.hfile.block import BlockHeader, open_block
+from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.key_values import encode_records
-from metatable.storage.hfile.reading import passes
+from metatable.storage.hfile.reading import one_block
 from metatable.storage.hfile.reading.finding import find_records
 from metatable.storage.hfile.reading.one_key import value_of
 from metatable.storage.hfile.writer import HFileWriter
@@ -29,6 +33,16 @@ def record(key: bytes, value: bytes) -> bytes:
 
 def payload_of(entries: dict[bytes, bytes]) -> bytes:
     return bytes(encode_records(binary(entries), binary(entries.values())))
+
+
+def told(payload: bytes, key: bytes, stride: int | None = None) -> bytes | None:
+    """What the whole of a payload says, which two beginnings of it must not contradict."""
+    whole = value_of([payload], len(payload), key, stride)
+    for cut in (len(payload) // 3, len(payload) // 3 * 2):
+        beginnings = [payload[:cut], payload]
+        assert value_of(beginnings, len(payload), key, stride) == whole
+        assert value_of(beginnings[:1], len(payload), key, stride) in (None, whole)
+    return whole
 
 
 def found_in(payload: bytes) -> dict[bytes, bytes]:
@@ -52,7 +66,7 @@ VALUES = {
 def test_a_key_is_answered_as_all_records_say_or_not_at_all(values: str) -> None:
     entries = VALUES[values]
     payload = payload_of(entries)
-    answers = {key: value_of(payload, key) for key in ASKED}
+    answers = {key: told(payload, key) for key in ASKED}
     assert {key: told for key, told in answers.items() if told is not None}.items() <= (
         entries.items()
     )
@@ -64,11 +78,11 @@ def test_a_key_is_answered_as_all_records_say_or_not_at_all(values: str) -> None
 def test_records_of_one_size_begin_at_multiples_of_it() -> None:
     entries = VALUES["of one size"]
     payload, stride = payload_of(entries), len(record(KEYS[0], entries[KEYS[0]]))
-    assert [value_of(payload, key, stride) for key in KEYS] == list(entries.values())
-    assert [value_of(payload, key, stride + 1) for key in KEYS] == [None] * len(KEYS)
-    assert [value_of(payload[1:], key, stride) for key in KEYS] == [None] * len(KEYS)
+    assert [told(payload, key, stride) for key in KEYS] == list(entries.values())
+    assert [told(payload, key, stride + 1) for key in KEYS] == [None] * len(KEYS)
+    assert [told(payload[1:], key, stride) for key in KEYS] == [None] * len(KEYS)
     within = payload_of({b"0" * 8: record(KEYS[9], b"inner...") * 2})
-    assert value_of(within, KEYS[9], len(record(KEYS[9], b"inner..."))) is None
+    assert told(within, KEYS[9], len(record(KEYS[9], b"inner..."))) is None
 
 
 def test_no_flipped_bit_makes_another_answer() -> None:
@@ -77,7 +91,7 @@ def test_no_flipped_bit_makes_another_answer() -> None:
     for bit in range(8 * len(payload)):
         changed = bytearray(payload)
         changed[bit // 8] ^= 1 << bit % 8
-        answers = {key: value_of(bytes(changed), key) for key in entries}
+        answers = {key: told(bytes(changed), key) for key in entries}
         try:
             expected = found_in(bytes(changed))
         except CorruptError:
@@ -86,8 +100,8 @@ def test_no_flipped_bit_makes_another_answer() -> None:
 
 
 def test_keys_that_no_record_has_room_for_are_not_there() -> None:
-    assert value_of(payload_of(VALUES["of one size"]), bytes(1 << 16)) is None
-    assert value_of(b"", b"") is None
+    assert told(payload_of(VALUES["of one size"]), bytes(1 << 16)) is None
+    assert told(b"", b"") is None
 
 
 @pytest.mark.parametrize("form", [forms.OURS, forms.HUDI, forms.HBASE], ids=["we", "Hudi", "HBase"])
@@ -115,7 +129,7 @@ def test_first_key_of_a_block_needs_no_other_record(
     def fails(*_: object) -> None:
         raise AssertionError("records of a block were found")
 
-    monkeypatch.setattr(passes, "find_records", fails)
+    monkeypatch.setattr(one_block, "find_records", fails)
     for key in KEYS[::37]:
         assert cold(store, "a.hfile").get(key) == entries[key]
 
@@ -135,3 +149,25 @@ def test_block_that_is_asked_again_keeps_its_records(tmp_path: Path) -> None:
 def write(store: Store, entries: dict[bytes, bytes]) -> None:
     with HFileWriter(store, "a.hfile", codec=Codec.GZ) as file:
         file.add(binary(entries), binary(entries.values()))
+
+
+@pytest.mark.parametrize("kind", [Checksum.CRC32C, Checksum.NULL])
+def test_gz_without_a_checksum_of_its_block_is_inflated_to_the_end(
+    tmp_path: Path, kind: Checksum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    write(store, VALUES["of many sizes"])
+
+    def damaged(*block: Any) -> tuple[BlockHeader, memoryview]:
+        header, stored = open_block(*block)
+        changed = bytearray(stored)
+        changed[-6] ^= 1  # of GZ's own checksum
+        return replace(header, checksum=kind), memoryview(bytes(changed))
+
+    monkeypatch.setattr(one_block, "open_block", damaged)
+    reader = cold(store, "a.hfile")
+    if kind is not Checksum.NULL:
+        assert reader.get(KEYS[1]) == b"v"  # its block's was verified
+        return
+    with pytest.raises(CorruptError, match="cannot be decompressed"):
+        reader.get(KEYS[1])
