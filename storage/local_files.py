@@ -85,7 +85,8 @@ class LocalFiles:
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         try:
             with io.FileIO(self._at(path)) as file:
-                return [_read_at(file, offset, size) for offset, size in ranges]
+                number = file.fileno()
+                return [_read_at(number, offset, size) for offset, size in ranges]
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
@@ -327,14 +328,12 @@ def _ours(error: OSError, path: str, root: str) -> MetatableError:
     return StoreError("the disk did not do it: try again", **facts)
 
 
-def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
-    """`size` bytes from `offset`; fewer only where the file ends."""
-    file.seek(offset)
-    parts: list[bytes] = []
-    while size > 0:
-        part = file.read(size)
-        if not part:
-            break
+def _read_at(file: int, offset: int, size: int) -> bytes:
+    """`size` bytes from `offset` of an open file; fewer only where it ends."""
+    part = os.pread(file, size, offset)
+    parts = [part]
+    while part and (size := size - len(part)) > 0:
+        offset += len(part)
+        part = os.pread(file, size, offset)
         parts.append(part)
-        size -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
