@@ -83,6 +83,20 @@ def test_levels_of_values_that_are_all_there_take_any_varint(count: int) -> None
     assert taken(MAYBE, block((all_there(count) + body, count + 1, PLAIN)), (0, 0)) is None
 
 
+def test_levels_that_end_too_early_are_not_read_on_into_values() -> None:
+    page = (1).to_bytes(4, "little") + b"\x04" + b"\x01" + bytes(7)
+    assert taken(MAYBE, block((page, 2, PLAIN)), (0, 0)) is None
+
+
+def test_pages_whose_levels_take_more_bytes_are_found_where_they_lie() -> None:
+    own = texts(b"abcd", b"cdef")
+    short, long = all_there(2) + own, levels(b"\x02\x01\x02\x01") + own
+    pages = block(*((one, 2, PLAIN) for one in (short, short, long, short, short)))
+    told = places_of(MAYBE_TEXTS, pages, [[b"cdef"]] * 5)
+    assert told is not None
+    assert [one.tolist() for one in told] == [[*range(5)], [1] * 5, ["cdef"] * 5]
+
+
 def test_texts_of_several_sizes_are_left_to_others() -> None:
     even, odd = texts(b"abcd", b"cdef", b"abcd"), texts(b"abcd", b"c", b"abcdefg")
     pages = block((even, 3, PLAIN), (even, 3, PLAIN))
