@@ -84,9 +84,8 @@ class LocalFiles:
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         try:
-            handle = os.open(
-                self._at(path), os.O_RDONLY
-            )  # a file object asks the system twice more
+            # a file object would ask the system twice more
+            handle = os.open(self._at(path), os.O_RDONLY)
             try:
                 return [_read_at(handle, offset, size) for offset, size in ranges]
             finally:
@@ -333,7 +332,7 @@ def _ours(error: OSError, path: str, root: str) -> MetatableError:
 
 
 def _read_at(handle: int, offset: int, size: int) -> bytes:
-    """`size` bytes from `offset`; fewer only where the file ends."""
+    """`size` bytes from `offset` of an open file; fewer only where it ends."""
     parts: list[bytes] = []
     while size > 0:
         part = os.pread(handle, size, offset)

@@ -191,9 +191,9 @@ class Store:
             parts = self.backend.read(_file(path), spans)
         if parts is None:
             raise _missing(self, path)
+        if held is None:
+            self.counters.add("store.bytes_read", sum(map(len, parts)))
         for (offset, size), part in zip(spans, parts, strict=True):
-            if held is None:
-                self.counters.add("store.bytes_read", len(part))
             if len(part) != size:
                 raise CorruptError(
                     "file ends too early",
@@ -474,30 +474,28 @@ def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, in
     if len(ranges) == 1:
         return list(ranges)
     spans: list[tuple[int, int]] = []
+    start = end = -1
     for offset, size in sorted(ranges):
-        if spans and offset <= sum(spans[-1]) + gap:
-            start = spans[-1][0]
-            spans[-1] = (start, max(sum(spans[-1]), offset + size) - start)
-        else:
-            spans.append((offset, size))
-    return spans
+        if start < 0 or offset > end + gap:
+            if start >= 0:
+                spans.append((start, end - start))
+            start, end = offset, offset + size
+        elif offset + size > end:
+            end = offset + size
+    return [*spans, (start, end - start)]
 
 
 def _cut(
     ranges: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]], parts: Sequence[bytes]
 ) -> list[bytes]:
+    known = dict(zip(spans, parts, strict=True))  # most ranges are a span of their own
     starts = [offset for offset, _ in spans]
     cut: list[bytes] = []
-    for offset, size in ranges:
-        if size == 0:
-            cut.append(b"")
-            continue
-        place = _last_at_most(starts, offset)
-        begin = offset - starts[place]
-        part = parts[place]
-        cut.append(part if len(part) == size else part[begin : begin + size])
+    for one in ranges:
+        part = known.get(one)
+        if part is None and one[1]:
+            place = bisect_right(starts, one[0]) - 1
+            begin = one[0] - starts[place]
+            part = parts[place][begin : begin + one[1]]
+        cut.append(part or b"")
     return cut
-
-
-def _last_at_most(starts: Sequence[int], offset: int) -> int:
-    return bisect_right(starts, offset) - 1

@@ -38,6 +38,9 @@ Positions = npt.NDArray[np.int64]
 KEY_ROWS = 8 << 10
 """Rows of a file for each key that is asked: with fewer, decoding all of it takes no longer."""
 
+FOUND_ROWS = 2 << 10
+"""The same, where only keys are read: their pages are searched without being decoded."""
+
 KEYS_TOGETHER = 512
 """Keys whose pages are read at once: of each some 2,048 keys are held."""
 
@@ -119,7 +122,7 @@ def places_of_keys(
 def _places(
     store: Store, columns: TableSchema, ordering: str | None, asked: Sequence[Asked]
 ) -> list[tuple[Asked, Positions, Positions]]:
-    looked = zip(asked, _looked(store, asked), strict=True)
+    looked = zip(asked, _looked(store, asked, FOUND_ROWS), strict=True)
     return [(one, *_places_in(store, columns, ordering, one, held)) for one, held in looked]
 
 
@@ -173,18 +176,20 @@ def _merged_keys(
     return whole(merged[KEY_COLUMN])
 
 
-def _looked(store: Store, asked: Sequence[Asked]) -> list[tuple[Found, pa.Array] | None]:
+def _looked(store: Store, asked: Sequence[Asked], rows: int) -> list[tuple[Found, pa.Array] | None]:
     based = [place for place, one in enumerate(asked) if one.of.has_base]
-    found = iter(_find_keys(store, [(asked[place].of.base, asked[place].keys) for place in based]))
+    some = [(asked[place].of.base, asked[place].keys) for place in based]
+    found = iter(_find_keys(store, some, rows))
     return [next(found) if one.of.has_base else None for one in asked]
 
 
 def _find_keys(
-    store: Store, asked: Sequence[tuple[DataFile, pa.Array]]
+    store: Store, asked: Sequence[tuple[DataFile, pa.Array]], rows: int
 ) -> list[tuple[Found, pa.Array] | None]:
     """Rows of base files among which all are that hold these keys (texts), and the keys that they
-    hold; None where a file has to be looked through the ordinary way. Raises CorruptError."""
-    files = _paged(store, [(file, len(keys)) for file, keys in asked])
+    hold; None where a file has to be looked through the ordinary way, as with fewer `rows` for each
+    key. Raises CorruptError."""
+    files = _paged(store, [(file, len(keys)) for file, keys in asked], rows)
     known = [(place, file) for place, file in enumerate(files) if file is not None]
     bounds = key_pages(store, [file for _, file in known], KEY_COLUMN)
     alike: dict[Shape, list[tuple[int, PagedFile, KeyPages, Wanted]]] = {}
@@ -196,20 +201,22 @@ def _find_keys(
     found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
     for some in alike.values():
         read = find_rows(store, [one[1:] for one in some], KEY_COLUMN)
-        for (place, file, _, _), (rows, keys) in zip(some, read, strict=True):
+        for (place, file, _, _), (at, keys) in zip(some, read, strict=True):
             if keys.null_count:
                 raise CorruptError("a stored record key is null", path=file.path)
-            found[place] = Found(file, rows), keys.cast(pa.string())
+            found[place] = Found(file, at), keys.cast(pa.string())
     return found
 
 
-def _paged(store: Store, asked: Sequence[tuple[DataFile, int]]) -> list[PagedFile | None]:
-    """The files, where single pages of them can be read, and so few keys are worth it."""
+def _paged(
+    store: Store, asked: Sequence[tuple[DataFile, int]], rows: int
+) -> list[PagedFile | None]:
+    """The files, where single pages of them can be read, and they have so many `rows` a key."""
     sized = [(file.path, file.size_bytes) for file, _ in asked if file.size_bytes]
     files = iter(paged(store, sized))
     found = [next(files) if file.size_bytes else None for file, _ in asked]
     return [
-        file if file is not None and keys * KEY_ROWS <= file.starts[-1] else None
+        file if file is not None and keys * rows <= file.starts[-1] else None
         for file, (_, keys) in zip(found, asked, strict=True)
     ]
 
@@ -218,11 +225,12 @@ def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
     """Of each slice the rows of its base file that hold the keys; None: it is read whole."""
     found: list[Found | None] = [None] * len(asked)
     known = {place: one.positions for place, one in enumerate(asked) if one.positions is not None}
-    files = _paged(store, [(asked[place].of.base, len(asked[place].keys)) for place in known])
+    sized = [(asked[place].of.base, len(asked[place].keys)) for place in known]
+    files = _paged(store, sized, KEY_ROWS)
     for (place, positions), file in zip(known.items(), files, strict=True):
         found[place] = None if file is None else Found(file, np.unique(positions))
     others = [place for place in range(len(asked)) if place not in known]
-    looked = _looked(store, [asked[place] for place in others])
+    looked = _looked(store, [asked[place] for place in others], KEY_ROWS)
     for place, held in zip(others, looked, strict=True):
         found[place] = None if held is None else _matching(asked[place], *held)
     return found

@@ -31,16 +31,17 @@ from metatable.storage.parquet.pages import checked_page
 from metatable.storage.parquet.parts import Span
 from metatable.storage.store import Store
 
-__all__ = ["NO_ROWS", "Cut", "PageHead", "Part", "Picked", "checked", "cuts_of", "read_parts"]
+__all__ = ["NO_ROWS", "Cut", "Pages", "Picked", "checked", "cuts_of", "read_pages"]
 
 Numbers = npt.NDArray[np.int64]
 
-PageHead = tuple[int, int, int, int]
-"""Of a page: bytes of its header, bytes of what is behind it once decompressed, values, encoding.
-"""
-
 NO_ROWS = -1
 """Of a dictionary."""
+
+_FACTS = [CODEC, UNCOMPRESSED, ENCODINGS]
+
+_CUT, _LEAF, _CODEC, _PLAIN, _WAYS = range(5)
+"""Numbers of a part: of a cut, of a leaf, and the facts of its chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +93,9 @@ class Cut:
     @classmethod
     def of(cls, number: int, file: PagedFile, group: int, pages: GroupPages, rows: Numbers) -> Cut:
         end = int(file.rows[group])
+        if pages.is_even:
+            picked = (Picked.of(pages.starts[0], end, rows),) * len(pages.starts)
+            return cls(number, file, group, pages, picked)
         distinct = {id(one): one for one in pages.starts}
         made = {name: Picked.of(one, end, rows) for name, one in distinct.items()}
         return cls(number, file, group, pages, tuple(made[id(one)] for one in pages.starts))
@@ -105,34 +109,29 @@ class Cut:
             return int(plain[leaves].sum() * self.picked[0].rows // rows)
         return sum(int(plain[[*of[one]]].sum() * self.picked[one].rows // rows) for one in columns)
 
-    def parts(self, columns: Sequence[int]) -> list[list[Part]]:
-        """Of each column those of its leaves."""
-        leaves = [leaf for column in columns for leaf in self.file.shape.columns[column]]
-        told = self.file.chunks[self.group][leaves]
-        facts = told[:, [CODEC, UNCOMPRESSED, ENCODINGS]].tolist()
-        firsts = self.pages.pages[self.pages.borders[leaves], OFFSET]
-        spans = np.column_stack([told[:, START], firsts - told[:, START]]).tolist()
-        chosen = self._chosen(columns, leaves)
-        made = map(partial(Part.of, self), leaves, facts, spans, *zip(*chosen, strict=True))
-        return [[next(made) for _ in self.file.shape.columns[column]] for column in columns]
-
-    def _chosen(
-        self, columns: Sequence[int], leaves: Sequence[int]
-    ) -> list[tuple[list[list[int]], list[int]]]:
-        """Offset and bytes of the pages of each leaf that are read, and the rows of each."""
+    def parts(self, columns: Sequence[int], leaves: Numbers) -> tuple[Numbers, Numbers]:
+        """What is read of these leaves, which are those of the columns: how many pages of each, and
+        of every page its offset, its bytes, and the rows that it should hold."""
+        begins, borders = self.file.chunks[self.group, leaves, START], self.pages.borders[leaves]
+        first = np.empty((len(leaves), 1, 3), np.int64)
+        first[:, 0, OFFSET], first[:, 0, ROW] = begins, NO_ROWS
+        before = first[:, 0, SIZE] = self.pages.pages[borders, OFFSET] - begins
         if self.pages.is_even:
             picked = self.picked[columns[0]]
             own = self.pages.starts[0].searchsorted(picked.begins)
-            at = self.pages.borders[leaves][:, None] + own
-            rows = picked.counts.tolist()
-            return [(one, rows) for one in self.pages.pages[at][:, :, [OFFSET, SIZE]].tolist()]
-        return [
-            self._chosen_of(column, leaf)
-            for column in columns
-            for leaf in self.file.shape.columns[column]
-        ]
+            held = self.pages.pages[borders[:, None] + own]
+            held[:, :, ROW] = picked.counts
+            every = np.concatenate([first, held], axis=1).reshape(-1, 3)
+            counts = len(own) + (before > 0)
+        else:
+            of = self.file.shape.columns
+            chosen = [self._chosen(column, leaf) for column in columns for leaf in of[column]]
+            every = np.concatenate([*chain.from_iterable(zip(first, chosen, strict=True))])
+            counts = np.array([len(one) for one in chosen]) + (before > 0)
+        return counts, every[every[:, SIZE] > 0]  # a page has bytes
 
-    def _chosen_of(self, column: int, leaf: int) -> tuple[list[list[int]], list[int]]:
+    def _chosen(self, column: int, leaf: int) -> Numbers:
+        """Offset, bytes and rows of the pages of a leaf that are read."""
         starts, begins, pages = self.pages.starts[column], self.picked[column].begins, self.pages
         held = pages.of(leaf)
         if len(held) == len(starts):
@@ -141,56 +140,63 @@ class Cut:
             run = starts[np.searchsorted(starts, held[:, ROW], "right") - 1]
             own = np.flatnonzero(np.isin(run, begins))
         rows = np.append(held[1:, ROW], self.file.rows[self.group]) - held[:, ROW]
-        return held[own][:, [OFFSET, SIZE]].tolist(), rows[own].tolist()
+        return np.column_stack([held[own][:, [OFFSET, SIZE]], rows[own]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """What is read of a column chunk: its pages, and the rows that each should hold. The first page
-    is the dictionary, of NO_ROWS, if it has one. `facts`: codec, bytes before compression, and the
-    bits of encodings of its chunk."""
+class Pages:
+    """What is read of columns, by column, cut and leaf: `parts`, the chunks, of each the numbers
+    from _CUT to _WAYS; `numbers`, the pages, of each its offset, bytes, and the rows that it should
+    hold. The first page of a part is the dictionary, of NO_ROWS, if it has one. `of`: the part that
+    each page is of, by number."""
 
-    cut: Cut
-    leaf: int
-    facts: list[int]
-    spans: list[Span]
-    rows: list[int]
+    cuts: Sequence[Cut]
+    parts: Numbers
+    numbers: Numbers
+    of: Numbers
 
     @classmethod
-    def of(
-        cls,
-        cut: Cut,
-        leaf: int,
-        facts: list[int],
-        dictionary: list[int],
-        pages: list[list[int]],
-        rows: list[int],
-    ) -> Part:
-        """`dictionary`: what lies before the first data page, offset and bytes."""
-        if dictionary[1]:
-            pages, rows = [dictionary, *pages], [NO_ROWS, *rows]
-        return cls(cut, leaf, facts, [(at, size) for at, size in pages], rows)
+    def of_cuts(cls, cuts: Sequence[Cut], columns: Sequence[int]) -> Pages:
+        shape = cuts[0].file.shape
+        leaves = np.array([leaf for column in columns for leaf in shape.columns[column]])
+        column_of = [place for place, one in enumerate(columns) for _ in shape.columns[one]]
+        counts, numbers = zip(*[cut.parts(columns, leaves) for cut in cuts], strict=True)
+        parts = np.empty((len(cuts), len(leaves), _WAYS + 1), np.int64)
+        parts[:, :, _CUT] = np.arange(len(cuts))[:, None]
+        parts[:, :, _LEAF] = leaves
+        parts[:, :, _CODEC:] = [cut.file.chunks[cut.group][leaves][:, _FACTS] for cut in cuts]
+        column = np.tile(column_of, len(cuts))
+        many = np.concatenate(counts)
+        order = np.argsort(column, kind="stable")
+        rows = np.argsort(np.repeat(column, many), kind="stable")
+        of = np.repeat(np.arange(len(many)), many[order])
+        return cls(cuts, parts.reshape(-1, _WAYS + 1)[order], np.concatenate(numbers)[rows], of)
 
     @property
-    def has_dictionary(self) -> bool:
-        return self.rows[0] == NO_ROWS
+    def is_dictionary(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.numbers[:, ROW] == NO_ROWS)
 
     @property
-    def is_repeated(self) -> bool:
-        return self.cut.file.shape.leaves[self.leaf].is_repeated
+    def codecs(self) -> Numbers:
+        """Of each page."""
+        return np.asarray(self.parts[self.of, _CODEC])
 
-    def checked(self, bodies: Sequence[bytes]) -> tuple[int, int, int, int]:
-        """Its codec; values; bytes of the dictionary and of the pages. Raises CorruptError."""
-        codec, *facts = self.facts
+    def checked(self, part: int, bodies: Sequence[bytes]) -> tuple[int, int, int, int]:
+        """Of one part its codec; values; bytes of the dictionary and of the pages. Raises
+        CorruptError."""
+        cut, leaf, codec, *facts = self.parts[part].tolist()
+        cut = self.cuts[cut]
         values = dictionary = 0
-        for (offset, size), body, rows in zip(self.spans, bodies, self.rows, strict=True):
-            place = _Place(self, offset)
+        told = self.numbers[self.of == part].tolist()
+        for (offset, size, rows), body in zip(told, bodies, strict=True):
+            place = _Place(cut, leaf, offset)
             kind, count, own = checked_page(place, body, *facts)
             if kind == Page.DICTIONARY:
                 dictionary = size
                 continue
             values += count
-            if (held := own if self.is_repeated else count) not in (None, rows):
+            is_repeated = cut.file.shape.leaves[leaf].is_repeated
+            if (held := own if is_repeated else count) not in (None, rows):
                 what = "page holds another number of rows than its place says"
                 raise place.wrong(what, offset, expected=rows, found=held)
         return codec, values, dictionary, sum(map(len, bodies)) - dictionary
@@ -198,16 +204,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    part: Part
+    cut: Cut
+    leaf: int
     offset: int
 
     @property
     def path(self) -> str:
-        return self.part.cut.file.path
+        return self.cut.file.path
 
     def wrong(self, what: str, offset: int, **facts: object) -> CorruptError:
-        cut = self.part.cut
-        return cut.file.wrong(what, cut.group, self.part.leaf, offset=offset, **facts)
+        return self.cut.file.wrong(what, self.cut.group, self.leaf, offset=offset, **facts)
 
 
 def cuts_of(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[Cut]:
@@ -228,47 +234,52 @@ def cuts_of(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[Cu
     ]
 
 
-def read_parts(store: Store, parts: Sequence[Part]) -> list[list[bytes]]:
-    """The pages of each, as they are stored."""
-    spans: dict[str, list[Span]] = {}
-    for part in parts:
-        spans.setdefault(part.cut.file.path, []).extend(part.spans)
-    calls = [partial(store.read, path, own) for path, own in spans.items()]
-    found = dict(zip(spans, map(iter, store.together(calls)), strict=True))
-    store.counters.add("data.pages", sum(map(len, spans.values())))
-    store.counters.add("data.page_bytes", sum(size for own in spans.values() for _, size in own))
-    return [[next(found[part.cut.file.path]) for _ in part.spans] for part in parts]
+def read_pages(store: Store, pages: Pages) -> list[bytes]:
+    """Each page, as it is stored."""
+    paths = [cut.file.path for cut in pages.cuts]
+    names = dict.fromkeys(paths)
+    number = {path: place for place, path in enumerate(names)}
+    of = np.array([number[path] for path in paths])[pages.parts[pages.of, _CUT]]
+    order = np.argsort(of, kind="stable")
+    borders = np.searchsorted(of[order], np.arange(len(names) + 1)).tolist()
+    spans: list[Span] = [*zip(*pages.numbers[order, :2].T.tolist(), strict=True)]
+    own = zip(names, pairwise(borders), strict=True)
+    calls = [partial(store.read, path, spans[low:high]) for path, (low, high) in own]
+    bodies = [b""] * len(spans)
+    found = (body for some in store.together(calls) for body in some)
+    for place, body in zip(order.tolist(), found, strict=True):
+        bodies[place] = body
+    store.counters.add("data.pages", len(bodies))
+    store.counters.add("data.page_bytes", int(pages.numbers[:, 1].sum()))
+    return bodies
 
 
-def checked(
-    parts: Sequence[Part], bodies: Sequence[Sequence[bytes]]
-) -> tuple[Numbers, list[list[PageHead]] | None]:
+def checked(pages: Pages, bodies: Sequence[bytes]) -> tuple[Numbers, Headers | None]:
     """(of each part its codec, values, bytes of the dictionary and of the pages, a row each; its
-    pages' heads, None where they are not all of one form). Raises CorruptError."""
-    found = _checked_together(parts, [*chain.from_iterable(bodies)])
+    pages' headers, None where they are not all of one form). Raises CorruptError."""
+    first = np.searchsorted(pages.of, np.arange(len(pages.parts)))
+    found = _checked_together(pages, bodies, first)
     if found is not None:
         return found
-    told = [part.checked(own) for part, own in zip(parts, bodies, strict=True)]
+    borders = pairwise([*first.tolist(), len(bodies)])
+    told = [pages.checked(part, bodies[low:high]) for part, (low, high) in enumerate(borders)]
     return np.array(told, np.int64), None
 
 
 def _checked_together(
-    parts: Sequence[Part], bodies: Sequence[bytes]
-) -> tuple[Numbers, list[list[PageHead]]] | None:
+    pages: Pages, bodies: Sequence[bytes], first: Numbers
+) -> tuple[Numbers, Headers] | None:
     """The same, from headers that are read at once; None where one is of another form, or anything
     is not as it should be."""
-    counts = [len(part.spans) for part in parts]
-    of, first = np.repeat(np.arange(len(parts)), counts), np.cumsum([0, *counts[:-1]])
-    facts = np.array([part.facts for part in parts], np.int64)
-    rows = np.array([*chain.from_iterable([part.rows for part in parts])], np.int64)
-    is_dictionary = rows == NO_ROWS
+    is_dictionary, facts = pages.is_dictionary, pages.parts[pages.of]
     raw = b"".join([body[:WIDTH].ljust(WIDTH, b"\0") for body in bodies])
     headers = Headers.of(np.frombuffer(raw, np.uint8).reshape(-1, WIDTH), is_dictionary)
-    sizes = np.array([len(body) for body in bodies], np.int64)
-    has_rows = is_dictionary | (headers.values == rows)
-    has_rows |= np.array([part.is_repeated for part in parts])[of]
-    is_sound = headers.fill(sizes) & headers.are_encoded(facts[of, 2]) & has_rows
-    if not (is_sound & (headers.plain <= facts[of, 1])).all():
+    sizes = pages.numbers[:, 1]
+    leaves = pages.cuts[0].file.shape.leaves
+    has_rows = is_dictionary | (headers.values == pages.numbers[:, ROW])
+    has_rows |= np.array([leaf.is_repeated for leaf in leaves])[facts[:, _LEAF]]
+    is_sound = headers.fill(sizes) & headers.are_encoded(facts[:, _WAYS]) & has_rows
+    if not (is_sound & (headers.plain <= facts[:, _PLAIN])).all():
         return None
     starts = zip(bodies, headers.sizes.tolist(), strict=True)
     if [crc32(memoryview(body)[start:]) for body, start in starts] != headers.sums:
@@ -277,8 +288,5 @@ def _checked_together(
         np.add.reduceat(np.where(is_dictionary == is_it, one, 0), first)
         for one, is_it in ((headers.values, False), (sizes, True))
     )
-    pages = np.add.reduceat(sizes, first) - dictionaries
-    told = (headers.sizes, headers.plain, headers.values, headers.encodings)
-    heads = zip(*(one.tolist() for one in told), strict=True)
-    own = [[next(heads) for _ in part.spans] for part in parts]
-    return np.stack([facts[:, 0], values, dictionaries, pages], axis=1), own
+    stored = np.add.reduceat(sizes, first) - dictionaries
+    return np.stack([pages.parts[:, _CODEC], values, dictionaries, stored], axis=1), headers

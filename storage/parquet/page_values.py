@@ -1,4 +1,4 @@
-"""Page values: single values out of a page, without decoding its other ones.
+"""Page values: single values out of many pages, without decoding their other ones.
 
     levels    of a leaf that may be null: 4 bytes (little-endian) how many follow, then runs: which
               values there are
@@ -9,25 +9,30 @@
 
 A page of 2,048 rows is decompressed for one of them; decoding the other 2,047 costs as much again.
 Numbers lie where their place says, and so do texts of one size, which those of most keys, hashes
-and codes are. What lies otherwise (texts of several sizes, other encodings, codecs and types) is
-not answered (None), and neither is anything odd: pyarrow decodes it then, or says what is wrong.
+and codes are. All pages of a block are looked at together; only nulls are walked page by page. What
+lies otherwise (texts of several sizes, other encodings and types) is not answered (None), and
+neither is anything odd: pyarrow decodes it then, or says what is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from isal import isal_zlib
 
 from metatable.storage.parquet.fields import Element
 from metatable.storage.parquet.parts import Leaf
-from metatable.storage.parquet.varints import read_varint, write_varint
+from metatable.storage.parquet.varints import encoded_zigzags, read_varint
 
-__all__ = ["Dictionary", "ValueForm", "array_of", "places_of", "unpacked", "values_at"]
+__all__ = ["Block", "ValueForm", "places_of", "values_at"]
+
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 
 _OPTIONAL, _REQUIRED = 1, 0
 _TEXT = 6
@@ -36,20 +41,20 @@ _WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}
 
 _PLAIN, _OLD_DICTIONARY, _DICTIONARY = 0, 2, 8
 
-_NONE, _SNAPPY, _GZIP, _ZSTD = 0, 1, 2, 6
-_NAMES = {_SNAPPY: "snappy", _ZSTD: "zstd"}
-_GZIP_MEMBER = 31
-_DAMAGED = cast("type[Exception]", isal_zlib.error)
-_ZSTD_MAGIC = bytes.fromhex("28b52ffd")
-
-MOST_BYTES = 16 << 20
-"""Of a page that is decompressed here: its header's word is believed for the allocation."""
-
 _WALKED_BYTES = 64 << 10
 """Of a dictionary of texts of several sizes, which are walked through one by one."""
 
 _MOST_WIDTH = 32
 """Bits of an index."""
+
+_SIZE = 4
+"""Bytes that tell a text's size."""
+
+_WORD = 8
+"""Bytes of a text, its size before it included, by which most others are told from it."""
+
+_HEAD_BYTES = 5
+"""Of the varint that a run begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,117 +89,146 @@ def _is_number(type_: pa.DataType) -> bool:
     )
 
 
-def unpacked(codec: int, stored: memoryview, size: int) -> bytes | None:
-    """A page behind its header, decompressed, which is of `size` bytes; None where it is another
-    codec's, or does not say that it is."""
-    if codec == _NONE:
-        return bytes(stored) if len(stored) == size else None
-    if codec == _GZIP and size <= MOST_BYTES:
-        return _inflated(stored, size)
-    told = {_SNAPPY: _snappy_size, _ZSTD: _zstd_size}.get(codec)
-    if told is None or not 0 < size <= MOST_BYTES or told(bytes(stored[:16])) != size:
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Decompressed pages behind each other: page i is `body[borders[i]:borders[i + 1]]`, holds
+    `counts[i]` values, nulls included, and is encoded as `encodings[i]`. The first pages are
+    dictionaries; page `len(dictionary_of)` from the end and all after it hold data, and have these
+    dictionaries, by number (-1: none)."""
+
+    body: Bytes
+    borders: Numbers
+    counts: Numbers
+    encodings: Numbers
+    dictionary_of: Numbers
+
+    @property
+    def dictionaries(self) -> _Pages:
+        count = len(self.counts) - len(self.dictionary_of)
+        return _Pages(self.borders[:count], self.borders[1 : count + 1], self.counts[:count])
+
+    @property
+    def data(self) -> _Pages:
+        first = len(self.counts) - len(self.dictionary_of)
+        return _Pages(self.borders[first:-1], self.borders[first + 1 :], self.counts[first:])
+
+    @property
+    def data_encodings(self) -> Numbers:
+        return self.encodings[len(self.counts) - len(self.dictionary_of) :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pages:
+    """Where values of pages begin and end in a body, and how many there are."""
+
+    begins: Numbers
+    ends: Numbers
+    counts: Numbers
+
+
+def values_at(form: ValueForm, block: Block, of: Numbers, positions: Numbers) -> pa.Array | None:
+    """The values at these `positions` of the data pages `of` a block, as an array of the form's
+    type; None where they are not to be had."""
+    levels = _levels(form, block)
+    if levels is None:
         return None
-    try:
-        raw: bytes = pa.Codec(_NAMES[codec]).decompress(stored, size, asbytes=True)
-    except (pa.ArrowException, OSError, ValueError):
+    pages, masks = levels
+    places, is_there = _among_present(masks, of, positions)
+    encodings = block.data_encodings
+    is_plain = encodings == _PLAIN
+    if not (is_plain | (encodings == _DICTIONARY) | (encodings == _OLD_DICTIONARY)).all():
         return None
-    return raw
+    at, sizes = np.zeros(len(of), np.int64), np.zeros(len(of), np.int64)
+    for asked, look in ((is_plain[of], _plain), (~is_plain[of], _looked_up)):
+        own = np.flatnonzero(asked & is_there)
+        if asked.any():
+            found = look(form, block, pages, of[own], places[own])
+            if found is None:
+                return None
+            at[own], sizes[own] = found
+    return _array(form, block.body, at, sizes, is_there)
 
 
-def _inflated(stored: memoryview, size: int) -> bytes | None:
-    try:
-        raw: bytes = isal_zlib.decompressobj(_GZIP_MEMBER).decompress(stored, size + 1)
-    except _DAMAGED:
+def places_of(
+    form: ValueForm, block: Block, texts: Sequence[Sequence[bytes]]
+) -> tuple[Numbers, Numbers, pa.Array] | None:
+    """Where those texts stand that are looked for in each data page, of whose texts none is null
+    and all are of one size: (numbers of pages, positions, texts), in this order; None where it is
+    not so."""
+    levels = _levels(form, block)
+    if form.width or levels is None or levels[1] or (block.data_encodings != _PLAIN).any():
         return None
-    return raw if len(raw) == size else None
+    pages, _ = levels
+    sizes = _sizes_of_all(block.body, pages)
+    if (sizes < _WORD - _SIZE).any():
+        return None
+    found = [np.empty((2, 0), np.int64)]
+    for low, high in _alike(pages, sizes):
+        size = int(sizes[low])
+        view = _column(block.body, pages, slice(low, high), size + _SIZE - _WORD, size, "<u8")
+        own = _search(block.body, pages.begins[low:high], view, size, texts[low:high])
+        own[0] += low
+        found.append(own)
+    of, places = np.concatenate(found, axis=1)
+    at = pages.begins[of] + places * (_SIZE + sizes[of]) + _SIZE
+    return of, places, _array(form, block.body, at, sizes[of], np.ones(len(of), np.bool_))
 
 
-def _zstd_size(head: bytes) -> int:
-    """What a frame says that it holds; without such a word less would leave memory as it was."""
-    if head[:4] != _ZSTD_MAGIC or len(head) < 5 or head[4] & 3:
-        return -1
-    flag, is_single = head[4] >> 6, head[4] >> 5 & 1
-    width = (is_single, 2, 4, 8)[flag]
-    at = 6 - is_single
-    told = int.from_bytes(head[at : at + width], "little") + (256 if flag == 1 else 0)
-    return told if width and at + width <= len(head) else -1
+def _search(
+    body: Bytes,
+    begins: Numbers,
+    words: npt.NDArray[np.uint64],
+    size: int,
+    texts: Sequence[Sequence[bytes]],
+) -> Numbers:
+    """Pages and positions, a row each, of texts of one size. `words`: page, position."""
+    wanted = [(page, text) for page, own in enumerate(texts) for text in own if len(text) == size]
+    if not wanted:
+        return np.empty((2, 0), np.int64)
+    page = np.array([one for one, _ in wanted], np.int64)
+    told = b"".join([size.to_bytes(_SIZE, "little") + text for _, text in wanted])
+    whole = np.frombuffer(told, np.uint8).reshape(len(wanted), _SIZE + size)
+    last = np.ascontiguousarray(whole[:, -_WORD:]).view("<u8")[:, 0]
+    turn = np.arange(len(page)) - np.searchsorted(page, page)  # among those of its page
+    hits = []
+    held = np.ascontiguousarray(words)
+    for number in range(int(turn.max()) + 1):
+        own = np.flatnonzero(turn == number)
+        rows = held if len(own) == len(held) else held[page[own]]
+        which, place = np.nonzero(rows == last[own, None])
+        hits.append(np.stack([own[which], place]))
+    which, place = np.concatenate(hits, axis=1)
+    at = begins[page[which]] + place * (_SIZE + size)
+    same = (_taken(body, at, _SIZE + size) == whole[which]).all(axis=1)
+    found = np.stack([page[which[same]], place[same]])
+    return found[:, np.lexsort(found[::-1])]
 
 
-def _snappy_size(head: bytes) -> int:
-    return read_varint(head, 0)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Dictionary:
-    """The values of a dictionary's page: of numbers and texts of one size where each lies follows
-    from its number; of others `borders` tell."""
-
-    raw: bytes
-    count: int
-    skip: int
-    size: int
-    borders: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, form: ValueForm, raw: bytes, count: int) -> Dictionary | None:
-        """None where it is not so many values, or too long to be walked through."""
-        if form.width:
-            return cls(raw, count, 0, form.width) if len(raw) == count * form.width else None
-        size = _size_of_all(raw, 0, count)
-        if size is not None:
-            return cls(raw, count, 4, size)
-        if len(raw) > _WALKED_BYTES:
+def _levels(form: ValueForm, block: Block) -> tuple[_Pages, dict[int, int]] | None:
+    """(where the values that there are begin; of pages with nulls which there are, a bit each)."""
+    body, pages = block.body, block.data
+    if not form.is_optional:
+        return pages, {}
+    first = pages.begins + _SIZE
+    sizes = _numbers(body, pages.begins, _SIZE)
+    begins = first + sizes
+    if (begins > pages.ends).any():
+        return None
+    run, told = encoded_zigzags(pages.counts)  # the head of a run of so many
+    width = told.sum(axis=1)
+    found = _taken(body, first, run.shape[1])
+    all_there = ((found == run) | ~told).all(axis=1) & (sizes == width + 1)
+    all_there &= _taken(body, first + width, 1)[:, 0] == 1
+    present, masks = pages.counts.copy(), {}
+    for page in np.flatnonzero(~all_there).tolist():
+        runs = body[first[page] : begins[page]].tobytes()
+        mask = _mask(runs, int(pages.counts[page]))
+        if mask is None:
             return None
-        borders, at = [0], 0
-        while at < len(raw):
-            at += 4 + int.from_bytes(raw[at : at + 4], "little")
-            borders.append(at)
-        is_whole = at == len(raw) and len(borders) == count + 1
-        return cls(raw, count, 4, 0, tuple(borders)) if is_whole else None
-
-    def value(self, number: int) -> bytes | None:
-        if not 0 <= number < self.count:
-            return None
-        if self.borders:
-            return self.raw[self.borders[number] + 4 : self.borders[number + 1]]
-        at = number * (self.skip + self.size) + self.skip
-        return self.raw[at : at + self.size]
-
-
-@dataclass(frozen=True, slots=True)
-class _Levels:
-    """Which of a page's values there are, a bit each (`mask`; None: all), and where they begin."""
-
-    start: int
-    present: int
-    mask: int | None
-
-    @classmethod
-    def of(cls, form: ValueForm, raw: bytes, count: int) -> _Levels | None:
-        if not form.is_optional:
-            return cls(0, count, None)
-        start = 4 + int.from_bytes(raw[:4], "little")
-        if start > len(raw):
-            return None
-        if raw[4:start] == _all_there(count):
-            return cls(start, count, None)
-        mask = _mask(raw[4:start], count)
-        return None if mask is None else cls(start, mask.bit_count(), mask)
-
-    def place(self, position: int) -> int | None:
-        """Among the values that there are; None: it is null."""
-        if self.mask is None:
-            return position
-        if not self.mask >> position & 1:
-            return None
-        return (self.mask & (1 << position) - 1).bit_count()
-
-
-def _all_there(count: int) -> bytes:
-    """One run of so many ones."""
-    made = bytearray()
-    write_varint(made, count << 1)
-    return bytes(made) + b"\x01"
+        present[page] = mask.bit_count()
+        if present[page] < pages.counts[page]:
+            masks[page] = mask
+    return _Pages(begins, pages.ends, present), masks
 
 
 def _mask(runs: bytes, count: int) -> int | None:
@@ -214,124 +248,163 @@ def _mask(runs: bytes, count: int) -> int | None:
     return mask
 
 
-def _index(raw: bytes, at: int, width: int, position: int) -> int:
-    """The value of this position in runs that begin there; -1 where they end before it."""
-    size = (width + 7) // 8
-    while at < len(raw):
-        head, at = read_varint(raw, at)
-        if head < 2:
-            return -1
-        rows, behind = head >> 1, at + size
-        if head & 1:
-            rows, behind = rows * 8, at + rows * width
-        if position < rows:
-            if not head & 1:
-                return int.from_bytes(raw[at:behind], "little") if behind <= len(raw) else -1
-            bit = position * width
-            first, last = at + bit // 8, at + (bit + width + 7) // 8
-            word = int.from_bytes(raw[first:last], "little") >> bit % 8
-            return word & (1 << width) - 1 if last <= len(raw) else -1
-        position, at = position - rows, behind
-    return -1
-
-
-def _size_of_all(raw: bytes, start: int, count: int) -> int | None:
-    """The size of so many texts, which fill the page from there on; None where they differ."""
-    if not count or start + 4 * count > len(raw):
-        return None
-    size = int.from_bytes(raw[start : start + 4], "little")
-    if start + count * (4 + size) != len(raw):
-        return None
-    told = np.ndarray((count,), "<u4", raw, start, (4 + size,))
-    return size if bool((told == size).all()) else None
-
-
-def values_at(
-    form: ValueForm,
-    raw: bytes,
-    encoding: int,
-    count: int,
-    positions: Sequence[int],
-    dictionary: Dictionary | None,
-) -> list[bytes | None] | None:
-    """The stored bytes of these values of a decompressed page of `count`; None for a null."""
-    levels = _Levels.of(form, raw, count)
-    if levels is None:
-        return None
-    places = [levels.place(position) for position in positions]
-    if encoding == _PLAIN:
-        return _plain(form, raw, levels, places)
-    if encoding in (_DICTIONARY, _OLD_DICTIONARY) and dictionary is not None:
-        return _looked_up(raw, levels, places, dictionary)
-    return None
+def _among_present(masks: dict[int, int], of: Numbers, positions: Numbers) -> tuple[Numbers, Mask]:
+    """(the place of each value among those that there are; whether it is there)."""
+    places, is_there = positions.copy(), np.ones(len(of), np.bool_)
+    if not masks:
+        return places, is_there
+    for row in np.flatnonzero(np.isin(of, [*masks])).tolist():
+        mask, position = masks[int(of[row])], int(positions[row])
+        is_there[row] = mask >> position & 1
+        places[row] = (mask & (1 << position) - 1).bit_count()
+    return places, is_there
 
 
 def _plain(
-    form: ValueForm, raw: bytes, levels: _Levels, places: Sequence[int | None]
-) -> list[bytes | None] | None:
-    start, size, skip = levels.start, form.width, 0
-    if not size:
-        told = _size_of_all(raw, start, levels.present)
-        if told is None:
-            return [None] * len(places) if start == len(raw) and not levels.present else None
-        size, skip = told, 4
-    if start + levels.present * (size + skip) != len(raw):
+    form: ValueForm, block: Block, pages: _Pages, of: Numbers, places: Numbers
+) -> tuple[Numbers, Numbers] | None:
+    """Where these values of PLAIN pages begin, and their sizes."""
+    asked = block.data_encodings == _PLAIN
+    own = _Pages(pages.begins[asked], pages.ends[asked], pages.counts[asked])
+    sizes, skip = _sizes(form, block.body, own)
+    if (sizes < 0).any():
         return None
-    begins = [None if one is None else start + one * (size + skip) + skip for one in places]
-    return [None if at is None else raw[at : at + size] for at in begins]
+    size = np.zeros(len(asked), np.int64)
+    size[asked] = sizes
+    return pages.begins[of] + places * (skip + size[of]) + skip, size[of]
+
+
+def _sizes(form: ValueForm, body: Bytes, pages: _Pages) -> tuple[Numbers, int]:
+    """(bytes of every value of each page, -1 where they differ; those before a value)."""
+    if not form.width:
+        return _sizes_of_all(body, pages), _SIZE
+    is_whole = pages.begins + pages.counts * form.width == pages.ends
+    return np.where(is_whole, form.width, -1), 0
+
+
+def _sizes_of_all(body: Bytes, pages: _Pages) -> Numbers:
+    """The size of all texts of each page, which fill it; -1 where they differ."""
+    sizes = np.where(pages.counts > 0, _numbers(body, pages.begins, _SIZE), 0)
+    sizes[pages.begins + pages.counts * (_SIZE + sizes) != pages.ends] = -1
+    for low, high in _alike(pages, sizes):
+        size = int(sizes[low])
+        if size >= 0 and pages.counts[low]:
+            same = (_column(body, pages, slice(low, high), 0, size, "<u4") == size).all(axis=1)
+            sizes[low:high][~same] = -1
+    return sizes
+
+
+def _alike(pages: _Pages, sizes: Numbers) -> Iterator[tuple[int, int]]:
+    """Neighbours that lie equally far from each other and hold as many texts of one size."""
+    steps = np.diff(pages.begins, prepend=0)
+    new = np.ones(len(sizes), np.bool_)
+    new[1:] = (np.diff(pages.counts) != 0) | (np.diff(sizes) != 0)
+    new[2:] |= ~new[1:-1] & (steps[2:] != steps[1:-1])  # the first step of a run may be any
+    return pairwise([*np.flatnonzero(new).tolist(), len(sizes)])
+
+
+def _column(
+    body: Bytes, pages: _Pages, some: slice, skip: int, size: int, kind: str
+) -> npt.NDArray[np.uint64]:
+    """A number of each text of pages that are alike: page, position."""
+    begins, count = pages.begins[some], int(pages.counts[some.start])
+    step = int(begins[1] - begins[0]) if len(begins) > 1 else 0
+    shape, strides = (len(begins), count), (step, _SIZE + size)
+    return np.ndarray(shape, kind, body, int(begins[0]) + skip, strides)
 
 
 def _looked_up(
-    raw: bytes, levels: _Levels, places: Sequence[int | None], dictionary: Dictionary
-) -> list[bytes | None] | None:
-    if levels.start >= len(raw) or raw[levels.start] > _MOST_WIDTH:
+    form: ValueForm, block: Block, pages: _Pages, of: Numbers, places: Numbers
+) -> tuple[Numbers, Numbers] | None:
+    """Where these values of pages of indexes begin in dictionaries, and their sizes."""
+    own, held = block.dictionary_of[of], block.dictionaries
+    if (own < 0).any():
         return None
-    width, found = raw[levels.start], list[bytes | None]()
-    for place in places:
-        if place is None:
-            found.append(None)
-            continue
-        # of no bits: there is one value
-        number = _index(raw, levels.start + 1, width, place) if width else 0
-        value = dictionary.value(number)
-        if value is None:
+    numbers = _indexes(block.body, pages.begins[of], pages.ends[of], places)
+    if (numbers < 0).any() or (numbers >= held.counts[own]).any():
+        return None
+    every, skip = _sizes(form, block.body, held)
+    sizes = every[own]
+    at = held.begins[own] + numbers * (skip + sizes) + skip
+    for number in np.unique(own[sizes < 0]).tolist():
+        raw = block.body[held.begins[number] : held.ends[number]].tobytes()
+        borders = None if form.width else _borders(raw, int(held.counts[number]))
+        if borders is None:
             return None
-        found.append(value)
+        rows = np.flatnonzero(own == number)
+        told = borders[numbers[rows]]
+        sizes[rows] = borders[numbers[rows] + 1] - told - _SIZE
+        at[rows] = held.begins[number] + told + _SIZE
+    return at, sizes
+
+
+def _borders(raw: bytes, count: int) -> Numbers | None:
+    """Where each text of a dictionary begins, its size before it; None where it is not so many, or
+    too long to be walked through."""
+    if len(raw) > _WALKED_BYTES:
+        return None
+    borders, at = [0], 0
+    while at < len(raw):
+        at += _SIZE + int.from_bytes(raw[at : at + _SIZE], "little")
+        borders.append(at)
+    return np.array(borders) if at == len(raw) and len(borders) == count + 1 else None
+
+
+def _indexes(body: Bytes, at: Numbers, ends: Numbers, places: Numbers) -> Numbers:
+    """The values of these places in runs that begin there, behind their width; -1 where they end
+    before it. All are walked to by the same steps, a run each."""
+    widths = np.where(at < ends, _taken(body, at, 1)[:, 0], _MOST_WIDTH + 1).astype(np.int64)
+    found = np.where(widths, -1, 0)  # of no bits: there is one value
+    left = np.flatnonzero((widths > 0) & (widths <= _MOST_WIDTH))
+    at, places = at[left] + 1, places[left]
+    while len(left):
+        width = widths[left]
+        heads, begins = _heads(body, at)
+        runs, is_packed = heads >> 1, heads & 1 == 1
+        rows = np.where(is_packed, 8 * runs, runs)
+        behind = begins + np.where(is_packed, runs * width, (width + 7) // 8)
+        is_sound = (heads >= 2) & (begins <= ends[left])
+        here = is_sound & (places < rows)
+        bits = np.where(is_packed, places * width, 0)[here]
+        held = np.where(is_packed, width, (width + 7) // 8 * 8)[here]
+        is_whole = begins[here] + (bits + held + 7) // 8 <= ends[left[here]]
+        words = _numbers(body, begins[here] + bits // 8, 8) >> bits % 8
+        found[left[here]] = np.where(is_whole, words & (1 << held) - 1, -1)
+        on = is_sound & ~here & (behind < ends[left])
+        left, at, places = left[on], behind[on], places[on] - rows[on]
     return found
 
 
-def places_of(
-    form: ValueForm, raw: bytes, encoding: int, count: int, texts: Sequence[bytes]
-) -> list[tuple[int, bytes]] | None:
-    """Where these texts stand in a decompressed page of `count` texts, of which none is null, and
-    which are of one size: (position, text), ascending."""
-    levels = _Levels.of(form, raw, count)
-    if form.width or encoding != _PLAIN or levels is None or levels.present != count:
-        return None
-    size = _size_of_all(raw, levels.start, count)
-    if size is None:
-        return None
-    found = []
-    for text in texts:
-        wanted = size.to_bytes(4, "little") + text
-        at = raw.find(wanted, levels.start) if len(text) == size else -1
-        while at >= 0:
-            place, within = divmod(at - levels.start, 4 + size)
-            if not within:
-                found.append((place, text))
-            at = raw.find(wanted, at + 1)
-    return sorted(found)
+def _heads(body: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """(varints that begin there, -1 where one does not end; where they end)."""
+    told = _taken(body, at, _HEAD_BYTES).astype(np.int64)
+    is_on = np.logical_and.accumulate(told >= 128, axis=1)
+    length = is_on.sum(axis=1) + 1
+    own = np.arange(_HEAD_BYTES) < length[:, None]
+    values = (np.where(own, told & 127, 0) << np.arange(0, 7 * _HEAD_BYTES, 7)).sum(axis=1)
+    return np.where(length > _HEAD_BYTES, -1, values), at + length
 
 
-def array_of(form: ValueForm, values: Sequence[bytes | None]) -> pa.Array:
+def _taken(body: Bytes, at: Numbers, width: int) -> Bytes:
+    """So many bytes from each place; of places outside anything."""
+    return body.take(at[:, None] + np.arange(width), mode="clip")
+
+
+def _numbers(body: Bytes, at: Numbers, width: int) -> Numbers:
+    """Numbers (little-endian) of 4 or 8 bytes, of the latter 63 bits."""
+    return _taken(body, at, width).view(f"<u{width}")[:, 0].astype(np.int64)
+
+
+def _array(form: ValueForm, body: Bytes, at: Numbers, sizes: Numbers, is_there: Mask) -> pa.Array:
     """Stored bytes of values as an array of the form's type."""
-    is_there = np.array([one is not None for one in values], np.bool_)
     bits = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     if form.width:
-        none = bytes(form.width)
-        body = pa.py_buffer(b"".join([none if one is None else one for one in values]))
-        return pa.Array.from_buffers(form.type, len(values), [bits, body])
-    sizes = [0 if one is None else len(one) for one in values]
-    ends = pa.py_buffer(np.cumsum([0, *sizes], dtype=np.int32))
-    body = pa.py_buffer(b"".join([one for one in values if one is not None]))
-    return pa.Array.from_buffers(form.type, len(values), [bits, ends, body])
+        values = pa.py_buffer(_taken(body, at, form.width))
+        return pa.Array.from_buffers(form.type, len(at), [bits, values])
+    ends = np.cumsum(np.append(0, sizes))
+    if len(sizes) and (sizes == sizes[0]).all():
+        values = _taken(body, at, int(sizes[0]))
+    else:
+        values = body[np.repeat(at - ends[:-1], sizes) + np.arange(ends[-1])]
+    buffers = [bits, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(values)]
+    return pa.Array.from_buffers(form.type, len(at), buffers)

@@ -12,7 +12,7 @@ than any writer makes them. It is read the ordinary way then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -77,14 +77,18 @@ class Shape:
 @dataclass(frozen=True, slots=True, eq=False)
 class PagedFile:
     """A file of which single pages can be read. `rows` of each row group; `chunks`: row group,
-    leaf, and the numbers from START to PLACES_SIZE; `words`: under which the footer tells things.
-    """
+    leaf, and the numbers from START to PLACES_SIZE; `words`: under which the footer tells things;
+    `starts`: the first row of each row group, and how many there are."""
 
     path: str
     shape: Shape
     rows: Numbers
     chunks: Numbers
     words: frozenset[bytes]
+    starts: Numbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "starts", np.cumsum(np.append(0, self.rows)))
 
     @classmethod
     def of(cls, parts: ParquetParts, size_bytes: int) -> PagedFile | None:
@@ -120,11 +124,6 @@ class PagedFile:
         if not places.all() or places.sum() > MOST_INDEX_BYTES or stored.sum() > size_bytes:
             return None
         return self
-
-    @property
-    def starts(self) -> Numbers:
-        """The first row of each row group, and how many there are."""
-        return np.cumsum(np.append(0, self.rows))
 
     def wrong(self, what: str, group: int, leaf: int, **facts: object) -> CorruptError:
         """What is raised for damage of a column chunk."""

@@ -37,6 +37,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cache.clear()
     monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
+    monkeypatch.setattr(keyed_rows, "FOUND_ROWS", 0)
     yield
     cache.clear()
 
@@ -69,6 +70,7 @@ def read(table: Table, asked: pa.Table, *columns: str) -> list[dict[str, Any]]:
     assert table.counters["data.pages"] > before
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_rows, "KEY_ROWS", 1 << 30)
+        patch.setattr(keyed_rows, "FOUND_ROWS", 1 << 30)
         before = table.counters["data.pages"]
         assert table.read_keys(asked, columns or None).to_pylist() == found
         assert table.counters["data.pages"] == before
@@ -137,9 +139,9 @@ def test_so_many_keys_are_looked_for_at_once(
 ) -> None:
     table, looked, asked = made(tmp_path), keyed_rows._looked, list[list[int]]()
 
-    def noted(store: Any, some: Any) -> Any:
+    def noted(store: Any, some: Any, rows: int) -> Any:
         asked.append([len(one.keys) for one in some])
-        return looked(store, some)
+        return looked(store, some, rows)
 
     monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", 30)
     monkeypatch.setattr(keyed_rows, "_looked", noted)

@@ -65,7 +65,10 @@ def test_answers_by_row_are_those_by_value(
     found = sum(one is not None for one in told_tags(expected))
     assert found == 50 + 130 + 60 + (10 if scope == "global" else 8)
     assert table.tag_locations(asked).equals(expected)
-    for name, value in (("KEY_ROWS", 0), ("KEY_ROWS", 1 << 30)):  # pages alone; whole files alone
+    for name, value in (
+        ("FOUND_ROWS", 0),
+        ("FOUND_ROWS", 1 << 30),
+    ):  # pages alone; whole files alone
         monkeypatch.setattr(keyed_rows, name, value)
         assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)

@@ -13,7 +13,14 @@ import pytest
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet import chosen_pages, page_cuts, page_places, paged_file, small_file
+from metatable.storage.parquet import (
+    chosen_pages,
+    column_pages,
+    page_cuts,
+    page_places,
+    paged_file,
+    small_file,
+)
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.offset_index import decode_offset_indexes
@@ -85,9 +92,10 @@ def test_rows_by_position_are_those_of_the_whole_file(
         files.append(small_file.small_file(*given))
         return files[-1]
 
-    monkeypatch.setattr(chosen_pages, "small_file", noted)
+    monkeypatch.setattr(column_pages, "small_file", noted)
+    monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     if is_decoded:
-        monkeypatch.setattr(chosen_pages, "ROWS_OF_A_PAGE", 0)
+        monkeypatch.setattr(column_pages, "ROWS_OF_A_PAGE", 0)
     for turn, count in enumerate((9, 200)):
         asked = [(first, some(count, turn)), (second, some(count, 7)), (first, some(3))]
         expected = [ROWS.take(asked[0][1]), OTHERS.take(asked[1][1]), ROWS.take(asked[2][1])]

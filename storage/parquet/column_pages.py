@@ -1,0 +1,258 @@
+"""Column pages: the pages of a column, of several files, and what is asked of them.
+
+Few rows are taken out of the decompressed pages as they lie there, and few texts found in them, a
+block of pages at a time and several beside each other (`page_values.py`). Where that is not
+possible, all that was read goes to pyarrow as one small file (`small_file.py`), whatever files it
+is from, and of what comes back the rows are taken.
+
+    memory    a block of each thread; or all that was read, decoded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metatable.storage.errors import CorruptError
+from metatable.storage.parquet.page_cuts import Cut, Pages, Picked
+from metatable.storage.parquet.page_headers import Headers
+from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
+from metatable.storage.parquet.small_file import small_file
+from metatable.storage.parquet.unpacked_pages import unpacked
+from metatable.storage.threads import in_order
+
+__all__ = ["ColumnPages", "Runs"]
+
+Numbers = npt.NDArray[np.int64]
+_T = TypeVar("_T")
+
+BLOCK_BYTES = 2 << 20
+"""Of pages that are decompressed together, about: enough that steps of numpy weigh little, and few
+enough that two threads have some of a hundred pages of keys."""
+
+ROWS_OF_A_PAGE = 32
+"""With more of each, decoding all of it takes no longer than taking them one by one."""
+
+TEXTS_OF_A_PAGE = 32
+"""The same of texts that are looked for: each takes a pass over a word of each text of a page."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """The runs of rows of a column that are read, of all cuts; a page each, where it has one leaf.
+    `of_cut`: how many runs of each cut; `begins`: the first row of each in its row group, and
+    `counts` how many; `of`: of each row asked the run, and `within` the place in it."""
+
+    of_cut: Numbers
+    begins: Numbers
+    counts: Numbers
+    of: Numbers
+    within: Numbers
+
+    @classmethod
+    def of_picked(cls, picked: Sequence[Picked]) -> Runs:
+        of_cut = np.array([len(one.begins) for one in picked], np.int64)
+        told = [(one.begins, one.counts, one.asked, one.within) for one in picked]
+        begins, counts, asked, within = (np.concatenate(one) for one in zip(*told, strict=True))
+        return cls(of_cut, begins, counts, np.repeat(np.arange(len(asked)), asked), within)
+
+    @property
+    def rows_of_cuts(self) -> Numbers:
+        """How many are read of each."""
+        ends = np.cumsum(self.counts)[np.cumsum(self.of_cut) - 1]
+        return np.diff(ends, prepend=0)
+
+    @property
+    def places(self) -> Numbers:
+        """Those of the rows asked among all that are read."""
+        return np.asarray((np.cumsum(self.counts) - self.counts)[self.of] + self.within)
+
+    @property
+    def rows(self) -> Numbers:
+        """All rows that are read, in their row group."""
+        before = np.cumsum(self.counts) - self.counts
+        rows = np.repeat(self.begins - before, self.counts)
+        return np.asarray(rows + np.arange(len(rows)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Pages that are decompressed together, by their numbers: of data, those of the runs from
+    `first` on, and the dictionaries that they have."""
+
+    first: int
+    data: Numbers
+    dictionaries: Numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnPages:
+    """The pages of a column, of all cuts, checked: `own` among those that were read, with their
+    `headers`, None where they were not understood; `sums` of its parts (`page_cuts.checked`)."""
+
+    cuts: Sequence[Cut]
+    column: int
+    runs: Runs
+    pages: Pages
+    headers: Headers | None
+    bodies: Sequence[bytes]
+    own: slice
+    sums: Numbers
+
+    def rows(self) -> pa.Array:
+        """The rows that are asked for. Raises CorruptError."""
+        taken = self._taken()
+        if taken is not None:
+            return taken
+        held, places = self._decoded(), self.runs.places
+        is_all = np.array_equal(places, np.arange(len(held)))
+        return held if is_all else held.take(pa.array(places))
+
+    def rows_with(
+        self, texts: Sequence[dict[int, list[bytes]]]
+    ) -> Iterator[tuple[Numbers, pa.Array]]:
+        """Of each cut rows of its row group among which all are of these texts, by its number and
+        the first row of a page in the file; and their texts. Raises CorruptError."""
+        found = self._found(texts)
+        if found is not None:
+            of, rows, held = found
+            ends = np.searchsorted(of, np.cumsum(self.runs.of_cut))
+        else:
+            rows, held = self.runs.rows, self._decoded()
+            ends = np.cumsum(self.runs.rows_of_cuts)
+        for low, high in pairwise([0, *ends.tolist()]):
+            yield rows[low:high], held.slice(low, high - low)
+
+    def _taken(self) -> pa.Array | None:
+        form, runs = self._form, self.runs
+        if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
+            return None
+        found = _all_or_none(in_order(partial(self._taken_of, form), self._groups()))
+        return None if found is None else _joined(found)
+
+    def _taken_of(self, form: ValueForm, group: _Group) -> pa.Array | None:
+        block = self._unpacked(group)
+        if block is None:
+            return None
+        end = group.first + len(group.data)
+        own = slice(*self.runs.of.searchsorted([group.first, end]).tolist())
+        return values_at(form, block, self.runs.of[own] - group.first, self.runs.within[own])
+
+    def _found(
+        self, texts: Sequence[dict[int, list[bytes]]]
+    ) -> tuple[Numbers, Numbers, pa.Array] | None:
+        """The run of each row that has one of the texts, the row in its row group, the text."""
+        form, runs = self._form, self.runs
+        looked = sum(len(own) for one in texts for own in one.values())
+        if form is None or form.width or looked > TEXTS_OF_A_PAGE * sum(map(len, texts)):
+            return None
+        cuts = [(texts[cut.number], int(cut.file.starts[cut.group])) for cut in self.cuts]
+        of = np.repeat(np.arange(len(cuts)), runs.of_cut).tolist()
+        begins = zip(of, runs.begins.tolist(), strict=True)
+        wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
+        find = partial(self._found_of, form, wanted)
+        found = _all_or_none(in_order(find, self._groups()))
+        if found is None:
+            return None
+        pages, places, held = zip(*found, strict=True)
+        page = np.concatenate(pages)
+        return page, runs.begins[page] + np.concatenate(places), _joined(held)
+
+    def _found_of(
+        self, form: ValueForm, wanted: Sequence[list[bytes]], group: _Group
+    ) -> tuple[Numbers, Numbers, pa.Array] | None:
+        block = self._unpacked(group)
+        if block is None:
+            return None
+        found = places_of(form, block, wanted[group.first : group.first + len(group.data)])
+        return None if found is None else (found[0] + group.first, *found[1:])
+
+    @property
+    def _form(self) -> ValueForm | None:
+        """How single values are to be had; None: they are not."""
+        shape = self.cuts[0].file.shape
+        leaves = shape.columns[self.column]
+        data = np.count_nonzero(~self.pages.is_dictionary[self.own])
+        if self.headers is None or len(leaves) > 1 or data != len(self.runs.begins):
+            return None
+        return ValueForm.of(shape.leaves[leaves[0]], shape.schema.field(self.column).type)
+
+    def _groups(self) -> list[_Group]:
+        """Of so many bytes; where a part is in two of them, its dictionary is in both."""
+        if self.headers is None:
+            return []
+        is_dictionary, of = self.pages.is_dictionary[self.own], self.pages.of[self.own]
+        numbers = np.arange(self.own.start, self.own.stop)
+        data, dictionaries = numbers[~is_dictionary], numbers[is_dictionary]
+        owners, whose = of[~is_dictionary], of[is_dictionary]
+        turn = np.cumsum(self.headers.plain[self.own])[~is_dictionary] // BLOCK_BYTES
+        borders = [0, *(np.diff(turn).nonzero()[0] + 1).tolist(), len(data)]
+        these = (
+            whose.searchsorted(owners[borders[:-1]]),
+            whose.searchsorted(owners[np.array(borders[1:]) - 1], "right"),
+        )
+        spans = zip(pairwise(borders), *(one.tolist() for one in these), strict=True)
+        return [
+            _Group(low, data[low:high], dictionaries[first:last])
+            for (low, high), first, last in spans
+        ]
+
+    def _unpacked(self, group: _Group) -> Block | None:
+        if self.headers is None:
+            return None
+        every = np.concatenate([group.dictionaries, group.data])
+        starts, plain = self.headers.sizes[every].tolist(), self.headers.plain[every]
+        bodies = zip(every.tolist(), starts, strict=True)
+        stored = [memoryview(self.bodies[place])[start:] for place, start in bodies]
+        raw = unpacked(self.pages.codecs[every].tolist(), stored, plain.tolist())
+        if raw is None:
+            return None
+        whose, of = self.pages.of[group.dictionaries], self.pages.of[group.data]
+        numbers = np.where(np.isin(of, whose), whose.searchsorted(of), -1)
+        told = self.headers.values[every], self.headers.encodings[every]
+        return Block(raw, np.cumsum(np.append(0, plain)), *told, numbers)
+
+    def _decoded(self) -> pa.Array:
+        """All rows that were read."""
+        counts = self.runs.rows_of_cuts
+        shape = self.cuts[0].file.shape
+        leaves = [shape.leaves[leaf] for leaf in shape.columns[self.column]]
+        chunks = self.sums.reshape(len(self.cuts), len(leaves), -1)
+        told = counts + (np.arange(len(counts)) == len(counts) - 1)  # one more: all comes back
+        raw = small_file(leaves, told, chunks, self.bodies[self.own])
+        try:
+            read = pq.ParquetFile(pa.BufferReader(raw)).read(use_threads=False)[0]
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._undecoded(str(error)) from error
+        if len(read) != counts.sum() or read.type != shape.schema.field(self.column).type:
+            raise self._undecoded(f"{len(read)} rows of {counts.sum()}, {read.type}")
+        return read.chunk(0) if read.num_chunks == 1 else read.combine_chunks()
+
+    def _undecoded(self, found: str) -> CorruptError:
+        paths = sorted({cut.file.path for cut in self.cuts})
+        name = self.cuts[0].file.shape.names[self.column]
+        return CorruptError(
+            "pages are not readable", path=", ".join(paths), column=name, found=found
+        )
+
+
+def _all_or_none(found: Iterable[_T | None]) -> list[_T] | None:
+    """What is found before one is None is for nothing; what would come behind is not begun."""
+    every = []
+    for one in found:
+        if one is None:
+            return None
+        every.append(one)
+    return every
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
