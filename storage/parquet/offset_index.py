@@ -47,7 +47,9 @@ _CONTINUED = bytes(range(128, 256))
 _VARINTS = re.compile(rb"(?:[\x80-\xff]{0,8}[\x00-\x7f])*")
 _HEADS = {0: 0x16, 2: 0x15, 4: 0x16, 6: 0x00}
 """Parts of a location that are the same in each."""
-_PARTS, _NUMBERS = 7, [1, 3, 5]
+_PARTS = 7
+_BEFORE, _NUMBERS = slice(0, 6, 2), slice(1, 6, 2)
+"""Parts of a location: those before its numbers, and these."""
 
 _FURTHEST = 1 << 60
 """A place that is encoded here."""
@@ -101,7 +103,7 @@ def list_head(count: int, kind: int) -> bytes:
 def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:
     """Locations, and how many bytes each of them takes."""
     made, kept = encoded_zigzags(pages)
-    heads = np.array([_HEADS[part - 1] for part in _NUMBERS], np.uint8)
+    heads = np.array([_HEADS[part] for part in (0, 2, 4)], np.uint8)
     body = np.concatenate([np.broadcast_to(heads[:, None], (len(pages), 3, 1)), made], axis=2)
     kept = np.concatenate([np.ones((len(pages), 3, 1), np.bool_), kept], axis=2)
     rows, own = (
@@ -124,18 +126,21 @@ def _decoded(
     first = np.searchsorted(ends, begins)
     behind = np.searchsorted(ends, starts + sizes)
     counts[first + _PARTS * counts > behind] = -1
-    parts, of = _parts(first, counts.clip(0))
-    last, before = ends[parts], ends[parts - 1]
-    before[:, 0] = np.maximum(before[:, 0], begins[of] - 1)  # the count may run into the first head
-    lengths = last - before
-    odd = (lengths[:, _NUMBERS] > MOST_BYTES).any(axis=1)
-    for part, head in _HEADS.items():
-        odd |= (lengths[:, part] != 1) | (body[last[:, part]] != head)
     borders = np.cumsum(np.append(0, counts.clip(0)))
-    over = np.append(-1, last[:, -1])[borders[1:]] + 1 - starts
-    counts[of[odd]] = -1
-    found = zigzags(body, before[:, _NUMBERS] + 1, lengths[:, _NUMBERS])
-    return counts, found[counts[of] >= 0], over.tolist()
+    last = _parts(ends, first, counts)  # of each varint the last byte
+    before = np.append(-1, last[-1, :-1])[: last.shape[1]]
+    before[borders[:-1][counts > 0]] = begins[counts > 0] - 1
+    lengths = np.diff(last, axis=0, prepend=before[None])
+    odd = (lengths[_NUMBERS] > MOST_BYTES).any(axis=0)
+    for part, head in _HEADS.items():
+        odd |= (lengths[part] != 1) | (body[last[part]] != head)
+    over = np.append(-1, last[-1])[borders[1:]] + 1 - starts
+    found = zigzags(body, last[_BEFORE] + 1, lengths[_NUMBERS]).T
+    if odd.any():
+        of = np.repeat(np.arange(len(counts)), counts.clip(0))
+        counts[of[odd]] = -1
+        found = found[counts[of] >= 0]
+    return counts, found, over.tolist()
 
 
 def _head(raw: Raw, kind: int = _STRUCT) -> tuple[int, int]:
@@ -161,9 +166,8 @@ def _is_end(raw: bytes) -> bool:
     return is_list and len(numbers.translate(None, _CONTINUED)) == count
 
 
-def _parts(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Of every location the numbers of its varints, a row each, and which index it is of."""
-    of = np.repeat(np.arange(len(counts)), counts)
-    own = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = first[of] + _PARTS * own
-    return begin[:, None] + np.arange(_PARTS), of
+def _parts(ends: Numbers, first: Numbers, counts: Numbers) -> Numbers:
+    """The ends of the varints of every location: a row a part, a column a location."""
+    spans = zip(first.tolist(), counts.clip(0).tolist(), strict=True)
+    own = [ends[begin : begin + _PARTS * count] for begin, count in spans]
+    return np.concatenate([ends[:0], *own]).reshape(-1, _PARTS).T.copy()

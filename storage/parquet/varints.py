@@ -13,6 +13,10 @@ Bytes = npt.NDArray[np.uint8]
 MOST_BYTES = 9
 """Of a number: 63 bits."""
 
+_WORD = 8
+_KEPT = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
+"""What counts of eight bytes, by the length of a number."""
+
 _COUNT_BYTES = 5
 """Of a number that is a size or a count."""
 
@@ -37,11 +41,17 @@ def write_varint(out: bytearray, value: int) -> None:
 
 def zigzags(body: Bytes, starts: Numbers, lengths: Numbers) -> Numbers:
     """The zigzag varints of these places and lengths; of those above MOST_BYTES anything."""
-    found = np.zeros(starts.shape, np.uint64)
-    for place in range(min(int(lengths.max(initial=0)), MOST_BYTES)):
-        more = lengths > place
-        byte = body[np.where(more, starts + place, 0)].astype(np.uint64) & np.uint64(127)
-        found |= np.where(more, byte, np.uint64(0)) << np.uint64(7 * place)
+    padded = np.append(body, np.zeros(_WORD, np.uint8))
+    at_every_byte = np.ndarray((len(body) + 1,), "<u8", padded, strides=(1,))
+    words = at_every_byte.take(starts, mode="clip").astype(np.uint64, copy=False)
+    words &= _KEPT.take(lengths, mode="clip")
+    found = words & np.uint64(0x7F)
+    for place in range(1, min(int(lengths.max(initial=0)), _WORD)):
+        found |= (words >> np.uint64(place)) & np.uint64(0x7F << 7 * place)
+    long = lengths > _WORD
+    if long.any():
+        byte = padded[np.minimum(starts[long] + _WORD, len(body))].astype(np.uint64)
+        found[long] |= (byte & np.uint64(0x7F)) << np.uint64(7 * _WORD)
     halves = (found >> np.uint64(1)).view(np.int64)
     return halves ^ -(found & np.uint64(1)).view(np.int64)
 
