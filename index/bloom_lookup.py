@@ -41,6 +41,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
+from metatable.storage.threads import in_order
 
 __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
@@ -221,11 +222,13 @@ def _probes(
     codes = encoded.indices.to_numpy().astype(np.uint16 if count <= 1 << 16 else np.int32)[order]
     by_path = np.argsort(codes, kind="stable")  # by radix, where the numbers are short
     order, codes = order[by_path], codes[by_path]
-    keys = keys.take(pa.array(order))
-    borders = np.searchsorted(codes, np.arange(count + 1))
-    for number, path in enumerate(encoded.dictionary.to_pylist()):
-        first, last = int(borders[number]), int(borders[number + 1])
-        yield path, _Probe.of(keys.slice(first, last - first), order[first:last])
+    borders = np.searchsorted(codes, np.arange(count + 1)).tolist()
+
+    def probe(number: int) -> _Probe:
+        rows = order[borders[number] : borders[number + 1]]
+        return _Probe.of(keys.take(pa.array(rows)), rows)
+
+    yield from zip(encoded.dictionary.to_pylist(), in_order(probe, range(count)), strict=True)
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

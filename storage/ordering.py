@@ -47,7 +47,8 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
     if len(keys) <= FEW_ROWS and not keys.null_count:
         texts = keys.to_pylist()
         return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
-    numbers = _eight_bytes(keys, _shared_bytes(pc.min_max(keys)) if len(keys) else 0)
+    least, greatest = pc.min_max(keys).as_py().values()
+    numbers = _eight_bytes(keys, 0 if least is None else _shared_bytes(least, greatest))
     order, in_order = _order(numbers)
     same = np.zeros(len(keys) + 1, dtype=bool)
     same[1:-1] = in_order[1:] == in_order[:-1]
@@ -183,9 +184,8 @@ def _sorted_whole(keys: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
     return _settle_ties(keys, rows[indices])
 
 
-def _shared_bytes(ends: pa.StructScalar) -> int:
-    """Bytes that the least and the greatest text, and so all, begin with alike."""
-    first, last = ends["min"].as_py(), ends["max"].as_py()
+def _shared_bytes(first: bytes, last: bytes) -> int:
+    """Bytes that these texts, and so all between them, begin with alike."""
     shared = 0
     while shared < min(len(first), len(last)) and first[shared] == last[shared]:
         shared += 1
@@ -211,7 +211,7 @@ class PrefixIndex:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys.cast(pa.binary())
-        shared = _shared_bytes(pc.min_max(self._keys)) if len(keys) else 0
+        shared = _shared_bytes(self._keys[0].as_py(), self._keys[-1].as_py()) if len(keys) else 0
         self._shared = self._keys[0].as_py()[:shared] if shared else b""
         self._numbers = _eight_bytes(self._keys, shared)
 
