@@ -44,7 +44,8 @@ OBJECT_BYTES = 800
 
 
 class PackedBlock:
-    """One block as it is stored, of this shape."""
+    """One block as it is stored, of this shape. What single keys are found by is made for the first
+    of them: where many are asked, all are unpacked."""
 
     __slots__ = (
         *("_count", "_first_key", "_first_value", "_high", "_low", "_raw", "_scale", "_second"),
@@ -52,17 +53,22 @@ class PackedBlock:
     )
 
     def __init__(self, stored: bytes, shape: Shape) -> None:
-        key, value, second, rest = shape.places
         self._raw, self.shape = stored, shape
+        self._count = 0
+
+    def _prepare(self) -> None:
+        stored, shape = self._raw, self.shape
+        key, value, second, rest = shape.places
         self._first_key, self._first_value = stored[key], stored[value]
         self._second = stored[second]
         self._value_begin = self._first_value[: shape.value_shared]
         self._start, self._step = rest.start, shape.rest_size
         self._size = shape.key_size - shape.key_shared
         self._value_size = shape.value_size - shape.value_shared
-        self._count = shape.count - 1
-        self._low, self._high = (self._word(self._row(at)) for at in (0, self._count - 1))
-        self._scale = (self._count - 1) / max(self._high - self._low, 1)
+        last = shape.count - 2
+        self._low, self._high = (self._word(self._row(at)) for at in (0, last))
+        self._scale = last / max(self._high - self._low, 1)
+        self._count = shape.count - 1  # last of all: another thread may look
 
     @property
     def stored(self) -> bytes:
@@ -73,6 +79,8 @@ class PackedBlock:
         return len(self._raw) + OBJECT_BYTES
 
     def value(self, key: bytes) -> bytes | None:
+        if not self._count:
+            self._prepare()
         if key == self._first_key:
             return self._first_value
         if not key.startswith(self._second):
