@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
+from metatable.data.key_texts import KEY, PATH, coded_texts_of, identity_columns
 from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
@@ -45,6 +45,9 @@ from metatable.storage.threads import in_order
 
 __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
+
+APART = 4096
+"""So many keys of a table partition, on average, are put in order by themselves."""
 
 HELD_TOGETHER = 16
 """Files that passed their filters and wait to be looked into."""
@@ -175,7 +178,7 @@ def suspects(
     source: LookupSource, view: TableView, batch: pa.RecordBatch, counters: Counters
 ) -> Iterator[Candidates]:
     """Levels 1 and 2: the slices that may hold keys of these identity columns, file by file."""
-    keys, paths = texts_of(view.options, view.schema, batch)
+    keys, paths = coded_texts_of(view.options, view.schema, batch)
     counters.add("tag.keys", len(keys))
     probes = list(_probes(view, keys, paths))
     source.fetch(view, [path for path, _ in probes])
@@ -210,25 +213,35 @@ class _Probe:
 
 
 def _probes(
-    view: TableView, keys: pa.Array, paths: pa.Array
+    view: TableView, keys: pa.Array, paths: pa.DictionaryArray
 ) -> Iterator[tuple[str | None, _Probe]]:
-    """(partition path, its keys); in global scope all keys, in any partition."""
-    order = sort_order(keys)
+    """(partition path, its keys); in global scope all keys, in any partition.
+
+    Keys of each partition are put in order beside those of another; where partitions have few,
+    which cost calls, all are put in order at once.
+    """
     if view.options.is_global:
+        order = sort_order(keys)
         yield None, _Probe.of(keys.take(pa.array(order)), order)
         return
-    encoded = paths.dictionary_encode()
-    count = len(encoded.dictionary)
-    codes = encoded.indices.to_numpy().astype(np.uint16 if count <= 1 << 16 else np.int32)[order]
+    count = len(paths.dictionary)
+    codes = paths.indices.to_numpy().astype(np.uint16 if count <= 1 << 16 else np.int32)
+    few = len(keys) < count * APART
+    order = sort_order(keys) if few else np.arange(len(keys))
+    codes = codes[order]
     by_path = np.argsort(codes, kind="stable")  # by radix, where the numbers are short
     order, codes = order[by_path], codes[by_path]
     borders = np.searchsorted(codes, np.arange(count + 1)).tolist()
 
     def probe(number: int) -> _Probe:
         rows = order[borders[number] : borders[number + 1]]
-        return _Probe.of(keys.take(pa.array(rows)), rows)
+        own = keys.take(pa.array(rows))
+        if not few:
+            ascending = sort_order(own)
+            own, rows = own.take(pa.array(ascending)), rows[ascending]
+        return _Probe.of(own, rows)
 
-    yield from zip(encoded.dictionary.to_pylist(), in_order(probe, range(count)), strict=True)
+    yield from zip(paths.dictionary.to_pylist(), in_order(probe, range(count)), strict=True)
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

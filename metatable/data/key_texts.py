@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +19,16 @@ from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS
 from metatable.storage.errors import UsageError
 
-__all__ = ["KEY", "PATH", "identities", "identity_columns", "key_column", "parts_of", "texts_of"]
+__all__ = [
+    "KEY",
+    "PATH",
+    "coded_texts_of",
+    "identities",
+    "identity_columns",
+    "key_column",
+    "parts_of",
+    "texts_of",
+]
 
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
@@ -55,13 +65,24 @@ def texts_of(
     options: Options, schema: pa.Schema, batch: pa.RecordBatch
 ) -> tuple[pa.Array, pa.Array]:
     """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
-    nowhere = pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
+    if KEY in batch.schema.names and not options.is_global:
+        return batch[KEY], batch[PATH]
+    keys, paths = coded_texts_of(options, schema, batch)
+    return keys, paths.dictionary_decode()
+
+
+def coded_texts_of(
+    options: Options, schema: pa.Schema, batch: pa.RecordBatch
+) -> tuple[pa.Array, pa.DictionaryArray]:
+    """`texts_of`, with numbers for the partition paths, few of which stand for many rows: none of
+    the dictionary's texts is there twice."""
+    nowhere = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
     if KEY in batch.schema.names:
-        return batch[KEY], nowhere if options.is_global else batch[PATH]
+        return batch[KEY], nowhere if options.is_global else batch[PATH].dictionary_encode()
     columns = identity_columns(options, batch.schema.names)
     batch = align(batch.select(columns), pa.schema([schema.field(name) for name in columns]))
     generator = KeyGenerator(options, schema)
-    paths = nowhere if options.is_global else generator.partition_paths(batch)
+    paths = nowhere if options.is_global else generator.coded_paths(batch)
     return generator.record_keys(batch), paths
 
 

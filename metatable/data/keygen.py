@@ -93,15 +93,20 @@ class KeyGenerator:
 
         Raises UsageError for values that no path can hold.
         """
+        return self.coded_paths(batch).dictionary_decode()
+
+    def coded_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.DictionaryArray:
+        """`partition_paths` as numbers of texts, none of which is there twice."""
         if not self.partition_by:
-            return pa.repeat("", batch.num_rows)
+            return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
         values = [_column(batch, name) for name in self.partition_by]
         codes, distinct = _distinct(values)
         folders = [
             self._folders(name, column.take(distinct), top=not place)
             for place, (name, column) in enumerate(zip(self.partition_by, values, strict=True))
         ]
-        return pc.binary_join_element_wise(*folders, "/").take(codes)
+        paths = pc.binary_join_element_wise(*folders, "/").dictionary_encode()
+        return pa.DictionaryArray.from_arrays(paths.indices.take(codes), paths.dictionary)
 
     def _folders(self, name: str, column: pa.Array, top: bool) -> pa.Array:
         if _is_binary(column.type):  # hudi-rs takes the hex for the bytes, and loses the rows

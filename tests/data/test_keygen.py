@@ -199,8 +199,10 @@ def test_partition_path_joins_the_columns(hive_style: bool, expected: list[str])
 
 
 def test_null_and_empty_partition_values_share_the_default_partition() -> None:
-    found = generator("a", "p").partition_paths(batch(p=["x", None, ""])).to_pylist()
+    rows = batch(p=["x", None, ""])
+    found = generator("a", "p").partition_paths(rows).to_pylist()
     assert found == ["p=x", f"p={DEFAULT_PARTITION}", f"p={DEFAULT_PARTITION}"]
+    assert generator("a", "p").coded_paths(rows).dictionary.to_pylist() == found[:2]
 
 
 @pytest.mark.parametrize(

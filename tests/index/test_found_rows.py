@@ -15,7 +15,7 @@ from metatable.data.key_texts import identity_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.engine.by_row import ROW
 from metatable.engine.local import LocalEngine
-from metatable.index import create_index
+from metatable.index import bloom_lookup, create_index
 from metatable.index.bloom_lookup import BloomIndex, candidates
 from metatable.index.found_rows import Candidates, _answers
 from metatable.index.presence import confirmed
@@ -72,6 +72,8 @@ def test_answers_by_row_are_those_by_value(
         monkeypatch.setattr(keyed_rows, name, value)
         assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)
+    assert table.tag_locations(asked).equals(expected)
+    monkeypatch.setattr(bloom_lookup, "APART", 1)  # each partition's keys in order by themselves
     assert table.tag_locations(asked).equals(expected)
 
 
