@@ -93,6 +93,8 @@ def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[npt.NDArray[np.i
     (int64, ascending) of the rows that have these values; null equals null."""
     names = list(columns)
     numbered = pa.table(dict(columns))
+    if numbered.num_rows == 1:
+        return numbered, [np.zeros(1, np.int64)]
     numbered = numbered.append_column("", pa.array(np.arange(numbered.num_rows)))
     found = numbered.group_by(names, use_threads=False).aggregate([("", "list")])
     rows = found["_list"].combine_chunks()

@@ -159,6 +159,8 @@ def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.Recor
     column, parents = batch.column(by), None
     if _is_list(column.type):
         parents, column = pc.list_parent_indices(column).to_numpy(), column.flatten()
+        if len(parents) == len(batch) and (np.diff(parents) == 1).all():
+            parents = None  # each row goes to one
     places = _places(column, by, count)
     if parents is None and len(places) and (places == places[0]).all():
         at = batch.schema.get_field_index(by)

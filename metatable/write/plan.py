@@ -399,6 +399,8 @@ def _weighed(
     view: TableView, profile: pa.Table, path: str, file_id: str
 ) -> Iterator[tuple[str, str, FileSlice | None, int]]:
     """(partition path, file id, current slice, bytes of it and of the rows) by two columns."""
+    if not profile.num_rows:
+        return
     found = profile.group_by([path, file_id]).aggregate([("bytes", "sum")])
     found = found.sort_by([(file_id, "ascending"), (path, "ascending")])
     paths, ids = found[path].to_pylist(), found[file_id].to_pylist()
@@ -438,6 +440,9 @@ def _place_inserts(
         if path not in plan.bins:
             _refuse_unplanned(paths, rows)
         cuts, ordinals = plan.bins[path]
+        if not cuts:
+            target[rows] = ordinals[0]
+            continue
         between = PrefixIndex(pa.array(cuts, pa.string()))
         target[rows] = np.array(ordinals)[between.place(keys.take(pa.array(rows)), "right")]
 

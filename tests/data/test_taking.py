@@ -45,6 +45,8 @@ def test_rows_are_grouped_by_value_and_null_equals_null() -> None:
         for row, here in zip(groups.to_pylist(), rows, strict=True)
     }
     assert found == {("x", 1): [0], (None, 1): [1, 3], ("x", 2): [2]}
+    alone, rows = grouped({"a": pa.array([None], pa.string()), "b": pa.array([7])})
+    assert (alone.to_pylist(), [here.tolist() for here in rows]) == ([{"a": None, "b": 7}], [[0]])
 
 
 def test_a_column_in_one_piece_is_not_copied() -> None:
