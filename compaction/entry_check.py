@@ -1,7 +1,7 @@
 """Entry check: the entries of live slices held against the slices, and made anew where they differ.
 
-A slice is read whole, a column at a time, and everything that the table's partitions should say of
-it is asked of a version (or of what remains of one):
+Everything that the table's partitions should say of a slice (`held_slices.py`) is asked of a
+version (or of what remains of one):
 
     column_stats   of each file: bounds of the record key are exact, others no narrower than the
                    data; counts
@@ -10,221 +10,47 @@ it is asked of a version (or of what remains of one):
     of an index    an entry of each of its keys is there (what it says, only the index knows)
 
 What is missing or wrong is told, and, where there is a scratch to put it in, the right entries are
-made of the slice by `entries_of` and kept as runs. That entries are left of what is gone,
-`surplus_keys` finds: keys of the partition that no live slice stands for.
+made of the slice by `entries_of` and kept as runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data import statistics
-from metatable.data.key_texts import identities
-from metatable.data.parquet import open_parquet
-from metatable.data.schema import META_COLUMNS
-from metatable.data.slice_reader import read_log, stream_left
-from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.compaction.held_slices import NO_KEYS, Held
+from metatable.data.slices import DataFile, LogFile
 from metatable.data.statistics import ColumnStats
-from metatable.data.stored_columns import StoredColumns
-from metatable.data.taking import whole
-from metatable.engine.batches import filled, gathered
 from metatable.index.footer_bloom import denied_by_footer
-from metatable.index.hbase import live_entries
 from metatable.index.protocol import Index
 from metatable.index.record import KeyedIndex
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
 from metatable.metadata.entry_files import Run, write_run
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.keys import decode_keys, file_keys, stats_keys
-from metatable.metadata.outside import OutsidePartition
+from metatable.metadata.keys import stats_keys
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.payload import decode_stats
-from metatable.metadata.record_index import RecordIndexPartition, index_keys
+from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.view import Located
-from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
+from metatable.metadata.written import WrittenSlice, entries_of
 from metatable.results import Fault
-from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hashing import xxh64
+from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
-__all__ = [
-    "Held",
-    "check_alone",
-    "check_together",
-    "damage_of",
-    "hashes_of_keys",
-    "read_held",
-    "surplus_keys",
-    "texts_left",
-]
-
-PATH = META_COLUMNS[3]
-NO_KEYS = pa.array([], pa.string())
-_TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
-BATCH_ROWS = 1 << 16
-"""Entries looked at, and tombstones kept, at once."""
-
-SMALL_BYTES = 1 << 20
-"""Files up to it are read at once: a request for each column would cost more."""
-
-OF_FILE = slice(8, 32)
-"""Where a key of `column_stats` has the hashes of a file's partition and name."""
+__all__ = ["Told", "check_alone", "check_together"]
 
 Told = tuple[Fault, str, str]
 """A fault, where it is, and in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
-    the keys of its base file; statistics of each of its files."""
-
-    file: FileSlice
-    keys: pa.Array
-    paths: pa.Array
-    base_keys: pa.Array
-    stats: tuple[tuple[ColumnStats, ...], ...]
-
-    @property
-    def every_key(self) -> pa.Array:
-        """Keys that must be found here: those of the base file, and others that logs brought."""
-        if not self.file.logs:
-            return self.keys
-        more = pc.invert(pc.is_in(self.keys, value_set=self.base_keys))
-        return pa.concat_arrays([self.base_keys, self.keys.filter(more)])
-
-    def written(self, arrived: pa.Array, place: int = 0) -> WrittenSlice:
-        """As if one of its files, the base if not told, had been written just now; `arrived` are
-        keys that shall be indexed."""
-        file, stats = self.file.files[place], self.stats[place]
-        logs = ((file, stats),) if isinstance(file, LogFile) else ()
-        made = FileSlice(self.file.base)
-        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, stats, (), logs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What one file tells."""
-
-    keys: pa.Array
-    paths: pa.Array
-    stats: tuple[ColumnStats, ...]
-
-
-def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> Held:
-    """All of a slice; in memory a column at a time, or all of a small one, and the logs.
-
-    `writers`: instants of the commits that wrote logs, by path, where they are known. Raises
-    CorruptError where it is damaged.
-    """
-    base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
-    if not file.logs:
-        return Held(file, base.keys, base.paths, base.keys, (base.stats,))
-    logs = [one for one in file.files if isinstance(one, LogFile)]
-    stats = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
-    told = (base.stats, *stats) if file.has_base else (*stats,)
-    return Held(file, *texts_left(view, file.merged), base.keys, told)
-
-
-def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
-    """(key texts, partition paths) of the rows that these files of a slice come to.
-
-    Where a base holds a key twice nobody can merge logs with it: then all that is in it.
-    """
-    read = partial(
-        stream_left,
-        view.store,
-        schema=_TEXTS,
-        columns=view.table_schema,
-        ordering=view.options.ordering,
-    )
-    try:
-        rows = pa.concat_tables([_TEXTS.empty_table(), *read(files)])
-    except CorruptError:
-        rows = pa.concat_tables(piece for one in files for piece in read([one]))
-    return whole(rows[RECORD_KEY]), whole(rows[PATH])
-
-
-def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str:
-    """What keeps a file from being read, itself; "": nothing. `writer` as of `read_held`."""
-    try:
-        if isinstance(file, DataFile):
-            _read_base(view, file)
-        else:
-            _read_log(view, file, writer)
-    except (CorruptError, UpgradeError) as error:
-        return str(error)
-    return ""
-
-
-def _read_base(view: Snapshot, file: DataFile) -> _Facts:
-    stats = dict[str, ColumnStats]()
-    texts: dict[str, pa.Array] = {}
-    with open_parquet(view.store, file) as parquet:
-        rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
-        wanted = _called(view, StoredColumns.of(parquet, file.path))
-        at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
-        for columns in map(parquet.read, at_once):
-            if columns.num_rows != rows:
-                raise CorruptError(
-                    "columns lack rows", path=file.path, columns=columns.column_names
-                )
-            for one in statistics.of_table(
-                columns, [*filter(wanted.__contains__, columns.column_names)]
-            ):
-                stats[one.column] = replace(one, column=wanted[one.column])
-            for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
-                texts[name] = columns[name].combine_chunks().cast(pa.string())
-    if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
-        raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
-    told = tuple(stats[name] for name in wanted if name in stats)
-    return _Facts(texts[RECORD_KEY], texts[PATH], told)
-
-
-def _read_log(view: Snapshot, log: LogFile, writer: str) -> tuple[ColumnStats, ...]:
-    """The statistics of its rows; its deletes are read, too."""
-    held = read_log(view.store, log, view.table_schema, view.options.ordering)
-    if writer and held.instants != {writer}:
-        found = sorted(held.instants)
-        raise CorruptError("log is of another commit", path=log.path, expected=writer, found=found)
-    wanted = {name: called for name, called in _kept(view).items() if name in held.columns}
-    return tuple(stats_of_rows(held.rows, wanted))
-
-
-def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
-    """Columns of a file of which there surely are statistics, and what they are called there."""
-    found = ((stored.find(name, view.table_schema), to) for name, to in _kept(view).items())
-    return {field.name: called for field, called in found if field is not None}
-
-
-def _kept(view: Snapshot) -> dict[str, str]:
-    """The same of the table: where columns are gone, the last of those left had none before."""
-    table, options = view.table_schema, view.options
-    count = max(options.stats_columns - len(table.past_stats), 0)
-    return stats_columns(table, replace(options, stats_columns=count))
-
-
-def hashes_of_keys(
-    view: Snapshot, index: Index, partition_path: str, keys: pa.Array, paths: pa.Array
-) -> npt.NDArray[np.uint64]:
-    """Eight bytes of hash for each row of a slice: of its entry in the record index, where there is
-    one, else of its identity."""
-    if _has(index, RecordIndexPartition):
-        keys = index_keys(view.options, keys, pa.scalar(partition_path, pa.string()))
-        return xxh64(keys.cast(pa.binary()), 0)
-    return xxh64(identities(view.options.is_global, keys, paths), 0)
 
 
 def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
@@ -463,75 +289,3 @@ _CHECKS: dict[str, _Check] = {
     ColumnStatsPartition.name: _check_stats,
     BloomFilterPartition.name: _check_filter,
 }
-
-
-# What is left of what is gone
-
-
-def surplus_keys(
-    view: Snapshot,
-    partition: MetadataPartition,
-    files: Sequence[DataFile | LogFile],
-    rows: npt.NDArray[np.uint64],
-) -> Iterator[tuple[int, pa.Array]]:
-    """(live entries looked at, keys of those that no live file stands for), batch by batch.
-
-    `rows`: of `hashes_of_keys`, ascending. Nothing of a partition that only its index knows.
-    """
-    if partition.name == BloomFilterPartition.name:
-        files = [one for one in files if isinstance(one, DataFile)]
-    folders = pa.array([one.partition_path for one in files], pa.string())
-    names = pa.array([one.name for one in files], pa.string())
-    if partition.name == BloomFilterPartition.name:
-        expected = np.sort(xxh64(file_keys(folders, names), 0))
-        strange = _strange_of(expected, lambda keys: xxh64(keys, 0))
-    elif partition.name == ColumnStatsPartition.name:
-        expected = np.sort(_of_files(stats_keys("", folders, names)))
-        strange = _strange_of(expected, _of_files)
-    elif isinstance(partition, RecordIndexPartition):
-        strange = _strange_of(rows, lambda keys: xxh64(keys, 0))
-    else:
-        return
-    outside = isinstance(partition, OutsidePartition)
-    scanned = live_entries(view) if outside else view.scan(partition)
-    for batch in filled(gathered(scanned, BATCH_ROWS)) or ():
-        keys = batch["key"]
-        keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-        yield len(keys), keys.filter(pa.array(strange(keys)))
-
-
-def _strange_of(
-    expected: npt.NDArray[np.uint64], hashes: Callable[[pa.Array], npt.NDArray[np.uint64]]
-) -> Callable[[pa.Array], npt.NDArray[np.bool_]]:
-    def strange(keys: pa.Array) -> npt.NDArray[np.bool_]:
-        asked = hashes(keys)
-        at = np.minimum(np.searchsorted(expected, asked), max(len(expected) - 1, 0))
-        return expected[at] != asked if len(expected) else np.ones(len(asked), bool)
-
-    return strange
-
-
-def _of_files(keys: pa.Array) -> npt.NDArray[np.uint64]:
-    """A hash of the part of each key of `column_stats` that names a file; 0 of what is no key."""
-    try:
-        return _hashed(decode_keys(keys))
-    except CorruptError:
-        return np.array([_of_file(keys.slice(row, 1)) for row in range(len(keys))], np.uint64)
-
-
-def _of_file(key: pa.Array) -> int:
-    try:
-        return int(_hashed(decode_keys(key))[0])
-    except (CorruptError, IndexError):
-        return 0
-
-
-def _hashed(parts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    if not len(parts):
-        return np.zeros(0, np.uint64)
-    files = pa.py_buffer(np.ascontiguousarray(parts[:, OF_FILE]))
-    return xxh64(pa.Array.from_buffers(pa.binary(24), len(parts), [None, files]), 0)
-
-
-def _has(index: Index, kind: type[MetadataPartition]) -> bool:
-    return any(isinstance(one, kind) for one in index.partitions)

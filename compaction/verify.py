@@ -19,9 +19,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,18 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.compaction.compact import Compact
-from metatable.compaction.entry_check import (
-    Held,
-    Told,
-    check_alone,
-    check_together,
-    damage_of,
-    hashes_of_keys,
-    read_held,
-    surplus_keys,
-    texts_left,
-)
 from metatable.compaction.findings import Findings
+from metatable.compaction.held_slices import NO_KEYS
 from metatable.compaction.hudi_rings import RingFile, hudi_ring_faults
 from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
 from metatable.compaction.live_slices import (
@@ -54,6 +43,8 @@ from metatable.compaction.live_slices import (
 from metatable.compaction.resize import Resize
 from metatable.compaction.ring_check import ring_faults
 from metatable.compaction.service import Schedulable
+from metatable.compaction.slice_check import Checked, Live, check_slices
+from metatable.compaction.surplus_entries import surplus_keys
 from metatable.compaction.timeline_check import Action, TimelineState
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
@@ -62,7 +53,6 @@ from metatable.data.timeline import REPLACING, completed_path, requested_path
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.index.protocol import Index
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import rows_in
 from metatable.metadata.entry_files import Run, write_run
@@ -75,13 +65,11 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import WrittenSlice
 from metatable.results import Fault, ServiceResult
-from metatable.storage.counters import Counters
 from metatable.storage.errors import (
     CorruptError,
     MetatableError,
     NotFoundError,
     StaleError,
-    UpgradeError,
 )
 from metatable.storage.store import Store
 
@@ -100,11 +88,6 @@ _log = logging.getLogger("metatable.compaction")
 
 TASK_BYTES = 4 << 20
 """Fewer bytes of data files are not worth a task of their own."""
-
-LOOKUP_KEYS = 1 << 18
-"""Keys of small files are looked up together, so many at least."""
-
-NO_KEYS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,35 +321,6 @@ def _look_at_plans(view: Snapshot, found: Examined) -> None:
 # Slices and entries
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """Job: a slice of the version, as text, and as JSON what is known of some of its files, by
-    path: their sizes as `files` has them, in which way they are gone, who wrote them."""
-
-    slice: str
-    sizes: str
-    gone: str
-    writers: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """Receipt: a finding; a file that is gone, and the slice that it is of; the rows of a slice,
-    and eight bytes of hash for each of them; or a run of entries that should be there."""
-
-    fault: str | None = None
-    where: str = ""
-    detail: str = ""
-    damaged: str | None = None
-    rows: int = 0
-    hashes: bytes = b""
-    partition: str | None = None
-    entry_count: int = 0
-    entry_bytes: int = 0
-    path: str | None = None
-    body: bytes | None = None
-
-
 _MENDED = {
     Fault.COLUMN_STATS: "written anew",
     Fault.BLOOM_FILTER: "written anew",
@@ -383,9 +337,9 @@ def _look_at_slices(
     index = create_index(view.options)
     jobs = _jobs(found)
     _log.info("verify version %d: reading %d files", view.version, len(jobs))
-    work = partial(_check_slices, view, index, scratch)
+    work = partial(check_slices, view, index, scratch)
     tasks = 1 + sum(FileSlice.decode(one.slice).size_bytes for one in jobs) // TASK_BYTES
-    checked = run_jobs(engine, jobs, work, _Checked, min(tasks, engine.slots * 4))
+    checked = run_jobs(engine, jobs, work, Checked, min(tasks, engine.slots * 4))
     _log.info("verify: %d files read, looking at the index", len(jobs))
     damaged = {one.damaged for one in checked if one.damaged is not None}
     there = [one for one in live.there if one.encode() not in damaged]
@@ -418,7 +372,7 @@ def _look_at_slices(
         add(Fault.PARTITION_METADATA, partition_metadata_path(folder), what, "written anew")
 
 
-def _jobs(found: Examined) -> list[_Live]:
+def _jobs(found: Examined) -> list[Live]:
     """The live slices, whole ones first."""
     live, writers = found.live, found.state.writers()
     jobs = []
@@ -426,65 +380,13 @@ def _jobs(found: Examined) -> list[_Live]:
         paths = [file.path for file in one.slice.files]
         facts: Sequence[Mapping[str, Any]] = live.told_sizes, one.gone, writers
         told = ({path: held[path] for path in paths if path in held} for held in facts)
-        jobs.append(_Live(one.slice.encode(), *map(json.dumps, told)))
+        jobs.append(Live(one.slice.encode(), *map(json.dumps, told)))
     return jobs
 
 
-def _check_slices(
-    view: Snapshot, index: Index, scratch: Store | None, jobs: Iterator[_Live], counters: Counters
-) -> Iterator[_Checked]:
-    """Task: small slices are held against their entries together."""
-    view = view.counting(counters)
-    waiting: list[Held] = []
-    for job in jobs:
-        file = FileSlice.decode(job.slice)
-        held = _read(view, file, job)
-        if not isinstance(held, Held):
-            yield from held
-            yield _left(view, index, file, {one.where for one in held})
-            continue
-        yield from map(_receipt, check_alone(view, index, held))
-        hashes = hashes_of_keys(view, index, file.partition_path, held.keys, held.paths)
-        yield _Checked(rows=len(held.keys), hashes=hashes.tobytes())
-        waiting.append(held)
-        if sum(len(one.keys) for one in waiting) >= LOOKUP_KEYS:
-            yield from map(_receipt, check_together(view, index, waiting, scratch))
-            waiting = []
-    yield from map(_receipt, check_together(view, index, waiting, scratch))
-
-
-def _left(view: Snapshot, index: Index, file: FileSlice, gone: Collection[str]) -> _Checked:
-    """The rows that are left of a slice without these files."""
-    left = [one for one in file.merged if one.path not in gone]
-    keys, paths = texts_left(view, left)
-    hashes = hashes_of_keys(view, index, file.partition_path, keys, paths)
-    return _Checked(rows=len(keys), hashes=hashes.tobytes())
-
-
-def _read(view: Snapshot, file: FileSlice, job: _Live) -> Held | list[_Checked]:
-    """A slice, or what is wrong with its files, and the rows that are left of it."""
-    sizes, gone, writers = map(json.loads, (job.sizes, job.gone, job.writers))
-    if not gone:
-        with suppress(CorruptError, UpgradeError):
-            return read_held(view, file, writers)
-    told = [_Checked(Fault.FILE_SIZE, path, what, job.slice) for path, what in gone.items()]
-    for one in file.files:
-        what = "" if one.path in gone else damage_of(view, one, writers.get(one.path, ""))
-        if what and sizes.get(one.path, one.size_bytes) != one.size_bytes:
-            what = f"expected {sizes[one.path]} bytes, found {one.size_bytes}"
-            told.append(_Checked(Fault.FILE_SIZE, one.path, what, job.slice))
-        elif what:
-            told.append(_Checked(Fault.FILE_DAMAGED, one.path, what, job.slice))
-    return told
-
-
-def _receipt(one: Told | Run) -> _Checked:
-    return _Checked(**asdict(one)) if isinstance(one, Run) else _Checked(*one)
-
-
-def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[_Checked]) -> None:
+def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -> None:
     """Files of which the rows are gone."""
-    wrong: dict[str, list[_Checked]] = {}
+    wrong: dict[str, list[Checked]] = {}
     for one in checked:
         if one.damaged is not None:
             wrong.setdefault(one.damaged, []).append(one)

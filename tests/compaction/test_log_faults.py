@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metatable.compaction.entry_check import damage_of, read_held
+from metatable.compaction.held_slices import damage_of, read_held
 from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import with_meta_columns
 from metatable.data.slices import FileSlice, LogFile

@@ -1,0 +1,166 @@
+"""Held slices: live slices read whole, a column at a time, to be held against their entries.
+
+Of each it is told which keys its rows have, logs merged in, and what statistics its files should
+have; a file that cannot be read so is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metatable.data import statistics
+from metatable.data.parquet import open_parquet
+from metatable.data.schema import META_COLUMNS
+from metatable.data.slice_reader import read_log, stream_left
+from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.statistics import ColumnStats
+from metatable.data.stored_columns import StoredColumns
+from metatable.data.taking import whole
+from metatable.metadata.column_stats import RECORD_KEY
+from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.written import WrittenSlice, stats_columns, stats_of_rows
+from metatable.storage.errors import CorruptError, UpgradeError
+
+__all__ = ["NO_KEYS", "Held", "damage_of", "read_held", "texts_left"]
+
+PATH = META_COLUMNS[3]
+NO_KEYS = pa.array([], pa.string())
+_TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
+
+SMALL_BYTES = 1 << 20
+"""Files up to it are read at once: a request for each column would cost more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
+    the keys of its base file; statistics of each of its files."""
+
+    file: FileSlice
+    keys: pa.Array
+    paths: pa.Array
+    base_keys: pa.Array
+    stats: tuple[tuple[ColumnStats, ...], ...]
+
+    @property
+    def every_key(self) -> pa.Array:
+        """Keys that must be found here: those of the base file, and others that logs brought."""
+        if not self.file.logs:
+            return self.keys
+        more = pc.invert(pc.is_in(self.keys, value_set=self.base_keys))
+        return pa.concat_arrays([self.base_keys, self.keys.filter(more)])
+
+    def written(self, arrived: pa.Array, place: int = 0) -> WrittenSlice:
+        """As if one of its files, the base if not told, had been written just now; `arrived` are
+        keys that shall be indexed."""
+        file, stats = self.file.files[place], self.stats[place]
+        logs = ((file, stats),) if isinstance(file, LogFile) else ()
+        made = FileSlice(self.file.base)
+        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, stats, (), logs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What one file tells."""
+
+    keys: pa.Array
+    paths: pa.Array
+    stats: tuple[ColumnStats, ...]
+
+
+def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> Held:
+    """All of a slice; in memory a column at a time, or all of a small one, and the logs.
+
+    `writers`: instants of the commits that wrote logs, by path, where they are known. Raises
+    CorruptError where it is damaged.
+    """
+    base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
+    if not file.logs:
+        return Held(file, base.keys, base.paths, base.keys, (base.stats,))
+    logs = [one for one in file.files if isinstance(one, LogFile)]
+    stats = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
+    told = (base.stats, *stats) if file.has_base else (*stats,)
+    return Held(file, *texts_left(view, file.merged), base.keys, told)
+
+
+def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
+    """(key texts, partition paths) of the rows that these files of a slice come to.
+
+    Where a base holds a key twice nobody can merge logs with it: then all that is in it.
+    """
+    read = partial(
+        stream_left,
+        view.store,
+        schema=_TEXTS,
+        columns=view.table_schema,
+        ordering=view.options.ordering,
+    )
+    try:
+        rows = pa.concat_tables([_TEXTS.empty_table(), *read(files)])
+    except CorruptError:
+        rows = pa.concat_tables(piece for one in files for piece in read([one]))
+    return whole(rows[RECORD_KEY]), whole(rows[PATH])
+
+
+def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str:
+    """What keeps a file from being read, itself; "": nothing. `writer` as of `read_held`."""
+    try:
+        if isinstance(file, DataFile):
+            _read_base(view, file)
+        else:
+            _read_log(view, file, writer)
+    except (CorruptError, UpgradeError) as error:
+        return str(error)
+    return ""
+
+
+def _read_base(view: Snapshot, file: DataFile) -> _Facts:
+    stats = dict[str, ColumnStats]()
+    texts: dict[str, pa.Array] = {}
+    with open_parquet(view.store, file) as parquet:
+        rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
+        wanted = _called(view, StoredColumns.of(parquet, file.path))
+        at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
+        for columns in map(parquet.read, at_once):
+            if columns.num_rows != rows:
+                raise CorruptError(
+                    "columns lack rows", path=file.path, columns=columns.column_names
+                )
+            for one in statistics.of_table(
+                columns, [*filter(wanted.__contains__, columns.column_names)]
+            ):
+                stats[one.column] = replace(one, column=wanted[one.column])
+            for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
+                texts[name] = columns[name].combine_chunks().cast(pa.string())
+    if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
+        raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
+    told = tuple(stats[name] for name in wanted if name in stats)
+    return _Facts(texts[RECORD_KEY], texts[PATH], told)
+
+
+def _read_log(view: Snapshot, log: LogFile, writer: str) -> tuple[ColumnStats, ...]:
+    """The statistics of its rows; its deletes are read, too."""
+    held = read_log(view.store, log, view.table_schema, view.options.ordering)
+    if writer and held.instants != {writer}:
+        found = sorted(held.instants)
+        raise CorruptError("log is of another commit", path=log.path, expected=writer, found=found)
+    wanted = {name: called for name, called in _kept(view).items() if name in held.columns}
+    return tuple(stats_of_rows(held.rows, wanted))
+
+
+def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
+    """Columns of a file of which there surely are statistics, and what they are called there."""
+    found = ((stored.find(name, view.table_schema), to) for name, to in _kept(view).items())
+    return {field.name: called for field, called in found if field is not None}
+
+
+def _kept(view: Snapshot) -> dict[str, str]:
+    """The same of the table: where columns are gone, the last of those left had none before."""
+    table, options = view.table_schema, view.options
+    count = max(options.stats_columns - len(table.past_stats), 0)
+    return stats_columns(table, replace(options, stats_columns=count))

@@ -1,0 +1,116 @@
+"""Surplus entries: what the partitions still say of what is gone.
+
+Every live entry is held against hashes of all that it may stand for: files by their names, keys of
+a record index by those of the rows of live slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metatable.data.key_texts import identities
+from metatable.data.slices import DataFile, LogFile
+from metatable.engine.batches import filled, gathered
+from metatable.index.hbase import live_entries
+from metatable.index.protocol import Index
+from metatable.metadata.bloom_filter import BloomFilterPartition
+from metatable.metadata.column_stats import ColumnStatsPartition
+from metatable.metadata.keys import decode_keys, file_keys, stats_keys
+from metatable.metadata.outside import OutsidePartition
+from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.record_index import RecordIndexPartition, index_keys
+from metatable.metadata.snapshot import Snapshot
+from metatable.storage.errors import CorruptError
+from metatable.storage.hashing import xxh64
+
+__all__ = ["hashes_of_keys", "surplus_keys"]
+
+BATCH_ROWS = 1 << 16
+"""Entries looked at, and tombstones kept, at once."""
+
+OF_FILE = slice(8, 32)
+"""Where a key of `column_stats` has the hashes of a file's partition and name."""
+
+
+def hashes_of_keys(
+    view: Snapshot, index: Index, partition_path: str, keys: pa.Array, paths: pa.Array
+) -> npt.NDArray[np.uint64]:
+    """Eight bytes of hash for each row of a slice: of its entry in the record index, where there is
+    one, else of its identity."""
+    if _has(index, RecordIndexPartition):
+        keys = index_keys(view.options, keys, pa.scalar(partition_path, pa.string()))
+        return xxh64(keys.cast(pa.binary()), 0)
+    return xxh64(identities(view.options.is_global, keys, paths), 0)
+
+
+def surplus_keys(
+    view: Snapshot,
+    partition: MetadataPartition,
+    files: Sequence[DataFile | LogFile],
+    rows: npt.NDArray[np.uint64],
+) -> Iterator[tuple[int, pa.Array]]:
+    """(live entries looked at, keys of those that no live file stands for), batch by batch.
+
+    `rows`: of `hashes_of_keys`, ascending. Nothing of a partition that only its index knows.
+    """
+    if partition.name == BloomFilterPartition.name:
+        files = [one for one in files if isinstance(one, DataFile)]
+    folders = pa.array([one.partition_path for one in files], pa.string())
+    names = pa.array([one.name for one in files], pa.string())
+    if partition.name == BloomFilterPartition.name:
+        expected = np.sort(xxh64(file_keys(folders, names), 0))
+        strange = _strange_of(expected, lambda keys: xxh64(keys, 0))
+    elif partition.name == ColumnStatsPartition.name:
+        expected = np.sort(_of_files(stats_keys("", folders, names)))
+        strange = _strange_of(expected, _of_files)
+    elif isinstance(partition, RecordIndexPartition):
+        strange = _strange_of(rows, lambda keys: xxh64(keys, 0))
+    else:
+        return
+    outside = isinstance(partition, OutsidePartition)
+    scanned = live_entries(view) if outside else view.scan(partition)
+    for batch in filled(gathered(scanned, BATCH_ROWS)) or ():
+        keys = batch["key"]
+        keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        yield len(keys), keys.filter(pa.array(strange(keys)))
+
+
+def _strange_of(
+    expected: npt.NDArray[np.uint64], hashes: Callable[[pa.Array], npt.NDArray[np.uint64]]
+) -> Callable[[pa.Array], npt.NDArray[np.bool_]]:
+    def strange(keys: pa.Array) -> npt.NDArray[np.bool_]:
+        asked = hashes(keys)
+        at = np.minimum(np.searchsorted(expected, asked), max(len(expected) - 1, 0))
+        return expected[at] != asked if len(expected) else np.ones(len(asked), bool)
+
+    return strange
+
+
+def _of_files(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    """A hash of the part of each key of `column_stats` that names a file; 0 of what is no key."""
+    try:
+        return _hashed(decode_keys(keys))
+    except CorruptError:
+        return np.array([_of_file(keys.slice(row, 1)) for row in range(len(keys))], np.uint64)
+
+
+def _of_file(key: pa.Array) -> int:
+    try:
+        return int(_hashed(decode_keys(key))[0])
+    except (CorruptError, IndexError):
+        return 0
+
+
+def _hashed(parts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    if not len(parts):
+        return np.zeros(0, np.uint64)
+    files = pa.py_buffer(np.ascontiguousarray(parts[:, OF_FILE]))
+    return xxh64(pa.Array.from_buffers(pa.binary(24), len(parts), [None, files]), 0)
+
+
+def _has(index: Index, kind: type[MetadataPartition]) -> bool:
+    return any(isinstance(one, kind) for one in index.partitions)
