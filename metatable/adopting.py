@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from metatable.engines import engine_for
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.transaction import check_properties
 from metatable.opening import Uri
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.table import Table, engine_for
+from metatable.table import Table
 from metatable.write.adopt import adopt_table
 from metatable.write.change_index import change_index
 

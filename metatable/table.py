@@ -44,19 +44,21 @@ from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
-from metatable.data.timeline import CLUSTERING, instant_of
+from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
+from metatable.engines import engine_for, engine_of, is_spark
 from metatable.index import create_index
 from metatable.index.bucket.index import BucketIndex
 from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
-from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.kept_version import newest_of, snapshot_at
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes, check_not_undone
-from metatable.query.description import describe, savepoints, version_as_of, versions
+from metatable.query.description import describe, savepoints, versions
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.point_reads import read_keys
 from metatable.query.predicates import bind
@@ -73,8 +75,6 @@ from metatable.results import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.errors import (
-    NotFoundError,
-    StaleError,
     UsageError,
 )
 from metatable.storage.store import Store
@@ -82,7 +82,7 @@ from metatable.write.alter import alter
 from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
 from metatable.write.plan import BULK_INSERT, DELETE, MERGE
 
-__all__ = ["Table", "engine_for"]
+__all__ = ["Table"]
 
 OVERWRITES = {"partition": INSERT_OVERWRITE, "table": INSERT_OVERWRITE_TABLE}
 
@@ -160,7 +160,7 @@ class Table:
         """
         texts, columns = noted(note), some("sort_by", sort_by, str) or ()
         return self._written(
-            _engine(rows),
+            engine_of(rows),
             lambda on: write(self._store, on, rows, BULK_INSERT, texts, sort_by=columns),
         )
 
@@ -262,7 +262,7 @@ class Table:
         """
         began = time.perf_counter()
         snapshot = self._snapshot(version)
-        with self._counted(_engine(rows, counting=True)) as engine, snapshot.reading():
+        with self._counted(engine_of(rows, counting=True)) as engine, snapshot.reading():
             tagged = self._tagged(engine, rows, snapshot, keys_only=True)
             index = create_index(snapshot.options)
             if isinstance(index, BucketIndex):
@@ -290,7 +290,7 @@ class Table:
         Raises UsageError for keys without their columns, unknown columns, and for a Spark
         DataFrame: the rows come back to this process, and so do not grow with a cluster.
         """
-        if _is_spark(keys):
+        if is_spark(keys):
             raise UsageError(
                 "read_keys reads in this process",
                 expected="keys.toArrow() for a few of them; for many, scan().to_spark(session)",
@@ -669,7 +669,7 @@ class Table:
     ) -> WriteResult:
         texts = noted(note)
         return self._written(
-            _engine(rows),
+            engine_of(rows),
             lambda on: write(self._store, on, rows, operation, texts, evolve=evolve),
         )
 
@@ -693,7 +693,7 @@ class Table:
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""
         snapshot = self._snapshot(version)
-        with self._counted(_engine(rows)) as engine, snapshot.reading():
+        with self._counted(engine_of(rows)) as engine, snapshot.reading():
             tagged = self._tagged(engine, rows, snapshot, proven=proven)
             return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
 
@@ -723,10 +723,7 @@ class Table:
             self._store.counters.merge(engine.counters)
 
     def _newest(self) -> Manifest:
-        newest = load_newest(self._store)
-        if newest is None:
-            raise StaleError("the table is gone", path=self.uri)
-        return newest
+        return newest_of(self._store)
 
     def _at(self, moment: int | str | date | None) -> Snapshot:
         """A version by its number or by a moment; the newest of None."""
@@ -735,54 +732,11 @@ class Table:
         return self._snapshot(moment)
 
     def _snapshot(self, version: int | None, as_of: str | date | None = None) -> Snapshot:
-        newest = self._newest()
-        if as_of is not None:
-            one_of(version=version, as_of=as_of)
-            version = version_as_of(self._store, newest, instant_of(as_of))
-        if version is None:
-            return Snapshot(self._store, newest)
-        if isinstance(version, bool) or not isinstance(version, Integral):
-            raise UsageError("a version is a number", found=version, expected="an int, or None")
-        version = int(version)
-        if not 0 < version <= newest.version:
-            raise NotFoundError(
-                "no such version", found=version, expected=f"1 to {newest.version}", path=self.uri
-            )
-        if version == newest.version:
-            return Snapshot(self._store, newest)
-        if not newest.keeps(version):
-            raise StaleError(
-                "this version is not kept any more",
-                found=version,
-                expected=f"{newest.oldest} to {newest.version}",
-                path=self.uri,
-            )
-        return Snapshot(self._store, load_version(self._store, version))
+        return snapshot_at(self._store, version, as_of)
 
     def __repr__(self) -> str:
         newest = self._newest()
         return f"Table({self.uri!r}, version={newest.version}, index={newest.options.index!r})"
-
-
-def engine_for(session: Any) -> Engine[Any]:
-    """That of a Spark session, or of None this process. Raises UsageError for anything else."""
-    chosen = LocalEngine() if session is None else _engine(session)
-    if session is not None and isinstance(chosen, LocalEngine):
-        raise UsageError("no such engine", found=session, expected="a Spark session, or none")
-    return chosen
-
-
-def _engine(data: Any, counting: bool = False) -> Engine[Any]:
-    """The engine that the data asks for; Spark is loaded only when a DataFrame comes.
-
-    `counting`: on Spark too, lazy steps tell their counters.
-    """
-    if not _is_spark(data):
-        return LocalEngine()
-    from metatable.spark.counting import CountingEngine  # noqa: PLC0415  (first use of Spark)
-    from metatable.spark.engine import SparkEngine  # noqa: PLC0415
-
-    return CountingEngine(data) if counting else SparkEngine(data)
 
 
 def _may_hold(where: Expression | None, view: Snapshot) -> FileSystemView:
@@ -794,11 +748,6 @@ def _may_hold(where: Expression | None, view: Snapshot) -> FileSystemView:
 def _is_zero(version: Any) -> bool:
     """Whether it is the version before the first one."""
     return isinstance(version, Integral) and not isinstance(version, bool) and version == 0
-
-
-def _is_spark(data: Any) -> bool:
-    """Whether it is Spark's; asked without loading Spark."""
-    return type(data).__module__.startswith("pyspark.")
 
 
 _LEVELS = {

@@ -1,0 +1,53 @@
+"""Which version a call reads: the newest, one by its number, or what was newest at a moment."""
+
+from __future__ import annotations
+
+from datetime import date
+from numbers import Integral
+
+from metatable.arguments import one_of
+from metatable.data.timeline import instant_of
+from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.metadata.snapshot import Snapshot
+from metatable.query.description import version_as_of
+from metatable.storage.errors import NotFoundError, StaleError, UsageError
+from metatable.storage.store import Store
+
+__all__ = ["newest_of", "snapshot_at"]
+
+
+def newest_of(store: Store) -> Manifest:
+    """The newest version of a table that was there. Raises StaleError where it is gone."""
+    newest = load_newest(store)
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    return newest
+
+
+def snapshot_at(store: Store, version: int | None, as_of: str | date | None = None) -> Snapshot:
+    """A kept version; the newest, if neither is told. Raises UsageError for what is no number and
+    no moment, or for both, NotFoundError for a version that never was, StaleError for one that is
+    not kept any more."""
+    newest = newest_of(store)
+    if as_of is not None:
+        one_of(version=version, as_of=as_of)
+        version = version_as_of(store, newest, instant_of(as_of))
+    if version is None:
+        return Snapshot(store, newest)
+    if isinstance(version, bool) or not isinstance(version, Integral):
+        raise UsageError("a version is a number", found=version, expected="an int, or None")
+    version = int(version)
+    if not 0 < version <= newest.version:
+        raise NotFoundError(
+            "no such version", found=version, expected=f"1 to {newest.version}", path=store.uri
+        )
+    if version == newest.version:
+        return Snapshot(store, newest)
+    if not newest.keeps(version):
+        raise StaleError(
+            "this version is not kept any more",
+            found=version,
+            expected=f"{newest.oldest} to {newest.version}",
+            path=store.uri,
+        )
+    return Snapshot(store, load_version(store, version))
