@@ -20,9 +20,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import shutil
-import tempfile
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,12 +33,12 @@ import pyarrow as pa
 
 from metatable.engine import by_row, many_matches
 from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
+from metatable.engine.folders import folder_of
 from metatable.engine.matching import Matches, attached_schema
 from metatable.engine.protocol import Task
 from metatable.engine.spill import Hand, Memory, Spill
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
-from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
 
 __all__ = ["LocalEngine", "LocalRows"]
@@ -112,10 +109,8 @@ class LocalEngine:
 
     def scratch(self, store: Store) -> Store:
         """A folder of this machine, gone with this engine; `store` only lends its counters."""
-        if self._scratch is None:
-            with in_temporary_folder():
-                self._scratch = tempfile.mkdtemp(prefix="metatable-")
-            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        if self._scratch is None:  # made by what is first put there: small commits put nothing
+            self._scratch = folder_of(self)
         return Store(self._scratch, {"durable": "false"}, store.counters)
 
     def rows(self, data: Any) -> LocalRows:

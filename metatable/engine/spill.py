@@ -11,14 +11,13 @@ One thread fills the hands; after `finish` any number may read them, as often as
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from metatable.engine.batches import joined
+from metatable.engine.folders import folder_of
 from metatable.storage.local_files import in_temporary_folder
 
 __all__ = ["Hand", "Memory", "Spill"]
@@ -97,9 +96,9 @@ class Spill:
     def path(self, number: int) -> str:
         """Where hand `number` puts what does not fit."""
         if self._folder is None:
+            self._folder = folder_of(self)
             with in_temporary_folder():
-                self._folder = tempfile.mkdtemp(prefix="metatable-")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+                os.makedirs(self._folder)
         return os.path.join(self._folder, f"{number}.arrows")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -49,12 +50,13 @@ def test_memory_stays_within_the_budget_and_disk_is_given_back(
         assert pa.total_allocated_bytes() - before < 3 << 20
     spill.finish()
     assert spill.spilled_bytes >= 4 << 20
-    assert len(os.listdir(tmp_path)) == 1
+    [of_process] = Path(tmp_path).iterdir()
+    assert len(os.listdir(of_process)) == 1
     read = list(hand.batches())
     assert sum(one.num_rows for one in read) == 40 << 14
     del hand, spill
     gc.collect()
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(of_process) == []
     assert read[0]["n"][0].as_py() == 7
 
 
