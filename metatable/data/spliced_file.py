@@ -116,9 +116,11 @@ class StoredParts:
         """A row group of these rows, one at least, or those of its columns that are given."""
         return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
 
-    def encoded_groups(self, rows: pa.Table, sizes: Sequence[int]) -> list[tuple[Chunk, ...]]:
-        """Row groups of some columns, so many rows each, without dictionaries."""
-        parts = _encoded(rows, self.options, self.columns, self.unbounded, (), sizes)
+    def encoded_groups(
+        self, rows: pa.Table, sizes: Sequence[int], dictionaries: Sequence[str] = ()
+    ) -> list[tuple[Chunk, ...]]:
+        """Row groups of some columns, so many rows each."""
+        parts = _encoded(rows, self.options, self.columns, self.unbounded, dictionaries, sizes)
         return [parts.chunks(group) for group in range(len(sizes))]
 
     def words(self, keys: pa.Array, grown: GrownFilter | None) -> dict[str, str]:
