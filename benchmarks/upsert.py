@@ -68,6 +68,8 @@ REPEATED = (META_COLUMNS[0], "quantity", "city")
 GROUP_ROWS = 131_072
 
 Rows = npt.NDArray[np.int64]
+_Hit = tuple[int, Rows, Rows]
+"""A row group, places in it, and the rows of a batch that come there."""
 
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
@@ -279,44 +281,52 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
 @dataclass(frozen=True, slots=True)
 class _Must:
     """What nobody can spare whose files hold rows by columns: of each file the row groups that hold
-    a key, with the places of these in them, and the rows that are new."""
+    a key, with the places of these in them and in the batch, and the rows that are new. Which row
+    is where, everybody must find out, too, each in another way: that is not counted."""
 
-    files: list[tuple[Path, list[tuple[int, Rows]]]]
-    new: pa.Table
+    batch: pa.Table
+    files: list[tuple[Path, list[_Hit]]]
+    new: Rows
 
     @classmethod
     def of(cls, source: Path, batch: pa.Table) -> _Must:
         table, keys = metatable.open(source), batch["id"].combine_chunks()
-        files, stored = [], [keys.slice(0, 0)]
+        files, left = [], np.ones(len(keys), np.bool_)
         for path in (Path(table.uri, one.path) for one in table.files()):
             file, hit = pq.ParquetFile(path), []
             for group in range(file.num_row_groups):
                 held = file.read_row_group(group, ["id"])["id"]
-                found = pc.is_in(held, value_set=keys).to_numpy()
-                stored.append(held.filter(pa.array(found)).combine_chunks())
-                hit += [(group, np.flatnonzero(found))] if found.any() else []
+                found = pc.index_in(held, value_set=keys).fill_null(-1).to_numpy()
+                rows = np.flatnonzero(found >= 0)
+                left[found[rows]] = False
+                hit += [(group, rows, found[rows])] if len(rows) else []
             files += [(path, hit)] if hit else []
-        is_new = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(stored)))
-        return cls(files, batch.filter(is_new))
+        return cls(batch.combine_chunks(), files, np.flatnonzero(left))
 
     def work(self, folder: Path) -> None:
-        """Keys and what changes are decoded, what changes and the new rows are encoded, the new
-        keys are put into a filter, and as many bytes as the files have are written, with fsync.
-        Of columns without a dictionary it is pages that hold a row, where these are few."""
-        jobs = [partial(_rewritten, *one, folder / str(n)) for n, one in enumerate(self.files)]
+        """Keys and what changes are decoded, rows that replace others and new ones are gathered out
+        of the batch, which is in no order, what changes and the new rows are encoded, the new keys
+        are put into a filter, and as many bytes as the files have are written, with fsync. Of
+        columns without a dictionary it is pages that hold a row, where these are few."""
+        jobs = [
+            partial(_rewritten, self.batch, *one, folder / str(n))
+            for n, one in enumerate(self.files)
+        ]
         step = max(len(self.new) // max(len(jobs), 1), 1)
-        pieces = [self.new.slice(at, step) for at in range(0, len(self.new), step)]
-        jobs += [partial(_encoded, piece) for piece in pieces]
+        pieces = [self.new[at : at + step] for at in range(0, len(self.new), step)]
+        jobs += [partial(_encoded, self.batch, piece) for piece in pieces]
         for _ in in_order(lambda job: job(), jobs):
             pass
 
 
-def _rewritten(path: Path, groups: list[tuple[int, Rows]], target: Path) -> None:
+def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) -> None:
     texts = [name for name in REPEATED if name != "quantity"]
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
     store = Store(path.parent)
     [pages_of] = paged(store, [(path.name, path.stat().st_size)])
-    for group, rows in groups:
+    own = batch.select([name for name in CHANGED if name in batch.column_names])
+    for group, rows, coming in groups:
+        own.take(pa.array(coming))
         pages, count = np.unique(rows // PAGE_ROWS), file.metadata.row_group(group).num_rows
         every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
         whole = [KEY_COLUMN, *CHANGED]
@@ -334,7 +344,8 @@ def _rewritten(path: Path, groups: list[tuple[int, Rows]], target: Path) -> None
         os.fsync(made.fileno())
 
 
-def _encoded(rows: pa.Table) -> None:
+def _encoded(batch: pa.Table, numbers: Rows) -> None:
+    rows = batch.take(pa.array(numbers))
     place = DataFile("day=2026-01-01", "some-0", "0-0-0", "20260101000000000", 0)
     made = add_meta_columns(rows, rows["id"], place).combine_chunks()
     encoded_base_file(made, Options("t", ("id",), row_group_rows=GROUP_ROWS), None)
@@ -352,7 +363,8 @@ def _floor(cupboard: Cupboard, source: Path, batch: pa.Table) -> Peer:
 
     work = timed(lambda: known[0].work(folders[0]), prepare=prepare)
     what = (
-        "pyarrow decodes and encodes what must change, files of that size, fsync; no index, no tag"
+        "pyarrow gathers, decodes and encodes what must change, files of that size, fsync; no "
+        "index, no tag"
     )
     return Peer(f"{FLOOR}{what}", work)
 

@@ -75,6 +75,10 @@ PAGE_ROWS = 2048
 """Rows of a page at most: who looks for one row decodes so many. Files are 1 to 2 % larger than
 with pages of a megabyte, and encoding takes 7 % more; with half as many rows it takes 30 %."""
 
+BATCH_ROWS = 2 * PAGE_ROWS
+"""Rows that pyarrow hands on at once to whoever encodes them; the bytes are those of any number.
+Fewer cost a call more often, more leave the processor's cache: a fourteenth of all encoding."""
+
 STEP_BYTES = 32 << 20
 """What a stream holds of a file at once; below it, another request costs more than the memory."""
 
@@ -414,6 +418,7 @@ def _writer(
         write_page_checksum=True,
         write_page_index=True,
         max_rows_per_page=PAGE_ROWS,
+        write_batch_size=BATCH_ROWS,
         version="2.6",
     )
 

@@ -10,10 +10,11 @@ no number of nulls.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metatable.data.schema import KEY_COLUMN
@@ -23,14 +24,22 @@ __all__ = ["of_footer"]
 
 Ends = tuple[Any, Any]
 
+Read = Callable[[str, int], pa.ChunkedArray]
+"""A column of a row group."""
+
 
 def of_footer(
-    footer: pq.FileMetaData, held: pa.Schema, wanted: pa.Schema, numbers: Collection[str] = ()
+    footer: pq.FileMetaData,
+    held: pa.Schema,
+    wanted: pa.Schema,
+    numbers: Collection[str] = (),
+    read: Read | None = None,
 ) -> list[ColumnStats]:
     """Statistics of those columns of `wanted` that the footer tells enough of.
 
     `held`: the file's schema as Arrow reads it; a column of another type there is left out.
-    `numbers`: columns of floats of which none is NaN.
+    `numbers`: columns of floats of which none is NaN; `read` gives one of them in a row group, of
+    which the footer tells a zero, but not its sign. Without it such a column is left out.
     """
     leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -42,8 +51,12 @@ def of_footer(
             continue
         if held.field(field.name).type != field.type:
             continue
-        chunks = [group.column(leaves[field.name]) for group in groups if group.num_rows]
-        told = _told(field, [chunk.statistics for chunk in chunks], [c.num_values for c in chunks])
+        chunks = {
+            number: group.column(leaves[field.name])
+            for number, group in enumerate(groups)
+            if group.num_rows
+        }
+        told = _told(field, chunks, read if field.name in numbers else None)
         if told is not None:
             minimum, maximum, nulls = told
             if field.name != KEY_COLUMN:
@@ -66,18 +79,23 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 def _told(
-    field: pa.Field, statistics: Sequence[Any], counts: Sequence[int]
+    field: pa.Field, chunks: Mapping[int, Any], read: Read | None
 ) -> tuple[Any, Any, int] | None:
-    """(minimum, maximum, nulls) over all row groups; None where one of them tells too little."""
+    """(minimum, maximum, nulls) over all row groups, by their numbers; None where one of them tells
+    too little, and it is not to be read."""
     nulls, ends = 0, list[Ends]()
-    for one, count in zip(statistics, counts, strict=True):
+    for number, chunk in chunks.items():
+        one = chunk.statistics
         if one is None or not one.has_null_count:
             return None
         nulls += one.null_count
-        if one.null_count == count:
+        if one.null_count == chunk.num_values:
             continue
         if not one.has_min_max:
             return None
+        if read and 0 in (one.min_raw, one.max_raw):
+            ends.append(tuple(pc.min_max(read(field.name, number)).as_py().values()))
+            continue
         try:
             ends.append((_value(one.min_raw, field.type), _value(one.max_raw, field.type)))
         except (ValueError, TypeError, OverflowError, pa.ArrowException):  # cut in a character

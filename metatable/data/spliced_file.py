@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import pyarrow as pa
@@ -63,6 +63,8 @@ class StoredParts:
     unbounded: frozenset[str]
     """Columns of numbers that tell no bounds, because one is not a number. A file tells them for
     all of its row groups or for none: a reader might take those that are told for the file's."""
+    made: dict[int, tuple[Chunk, ...]] = field(default_factory=dict)
+    """The chunks of row groups that were asked for."""
 
     @property
     def group_rows(self) -> list[int]:
@@ -97,9 +99,15 @@ class StoredParts:
         held = self.parquet.schema_arrow
         return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
+    def chunks(self, group: int) -> tuple[Chunk, ...]:
+        """Those of a row group, made once. Raises CorruptError."""
+        if group not in self.made:
+            self.made[group] = self.parts.chunks(group)
+        return self.made[group]
+
     def copied(self, group: int, by: Iterable[Chunk]) -> list[Chunk]:
         """The row group, but for columns of which there are other chunks."""
-        return replaced(self.parts.chunks(group), by)
+        return replaced(self.chunks(group), by)
 
     def changed(self, rows: pa.Table) -> tuple[Chunk, ...]:
         """Columns of a row group, one at least; dictionaries are those that the file has."""
@@ -108,7 +116,7 @@ class StoredParts:
     def paged(self) -> PagedFile | None:
         """As one of which single pages are read; None where they are not told. Raises
         CorruptError."""
-        return PagedFile.of(self.parts, self.file.size_bytes)
+        return PagedFile.of(self.parts, self.file.size_bytes, self.chunks)
 
     def encoded(
         self, rows: pa.Table, dictionaries: Sequence[str] | None = None
@@ -116,9 +124,11 @@ class StoredParts:
         """A row group of these rows, one at least, or those of its columns that are given."""
         return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
 
-    def encoded_groups(self, rows: pa.Table, sizes: Sequence[int]) -> list[tuple[Chunk, ...]]:
-        """Row groups of some columns, so many rows each, without dictionaries."""
-        parts = _encoded(rows, self.options, self.columns, self.unbounded, (), sizes)
+    def encoded_groups(
+        self, rows: pa.Table, sizes: Sequence[int], dictionaries: Sequence[str] = ()
+    ) -> list[tuple[Chunk, ...]]:
+        """Row groups of some columns, so many rows each."""
+        parts = _encoded(rows, self.options, self.columns, self.unbounded, dictionaries, sizes)
         return [parts.chunks(group) for group in range(len(sizes))]
 
     def words(self, keys: pa.Array, grown: GrownFilter | None) -> dict[str, str]:

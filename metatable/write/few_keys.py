@@ -79,8 +79,7 @@ def _rows(held: StoredParts, file: PagedFile, keys: pa.Array) -> npt.NDArray[np.
     [pages] = key_pages(held.store, [file], KEY)
     if pages is None:
         return None
-    texts = sorted(set(keys.cast(pa.binary()).to_pylist()))
-    rows = pages.rows_of(sorted(pages.wanted(texts)))
+    rows = pages.rows_of(pages.holding(keys))
     return rows if len(rows) <= MOST_ROWS * int(file.rows.sum()) else None
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, cast
@@ -225,12 +225,16 @@ class _Made:
             yield self.held.copied(group.number, [self._named(group)])
 
     def _named(self, group: _Group) -> Chunk:
-        count = group.here.stop - group.here.start
-        if count not in self.names:
-            names = constant(self.target.name, count)
-            schema = pa.schema([_NAME.with_type(names.type)])
-            [self.names[count]] = self.held.changed(pa.table([names], schema=schema))
-        return self.names[count]
+        if not self.names:
+            counts = {
+                one.here.stop - one.here.start for one in self.plan.groups if not one.is_whole
+            }
+            sizes = sorted(counts)
+            names = constant(self.target.name, sum(sizes))
+            rows = pa.table([names], schema=pa.schema([_NAME.with_type(names.type)]))
+            made = self.held.encoded_groups(rows, sizes, self.held.dictionaries)
+            self.names.update((size, one) for size, [one] in zip(sizes, made, strict=True))
+        return self.names[group.here.stop - group.here.start]
 
     def _put(self, group: _Group) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(rows put in, by number; places of all rows in the row group and, behind it, these)."""
@@ -374,10 +378,24 @@ def _stats(made: _Made, footer: pq.FileMetaData, file: IO[bytes]) -> tuple[Colum
     wanted = pa.schema([schema.field(name) for name in columns])
     floats = [one.name for one in wanted if pa.types.is_floating(one.type)]
     numbers = {*floats} - made.held.unbounded
-    told = {one.column: one for one in of_footer(footer, wanted, wanted, numbers)}
+    read = _reader(file)
+    told = {one.column: one for one in of_footer(footer, wanted, wanted, numbers, read)}
     left = [name for name in columns if name not in told]
     if left:
         file.seek(0)
         rows = pq.ParquetFile(file).read(left).cast(pa.schema(map(schema.field, left)))
         told |= {one.column: one for one in statistics.of_table(rows, left)}
     return tuple(replace(told[name], column=first) for name, first in columns.items())
+
+
+def _reader(file: IO[bytes]) -> Callable[[str, int], pa.ChunkedArray]:
+    """Gives a column of a row group; the file is opened when the first one is asked for."""
+    opened: list[pq.ParquetFile] = []
+
+    def read(name: str, group: int) -> pa.ChunkedArray:
+        if not opened:
+            file.seek(0)
+            opened.append(pq.ParquetFile(file))
+        return opened[0].read_row_group(group, [name])[name]
+
+    return read

@@ -158,6 +158,10 @@ class _Part:
     def heads(self) -> Bytes:
         """What lies where headers begin, WIDTH bytes each."""
         body = np.frombuffer(self.raw, np.uint8)
+        last = len(body) - WIDTH
+        if last >= 0 and self.begins[-1] <= last:  # whole rows are taken sooner than bytes
+            at_every_byte: Bytes = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
+            return at_every_byte[self.begins]
         heads: Bytes = body[np.minimum(self.begins[:, None] + np.arange(WIDTH), len(body) - 1)]
         return heads
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.ordering import PrefixIndex
+from metatable.storage.ordering import PrefixIndex, sort_order
 from metatable.storage.parquet.fields import Bounds, Element
 from metatable.storage.parquet.offset_index import (
     OFFSET,
@@ -135,9 +135,17 @@ class KeyPages:
         spans = zip(pages.tolist(), first[pages].tolist(), end[pages].tolist(), strict=True)
         return {page: [*texts[low:high]] for page, low, high in spans}
 
-    def rows_of(self, pages: Sequence[int]) -> Numbers:
+    def holding(self, keys: pa.Array) -> Numbers:
+        """The pages, ascending, whose bounds admit one of these keys (texts or binaries, no null),
+        which come in any order."""
+        index = PrefixIndex(keys.take(pa.array(sort_order(keys))))
+        first, end = index.place(self.least, "left"), index.place(self.greatest, "right")
+        is_known = self.least.is_valid().to_numpy(zero_copy_only=False)
+        return np.flatnonzero(is_known & (first < end))
+
+    def rows_of(self, pages: Sequence[int] | Numbers) -> Numbers:
         """The rows of these pages, which ascend."""
-        numbers = np.array(pages, np.int64)
+        numbers = np.asarray(pages, np.int64)
         counts = self.starts[numbers + 1] - self.starts[numbers]
         before = np.cumsum(counts) - counts
         own = np.repeat(self.starts[numbers] - before, counts) + np.arange(counts.sum())

@@ -11,7 +11,7 @@ than any writer makes them. It is read the ordinary way then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,11 +91,17 @@ class PagedFile:
         object.__setattr__(self, "starts", np.cumsum(np.append(0, self.rows)))
 
     @classmethod
-    def of(cls, parts: ParquetParts, size_bytes: int) -> PagedFile | None:
-        """Of a file that is open, of this size. Raises CorruptError."""
+    def of(
+        cls,
+        parts: ParquetParts,
+        size_bytes: int,
+        chunks_of: Callable[[int], Sequence[Chunk]] | None = None,
+    ) -> PagedFile | None:
+        """Of a file that is open, of this size. `chunks_of`: gives those of a row group, where they
+        are made already. Raises CorruptError."""
         if parts.bound or not parts.groups:
             return None
-        groups = [parts.chunks(group) for group in range(len(parts.groups))]
+        groups = [*map(chunks_of or parts.chunks, range(len(parts.groups)))]
         chunks = np.array([[_numbers_of(one) for one in group] for group in groups], np.int64)
         rows = np.array([chunks[0].rows for chunks in groups], np.int64)
         words = frozenset(parts.metadata)

@@ -57,7 +57,6 @@ class Struct(dict[int, Any]):
 
     def __init__(self, *fields: tuple[int, int, Any]) -> None:
         """Of fields as (id, type, value)."""
-        super().__init__()
         self.kinds: dict[int, int] = {}
         for field, kind, value in fields:
             self[field] = value
@@ -65,9 +64,14 @@ class Struct(dict[int, Any]):
 
     def changed(self, *fields: tuple[int, int, Any]) -> Struct:
         """A copy with these values, by field id; a field whose value is None is left out."""
-        every = {field: (field, self.kinds[field], value) for field, value in self.items()}
-        every |= {one[0]: one for one in fields}
-        return Struct(*(every[field] for field in sorted(every) if every[field][2] is not None))
+        made, kinds = Struct(), dict(self.kinds)
+        every = dict(self)
+        for field, kind, value in fields:
+            every[field], kinds[field] = value, kind
+        for field in sorted(every):
+            if (value := every[field]) is not None:
+                made[field], made.kinds[field] = value, kinds[field]
+        return made
 
 
 class Elements(list[Any]):
@@ -101,13 +105,20 @@ class _Reader:
 
     def struct(self, depth: int) -> Struct:
         fields = Struct()
-        kinds, last = fields.kinds, 0
+        kinds, last, raw = fields.kinds, 0, self.raw
+        end = len(raw)
         while head := self.byte():
             last = last + (head >> 4) if head >> 4 else self.zigzag()
             kinds[last] = kind = head & 15
             if kind in _VARINTS:  # most are
-                number = self.varint()
+                place = self.place
+                if place < end and (number := raw[place]) < _CONTINUED:  # without a call
+                    self.place = place + 1
+                else:
+                    number = self.varint()
                 fields[last] = number >> 1 ^ -(number & 1)
+            elif kind == STRUCT and depth < _MOST_DEPTH:
+                fields[last] = self.struct(depth + 1)
             else:
                 fields[last] = kind == _TRUE if kind in _BOOLS else self.value(kind, depth)
         return fields
@@ -219,9 +230,9 @@ class _Reader:
 
 
 def _write_struct(out: bytearray, fields: Struct) -> None:
-    last = 0
+    last, kinds = 0, fields.kinds
     for field, value in fields.items():
-        kind = fields.kinds[field]
+        kind = kinds[field]
         if kind in _BOOLS:
             kind = _TRUE if value else _FALSE
         if 0 < field - last <= _LONG:
@@ -229,7 +240,9 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
         else:
             out.append(kind)
             _write_zigzag(out, field)
-        if kind not in _BOOLS:
+        if kind in _VARINTS:  # most are
+            write_varint(out, value << 1 if value >= 0 else ~value << 1 | 1)
+        elif kind not in _BOOLS:
             _write(out, kind, value)
         last = field
     out.append(0)

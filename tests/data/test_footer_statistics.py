@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from metatable.data import footer_statistics
 from metatable.data.footer_statistics import of_footer
-from metatable.data.statistics import of_table
+from metatable.data.statistics import of_all, of_table
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
@@ -73,6 +73,31 @@ def test_of_floats_without_nan_a_footer_tells_all_bounds_but_zero(values: list[f
         assert told == [ends] or (0 in values and not told)
 
 
+ZEROS = st.sampled_from([-0.0, 0.0, 1.5, -1.5])
+
+
+@given(st.lists(st.lists(st.none() | ZEROS, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_of_zeros_only_their_row_groups_are_read(groups: list[list[float | None]]) -> None:
+    parts = [pa.table({"a": pa.array(one, pa.float64())}) for one in groups]
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, parts[0].schema) as writer:
+        for part in parts:
+            writer.write_table(part)
+    asked = []
+
+    def read(name: str, group: int) -> pa.ChunkedArray:
+        asked.append((name, group))
+        return parts[group][name]
+
+    metadata = pq.ParquetFile(sink).metadata
+    [found] = of_footer(metadata, parts[0].schema, parts[0].schema, ["a"], read)
+    [expected] = of_all([of_table(part, ["a"]) for part in parts])
+    assert str((found.minimum, found.maximum)) == str((expected.minimum, expected.maximum))
+    known = [[one for one in group if one is not None] for group in groups]
+    zeros = [("a", at) for at, one in enumerate(known) if one and 0 in (min(one), max(one))]
+    assert asked == zeros
+
+
 def test_a_footer_that_tells_too_little_is_not_believed() -> None:
     table = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"]})
     assert of_footer(*footer(table, write_statistics=["b"]), table.schema)[0].column == "b"
@@ -80,14 +105,16 @@ def test_a_footer_that_tells_too_little_is_not_believed() -> None:
 
 
 def test_a_row_group_with_values_and_no_bounds_says_nothing() -> None:
-    told = SimpleNamespace(
+    bounds = SimpleNamespace(
         has_null_count=True, null_count=1, has_min_max=True, min_raw=1, max_raw=2
     )
-    silent = SimpleNamespace(has_null_count=True, null_count=1, has_min_max=False)
+    none = SimpleNamespace(has_null_count=True, null_count=1, has_min_max=False)
+    told = SimpleNamespace(statistics=bounds, num_values=3)
     field = pa.field("a", pa.int64())
-    assert footer_statistics._told(field, [told, told], [3, 3]) == (1, 2, 2)
-    assert footer_statistics._told(field, [told, silent], [3, 1]) == (1, 2, 2)
-    assert footer_statistics._told(field, [told, silent], [3, 3]) is None
+    assert footer_statistics._told(field, {0: told, 1: told}, None) == (1, 2, 2)
+    for values, expected in ((1, (1, 2, 2)), (3, None)):
+        silent = SimpleNamespace(statistics=none, num_values=values)
+        assert footer_statistics._told(field, {0: told, 1: silent}, None) == expected
 
 
 def test_a_column_of_another_type_or_none_is_left_out() -> None:

@@ -167,6 +167,8 @@ def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
         (["aa", "bb", "cc"], range(20)),
     ]:
         assert pages.rows_of([*pages.wanted([one.encode() for one in keys])]).tolist() == [*rows]
+        assert pages.rows_of(pages.holding(pa.array([*keys[::-1], keys[0]]))).tolist() == [*rows]
+    assert not len(pages.holding(pa.array([], pa.string())))
 
 
 def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
