@@ -130,6 +130,12 @@ class Shape:
         between = [slice(*one) for one in zip(starts, stops, strict=True)]
         return [(one, self.frame[one]) for one in between]
 
+    @cached_property
+    def told(self) -> tuple[npt.NDArray[np.int64], slice]:
+        """The same: all places before the rests, and what is behind them."""
+        *before, behind = (one for one, _ in self.known)
+        return np.concatenate([np.arange(one.start, one.stop) for one in before]), behind
+
     def pack(self, keys: UInt8s, values: UInt8s, frames: UInt8s) -> None:
         """Fill in blocks, one a row of keys, of values and of what is to be stored."""
         frames[:] = np.frombuffer(self.frame, np.uint8)
