@@ -46,7 +46,6 @@ __all__ = [
     "pack_blocks",
     "shape_of",
     "unpack_blocks",
-    "unpack_shapes",
 ]
 
 LEAST_RECORDS, MOST_PAYLOAD = 64, 128 << 10
@@ -229,10 +228,10 @@ def unpack_blocks(
         if shape is None:
             return None
         shapes.append(shape)
-    return unpack_shapes(stored, shapes) if shapes else None
+    return _unpack_shapes(stored, shapes) if shapes else None
 
 
-def unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
+def _unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
     """The same of blocks, at least one, that are seen to have these shapes."""
     key_size, value_size = shapes[0].key_size, shapes[0].value_size
     total = sum(shape.count for shape in shapes)
