@@ -20,6 +20,7 @@ from metatable.data.bucket_functions import HASH_SPACE
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.byte_columns import from_voids, joined, voids, words_of
+from metatable.storage.cache import blocks as block_cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.threads import WORKERS, in_order
@@ -39,6 +40,10 @@ SPREAD_KEYS = 512
 
 SHARES = 4 * WORKERS
 """At most, of about as many files each: where one is slow, others are left for who is through."""
+
+
+ABOUT_BLOCK_BYTES = 32 << 10
+"""What a block takes in the cache as it is stored, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,10 @@ def ask(
     a few threads; a file's number is its place in `refs`, which go from the newest to the oldest.
     """
 
+    keep = _fits(partition, refs, len(keys))
+
     def asked(make: Callable[[], _Share]) -> R:
-        return work(_answered(make(), refs, reader))
+        return work(_answered(make(), refs, reader, keep=keep))
 
     return in_order(asked, _shares(partition, refs, keys))
 
@@ -86,6 +93,16 @@ def asked_of(
     """The HFiles that have places of the keys, and may hold one by their first and their last."""
     places, ends = np.unique(partition.places(keys)), _ends(keys, sort_order(keys))
     return [ref for ref in refs if _has_any(places, ref) and _may_hold(ref, ends)]
+
+
+def _fits(partition: MetadataPartition, refs: Sequence[HFileRef], count: int) -> bool:
+    """Whether what so many keys touch of the files has room in the cache of blocks: what has not
+    would be gone before it is asked for again, and what was there with it."""
+    room = block_cache.budget_bytes
+    if sum(ref.size_bytes for ref in refs) <= room:
+        return True
+    each = count * ABOUT_BLOCK_BYTES / partition.space
+    return sum(min(ref.size_bytes, (ref.hi - ref.lo) * each) for ref in refs) <= room
 
 
 def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
@@ -177,7 +194,11 @@ def _may_hold(ref: HFileRef, ends: tuple[bytes, bytes]) -> bool:
 
 
 def _answered(
-    share: _Share, refs: Sequence[HFileRef], reader: Callable[[HFileRef], HFileReader]
+    share: _Share,
+    refs: Sequence[HFileRef],
+    reader: Callable[[HFileRef], HFileReader],
+    *,
+    keep: bool,
 ) -> Answers:
     count = len(share.rows)
     ends = _ends(share.keys, range(count))
@@ -194,26 +215,33 @@ def _answered(
         if isinstance(which, slice):
             every = len(left) == which.stop - which.start
             asked = left + which.start
-            keys = share.keys[which] if every else share.keys.take(pa.array(asked))
+            keys = share.keys[which] if every else _taken(share.keys, asked)
         else:
             asked = which[left]
-            keys = share.keys.take(pa.array(asked))
-        answer = _told(reader(refs[number]), keys)
-        hit = np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False))
+            keys = _taken(share.keys, asked)
+        hit, values = _told(reader(refs[number]), keys, keep=keep)
         sources[asked[hit]] = number
-        places[asked[hit]] = held + hit
-        parts.append(answer)
-        held += len(answer)
+        places[asked[hit]] = np.arange(held, held + len(hit))
+        parts.append(values)
+        held += len(hit)
     if not parts:
         return Answers(share.rows, pa.nulls(count, pa.binary()), sources)
     told = joined(parts)
     return Answers(share.rows, told.take(pa.array(places, mask=places < 0)), sources)
 
 
-def _told(reader: HFileReader, keys: pa.Array) -> pa.Array:
-    """The values of ascending keys, of fixed size where the file's are."""
+def _taken(keys: pa.Array, rows: Rows) -> pa.Array:
     if pa.types.is_fixed_size_binary(keys.type):
-        hits = reader.find_alike(voids(keys))
+        return from_voids(voids(keys)[rows])
+    return keys.take(pa.array(rows))
+
+
+def _told(reader: HFileReader, keys: pa.Array, *, keep: bool) -> tuple[Rows, pa.Array]:
+    """Which of ascending keys are there, and their values, of fixed size where the file's are."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        hits = reader.find_alike(voids(keys), keep=keep)
         if hits is not None:
-            return from_voids(hits[1], hits[0])
-    return reader.get_sorted(as_binary(keys))
+            rows = np.flatnonzero(hits[0])
+            return rows, from_voids(hits[1][rows])
+    answer = reader.get_sorted(as_binary(keys))
+    return np.flatnonzero(answer.is_valid().to_numpy(zero_copy_only=False)), answer.drop_null()

@@ -175,11 +175,12 @@ class HFileReader:
         self._store.counters.add("hfile.lookups", len(wanted))
         return self._get_ascending(wanted)
 
-    def find_alike(self, keys: Voids) -> Hits | None:
+    def find_alike(self, keys: Voids, *, keep: bool = True) -> Hits | None:
         """Which of the ascending `keys` (n pieces of one size) are there, and the value of each.
         None where the file does not say that its keys have this size and its values one, or keys
-        are not told apart by their first bytes: `get_sorted` answers then."""
-        hits = self._find_alike(keys)
+        are not told apart by their first bytes: `get_sorted` answers then. `keep`: blocks may wait
+        in the cache; else it is for more of them than there is room for."""
+        hits = self._find_alike(keys, keep=keep)
         if hits is not None:
             self._store.counters.add("hfile.lookups", len(keys))
         return hits
@@ -289,7 +290,7 @@ class HFileReader:
         places[kept] = np.arange(len(kept))
         return found.take(pa.array(places, mask=places < 0))
 
-    def _find_alike(self, wanted: Voids) -> Hits | None:
+    def _find_alike(self, wanted: Voids, *, keep: bool = True) -> Hits | None:
         sizes = self.opened.record_sizes
         if sizes is None or wanted.dtype.itemsize != sizes[0]:
             return None
@@ -302,11 +303,11 @@ class HFileReader:
             return None
         kept = self._let_through(index, touched[0], from_voids(wanted))
         if kept is None:
-            return self._search_alike(alike, index, wanted, *touched)
+            return self._search_alike(alike, index, wanted, *touched, keep=keep)
         found, values = alike.nothing(len(wanted))
         rest = wanted[kept]
         touched = index.touched_alike(rest)
-        hits = touched and self._search_alike(alike, index, rest, *touched)
+        hits = touched and self._search_alike(alike, index, rest, *touched, keep=keep)
         if hits is None:
             return None
         found[kept], values[kept] = hits
@@ -324,18 +325,25 @@ class HFileReader:
         return kept
 
     def _search_alike(
-        self, alike: Alike, index: BlockIndex, wanted: Voids, blocks: Int64s, cuts: Int64s
+        self,
+        alike: Alike,
+        index: BlockIndex,
+        wanted: Voids,
+        blocks: Int64s,
+        cuts: Int64s,
+        *,
+        keep: bool,
     ) -> Hits | None:
         """`find_alike` of the blocks that the keys touch."""
         are_few = len(wanted) <= FEW_KEYS * len(blocks)
         if self.opened.trailer.compression_codec is Codec.ZSTD:
             places = index.offsets[blocks], index.sizes[blocks]
             find = find_stored if are_few else find_many
-            hits = find(self._store, self.opened, alike, places, wanted, cuts)
+            hits = find(self._store, self.opened, alike, places, wanted, cuts, keep=keep)
             if hits is not None:
                 return hits
         found, values = alike.nothing(len(wanted))
-        one_pass = Pass(self._store, self.opened, index, blocks, keep=True)
+        one_pass = Pass(self._store, self.opened, index, blocks, keep=keep)
 
         def put(hits: Hits | None, start: int, stop: int) -> bool:
             here = slice(int(cuts[start]), int(cuts[stop]))

@@ -46,7 +46,6 @@ __all__ = [
     "pack_blocks",
     "shape_of",
     "unpack_blocks",
-    "unpack_shapes",
 ]
 
 LEAST_RECORDS, MOST_PAYLOAD = 64, 128 << 10
@@ -129,6 +128,12 @@ class Shape:
         stops = [*(one.start for one in self.places), len(self.frame)]
         between = [slice(*one) for one in zip(starts, stops, strict=True)]
         return [(one, self.frame[one]) for one in between]
+
+    @cached_property
+    def told(self) -> tuple[npt.NDArray[np.int64], slice]:
+        """The same: all places before the rests, and what is behind them."""
+        *before, behind = (one for one, _ in self.known)
+        return np.concatenate([np.arange(one.start, one.stop) for one in before]), behind
 
     def pack(self, keys: UInt8s, values: UInt8s, frames: UInt8s) -> None:
         """Fill in blocks, one a row of keys, of values and of what is to be stored."""
@@ -223,10 +228,10 @@ def unpack_blocks(
         if shape is None:
             return None
         shapes.append(shape)
-    return unpack_shapes(stored, shapes) if shapes else None
+    return _unpack_shapes(stored, shapes) if shapes else None
 
 
-def unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
+def _unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
     """The same of blocks, at least one, that are seen to have these shapes."""
     key_size, value_size = shapes[0].key_size, shapes[0].value_size
     total = sum(shape.count for shape in shapes)

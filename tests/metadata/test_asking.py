@@ -12,6 +12,7 @@ import metatable
 from metatable.metadata.entries import Entries
 from metatable.metadata.manifest import HFileRef
 from metatable.storage import cache
+from metatable.storage.hfile.reader import HFileReader
 
 COMMITS = 4
 
@@ -63,3 +64,28 @@ def test_a_file_is_asked_for_keys_from_its_first_to_its_last(
         assert asked(f"k{part}0") == ([False], set())
     assert asked("k19", "k21") == ([True, True], {*versions[1:3]})
     assert asked("a", "z") == ([False, False], {*versions})
+
+
+@pytest.mark.parametrize(("room", "kept"), [(1 << 20, True), (64 << 10, True), (20 << 10, False)])
+def test_a_lookup_that_the_cache_has_no_room_for_leaves_it_alone(
+    tmp_path: Path, room: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = metatable.create(
+        tmp_path,
+        rows("a").schema,
+        key="id",
+        index="record",
+        storage_options={"durable": "false"},
+    )
+    table.insert(rows(*(f"{number:05}" for number in range(5_000))))
+    told: list[bool] = []
+    find = HFileReader.find_alike
+
+    def noted(self: HFileReader, keys: Any, *, keep: bool = True) -> Any:
+        told.append(keep)
+        return find(self, keys, keep=keep)
+
+    monkeypatch.setattr(HFileReader, "find_alike", noted)
+    monkeypatch.setattr(cache.blocks, "budget_bytes", room)
+    table.tag_locations(rows("00007", "00011"))  # of two blocks at most, of about 32 KiB
+    assert set(told) == {kept}

@@ -136,6 +136,16 @@ class Alike:
                     room[number * self.value_size : (number + 1) * self.value_size] = value
         return found, np.frombuffer(room, values.dtype)
 
+    def answers_of(self, block: Searched, wanted: Voids) -> Hits:
+        """What one block says of ascending keys, which may be many. Raises CorruptError."""
+        cuts = np.array([0, len(wanted)])
+        if isinstance(block, _Block) and len(wanted) > FEW_KEYS:
+            raw = np.frombuffer(block.payload, np.uint8)
+            hits = self.find(Payloads.of(raw, [len(raw)]), block.offset, wanted, cuts)
+            if hits is not None:
+                return hits
+        return self.answers([block], wanted, cuts)
+
     @property
     def _value_at(self) -> int:
         return self.key_size + len(KEY_SUFFIX)
@@ -191,6 +201,15 @@ class _Block:
             self._refuse(f"blocks of {self._stride}-byte records", len(raw))
         if self._count:
             self._prove(0)
+
+    @property
+    def payload(self) -> bytes | memoryview:
+        return self._raw
+
+    @property
+    def offset(self) -> int:
+        """Where it is in the file."""
+        return self._offset
 
     def value(self, key: bytes) -> bytes | memoryview | None:
         raw, stride, size = self._raw, self._stride, len(key)

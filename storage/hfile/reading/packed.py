@@ -14,17 +14,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from metatable.storage.byte_columns import Voids, words_of
+from metatable.storage.byte_columns import Voids
 from metatable.storage.cache import blocks as block_cache
+from metatable.storage.hfile.block import Headers
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.alike import Alike, Hits, Searched
-from metatable.storage.hfile.reading.data_blocks import bodies, decode_blocks, read_headers, verify
-from metatable.storage.hfile.reading.fetch import cut, fetch
+from metatable.storage.hfile.reading.data_blocks import decode_blocks, read_headers, verify
+from metatable.storage.hfile.reading.fetch import Stored, cut, fetch
 from metatable.storage.hfile.reading.opened import OpenedHFile
-from metatable.storage.hfile.zstd_records import LEAST_RECORDS, Shape, shape_of, unpack_shapes
+from metatable.storage.hfile.reading.packed_spans import Run, Span, find_in_span, runs_of
+from metatable.storage.hfile.zstd_records import LEAST_RECORDS, Shape, shape_of
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
@@ -119,11 +122,13 @@ def find_stored(
     places: tuple[Int64s, Int64s],
     wanted: Voids,
     cuts: Int64s,
+    *,
+    keep: bool,
 ) -> Hits:
     """Look up `wanted`; those from `cuts[i]` to `cuts[i + 1]` can be in the block at the i-th of
     `places` (offsets, stored sizes; ascending) alone. Raises CorruptError."""
     found, values = alike.nothing(len(wanted))
-    keep = _is_kept(places)
+    keep = keep and _is_kept(places)
     for start, stop in cut(places[1], READ_BYTES):
         offsets, sizes = (one[start:stop] for one in places)
         blocks = _blocks(store, opened, alike, offsets, sizes, keep=keep)
@@ -139,12 +144,14 @@ def find_many(
     places: tuple[Int64s, Int64s],
     wanted: Voids,
     cuts: Int64s,
+    *,
+    keep: bool,
 ) -> Hits | None:
     """The same of many keys a block, whose keys and values are taken from what is stored,
     some blocks at a time. None where the first block is not packed, or eight bytes do not tell
     keys apart: they are unpacked and searched elsewhere. Raises CorruptError."""
     found, values = alike.nothing(len(wanted))
-    keep = _is_kept(places)
+    keep = keep and _is_kept(places)
     first = [one[:1] for one in places]
     if len(places[0]) < 2 or opened.trailer.entry_count < LEAST_RECORDS * len(opened.root):
         return None
@@ -153,48 +160,49 @@ def find_many(
 
     def search(span: tuple[int, int]) -> bool:
         part = slice(*span)
-        blocks = _blocks(store, opened, alike, places[0][part], places[1][part], keep=keep)
-        borders = cuts[span[0] : span[1] + 1]
-        last = len(blocks) - (not _all_packed(blocks[-1:]))
-        packed = [one for one in blocks[:last] if isinstance(one, PackedBlock)]
-        if len(packed) < last:
+        read = _together(store, opened, alike, places[0][part], places[1][part], keep=keep)
+        if read is None:
             return False
-        here = slice(int(borders[0]), int(borders[last]))
-        hits = _found(packed, wanted[here], alike)
+        blocks, runs, last = read
+        borders = cuts[span[0] : span[1] + 1]
+        here = slice(int(borders[0]), int(borders[len(blocks)]))
+        hits = find_in_span(blocks, runs, alike, wanted[here])
         if hits is None:
             return False
         found[here], values[here] = hits
-        if last < len(blocks):
-            here = slice(int(borders[last]), int(borders[-1]))
-            found[here], values[here] = alike.answers(blocks[last:], wanted, borders[last:])
+        if last is not None:
+            here = slice(int(borders[-2]), int(borders[-1]))
+            found[here], values[here] = alike.answers_of(last, wanted[here])
         return True
 
     return (found, values) if all(in_order(search, cut(places[1], READ_BYTES))) else None
 
 
-def _found(blocks: Sequence[PackedBlock], wanted: Voids, alike: Alike) -> Hits | None:
-    """Which of the ascending `wanted` are in these blocks; None where eight bytes do not order
-    their keys."""
-    found, values = alike.nothing(len(wanted))
-    if not len(wanted) or not blocks:
-        return found, values
-    stored = [np.frombuffer(one.stored, np.uint8) for one in blocks]
-    keys, told = unpack_shapes(stored, [one.shape for one in blocks])
-    words, sought = words_of(keys), words_of(wanted)
-    if (words[1:] <= words[:-1]).any():
+def _together(
+    store: Store, opened: OpenedHFile, alike: Alike, offsets: Int64s, sizes: Int64s, *, keep: bool
+) -> tuple[Span, list[Run], Searched | None] | None:
+    """Blocks, the last one for itself if it is not packed; None where another one is not."""
+    if keep:
+        return _joined(_blocks(store, opened, alike, offsets, sizes, keep=True), alike)
+    fresh = _fetch(store, opened, alike, offsets, sizes)
+    inner, last = fresh.runs[:-1], fresh.runs[-1]
+    if any(one.shape is None for one in inner):
         return None
-    at = np.searchsorted(words, sought)
-    np.minimum(at, len(words) - 1, out=at)
-    seeming = np.flatnonzero(words[at] == sought)
-    at = at[seeming]
-    same = keys[at] == wanted[seeming]
-    seeming = seeming[same]
-    found[seeming], values[seeming] = True, told[at[same]]
-    return found, values
+    if last.shape is not None:
+        return fresh.span, fresh.runs, None
+    block, _ = fresh.unpacked(opened, alike, last.first)
+    return fresh.span.up_to(last.first), inner, block
 
 
-def _all_packed(blocks: Sequence[Searched]) -> bool:
-    return all(isinstance(one, PackedBlock) for one in blocks)
+def _joined(
+    blocks: Sequence[Searched], alike: Alike
+) -> tuple[Span, list[Run], Searched | None] | None:
+    last = None if isinstance(blocks[-1], PackedBlock) else blocks[-1]
+    stored = [one.stored for one in blocks if isinstance(one, PackedBlock)]
+    if len(stored) + (last is not None) < len(blocks):
+        return None
+    span = Span.joined(stored)
+    return span, runs_of(span, alike.key_size, alike.value_size), last
 
 
 def _is_kept(places: tuple[Int64s, Int64s]) -> bool:
@@ -225,6 +233,39 @@ def _blocks(
     return [one for one in held if one is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """Blocks as they are stored, verified, and which of them are packed."""
+
+    stored: Stored
+    headers: Headers
+    span: Span
+    runs: list[Run]
+
+    def shapes(self) -> list[Shape | None]:
+        """Of each block, None where it is not packed."""
+        return [run.shape for run in self.runs for _ in range(run.first, run.stop)]
+
+    def unpacked(self, opened: OpenedHFile, alike: Alike, number: int) -> tuple[Searched, int]:
+        """A block that zstd unpacks, and how much memory it takes."""
+        one = slice(number, number + 1)
+        stored, codec = self.stored.slice(number, number + 1), opened.trailer.compression_codec
+        [payload] = decode_blocks(stored, self.headers[one], codec, opened.path)
+        block = alike.block(bytes(payload), int(self.stored.offsets[number]))
+        return block, len(payload) + OBJECT_BYTES
+
+
+def _fetch(
+    store: Store, opened: OpenedHFile, alike: Alike, offsets: Int64s, sizes: Int64s
+) -> _Fetched:
+    stored = fetch(store, opened, offsets, sizes)
+    headers = read_headers(stored, opened.trailer.compression_codec, opened.path)
+    store.counters.add("hfile.blocks", len(stored))
+    verify(stored.blocks(), offsets.tolist(), headers, opened.path)
+    span = Span.of_stored(stored, headers)
+    return _Fetched(stored, headers, span, runs_of(span, alike.key_size, alike.value_size))
+
+
 def _read(
     store: Store,
     opened: OpenedHFile,
@@ -233,23 +274,16 @@ def _read(
     sizes: Int64s,
     only_packed: bool,
 ) -> Iterator[tuple[Searched, int]]:
-    """Blocks, verified, and how much memory each takes; `only_packed`: up to one that is not."""
-    codec, path = opened.trailer.compression_codec, opened.path
-    stored = fetch(store, opened, offsets, sizes)
-    headers = read_headers(stored, codec, path)
-    store.counters.add("hfile.blocks", len(stored))
-    raw, told = stored.blocks(), offsets.tolist()
-    verify(raw, told, headers, path)
-    for number, body in enumerate(bodies(raw, headers)):
-        packed = packed_of(body, alike)
-        if packed is not None:
+    """Blocks, and how much memory each takes; `only_packed`: up to one that is not."""
+    fresh = _fetch(store, opened, alike, offsets, sizes)
+    for number, shape in enumerate(fresh.shapes()):
+        if shape is not None:
+            packed = PackedBlock(fresh.span.body(number).tobytes(), shape)
             yield packed, packed.size_bytes
         elif only_packed:
             return
         else:
-            one = slice(number, number + 1)
-            [payload] = decode_blocks(stored.slice(number, number + 1), headers[one], codec, path)
-            yield alike.block(bytes(payload), told[number]), len(payload) + OBJECT_BYTES
+            yield fresh.unpacked(opened, alike, number)
 
 
 def packed_of(body: UInt8s, alike: Alike) -> PackedBlock | None:
