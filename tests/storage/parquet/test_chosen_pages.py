@@ -16,6 +16,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.parquet import (
     chosen_pages,
     column_pages,
+    offset_index,
     page_cuts,
     page_places,
     paged_file,
@@ -253,6 +254,48 @@ def test_many_offset_indexes_are_decoded_as_one_is() -> None:
     counts, found = decode_offset_indexes(raws)
     assert counts.tolist() == [len(one) for one in some]
     assert [tuple(one) for one in found.tolist()] == [one for own in some for one in own]
+
+
+def as_by_varints(raws: list[bytes]) -> tuple[Any, Any]:
+    counts, found, _ = offset_index._decoded(raws, [offset_index._head(one) for one in raws])
+    return counts, found
+
+
+def usual_indexes(draw: random.Random) -> list[bytes]:
+    """Some bytes behind each, as of texts' sizes."""
+    some = []
+    for count in draw.choices(range(1, 40), k=12):
+        bits = draw.choice([7, 20, 33, 54])
+        rows = sorted(draw.sample(range(1, 1 << 16), count - 1))
+        own = [(draw.getrandbits(bits) + 1, draw.getrandbits(20) + 1, row) for row in (0, *rows)]
+        some.append(index_of(own) + draw.randbytes(draw.choice([0, 9])))
+    return some
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_indexes_whose_locations_end_by_zeros_are_decoded_as_any(seed: int) -> None:
+    raws = usual_indexes(random.Random(seed))
+    found = offset_index._ended_by_zeros(raws, [offset_index._head(one) for one in raws])
+    assert found is not None
+    for one, other in zip(found, as_by_varints(raws), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_what_a_changed_byte_of_an_offset_index_tells_is_the_same_both_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offset_index, "_TOGETHER", 2)
+    draw, changed = random.Random(7), 0
+    for _ in range(600):
+        raws = usual_indexes(draw)[:5]
+        place = draw.randrange(5)
+        bad = bytearray(raws[place])
+        bad[draw.randrange(len(bad))] = draw.choice([0, 0, 0x15, 0x16, 0x80, draw.randrange(256)])
+        raws[place] = bytes(bad)[: draw.choice([None, None, -draw.randrange(1, len(bad))])]
+        found, plain = decode_offset_indexes(raws), as_by_varints(raws)
+        changed += bool((plain[0] < 0).any())
+        assert [one.tolist() for one in found] == [one.tolist() for one in plain]
+    assert changed > 100
 
 
 @pytest.mark.parametrize(
