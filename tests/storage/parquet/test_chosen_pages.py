@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from metatable.storage.parquet import (
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.offset_index import decode_offset_indexes
-from metatable.storage.parquet.page_places import KeyPages, key_pages
+from metatable.storage.parquet.page_places import KeyPages, group_pages, key_pages
 from metatable.storage.parquet.paged_file import BOUNDS_SIZE, PLACES_SIZE, PagedFile, paged
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.thrift import (
@@ -168,6 +170,36 @@ def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
         (["aa", "bb", "cc"], range(20)),
     ]:
         assert pages.rows_of([*pages.wanted([one.encode() for one in keys])]).tolist() == [*rows]
+
+
+@pytest.mark.parametrize("asked", [1, 3, 40, 100])
+def test_bounds_that_ascend_are_bisected_as_any_are_searched(asked: int) -> None:
+    rng = np.random.default_rng(asked)
+    values = sorted(b"%05d" % one for one in rng.integers(0, 5_000, 200))
+    least, greatest = (pa.array(values[first::2], pa.binary()) for first in (0, 1))
+    starts = np.arange(101) * 10
+    pages, plain = KeyPages.of(least, greatest, starts), KeyPages(least, greatest, starts)
+    some = rng.integers(0, 5_000, asked) * (1 + np.arange(asked) % 2)  # some above all bounds
+    texts = sorted({*(b"%05d" % one for one in some), *rng.choice(values, asked // 2).tolist()})
+    assert pages.ascending is not None
+    for _ in range(2):  # texts are kept, from the first time that many are asked
+        assert pages.wanted(texts) == plain.wanted(texts)
+        assert pages.wanted(texts[:1]) == plain.wanted(texts[:1])
+
+
+def test_places_that_are_known_are_not_decoded_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(store, written(ROWS, **PAGES))
+    known = group_pages(store, [(file, 0)]), key_pages(store, [file], "city")
+
+    def never(raws: object) -> None:
+        raise AssertionError(raws)
+
+    monkeypatch.setattr(page_places, "decode_offset_indexes", never)
+    again = group_pages(store, [(file, 0)]), key_pages(store, [file], "city")
+    assert known[1] != [None]
+    assert all(map(operator.is_, chain(*again), chain(*known)))
 
 
 def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
