@@ -85,12 +85,20 @@ class _Texts(Sequence[bytes]):
         _, ends, body = values.buffers()
         self._ends = np.frombuffer(ends, np.int32)[: len(values) + 1].tolist()
         self._body = bytes(body or b"")
+        self._all: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def __getitem__(self, place: Any) -> Any:
         return self._body[self._ends[place] : self._ends[place + 1]]
+
+    def bisected(self, times: int) -> Sequence[bytes]:
+        """The same, for so many bisections: as a list, which is kept, where these look at more
+        texts than there are."""
+        if self._all is None and times * len(self).bit_length() > len(self):
+            self._all = [self._body[low:high] for low, high in pairwise(self._ends)]
+        return self if self._all is None else self._all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,13 +123,13 @@ class KeyPages:
     def size_bytes(self) -> int:
         """Bytes held in memory, about."""
         held = self.least.nbytes + self.greatest.nbytes + self.starts.nbytes
-        return int(held if self.ascending is None else 2 * held + 64 * len(self.least))
+        return int(held if self.ascending is None else 3 * held + 160 * len(self.least))
 
     def wanted(self, texts: Sequence[bytes]) -> Wanted:
         """Which of these texts, which ascend, are admitted by the bounds of which pages."""
         if self.ascending is None or len(texts) > len(self.least):
             return self._wanted_of_any(texts)
-        least, greatest = self.ascending
+        least, greatest = (one.bisected(len(texts)) for one in self.ascending)
         found: Wanted = {}
         for text in texts:
             for page in range(bisect_left(greatest, text), bisect_right(least, text)):
@@ -163,6 +171,8 @@ def group_pages(store: Store, asked: Sequence[tuple[PagedFile, int]]) -> list[Gr
     keys = [("group-pages", store.uri, file.path, group) for file, group in asked]
     found: list[Any] = [cache.shared.get(key) for key in keys]
     missing = [place for place, known in enumerate(found) if known is None]
+    if not missing:
+        return found
     chunks = [(*asked[place], leaf) for place in missing for leaf in _leaves(asked[place][0])]
     [places] = _read(store, chunks, PLACES_AT)
     pages, borders = _located(chunks, places)
@@ -182,6 +192,8 @@ def key_pages(store: Store, files: Sequence[PagedFile], name: str) -> list[KeyPa
     keys = [("key-pages", store.uri, file.path, name) for file in files]
     found: list[Any] = [cache.shared.get(key) for key in keys]
     missing = [place for place, known in enumerate(found) if known is None]
+    if not missing:
+        return [one for [one] in found]
     leaves = {place: _bounded(files[place], name) for place in missing}
     chunks = [
         (files[place], group, leaf)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.parquet import (
     chosen_pages,
     column_pages,
+    offset_index,
     page_cuts,
     page_places,
     paged_file,
@@ -24,7 +27,7 @@ from metatable.storage.parquet import (
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.offset_index import decode_offset_indexes
-from metatable.storage.parquet.page_places import KeyPages, key_pages
+from metatable.storage.parquet.page_places import KeyPages, group_pages, key_pages
 from metatable.storage.parquet.paged_file import BOUNDS_SIZE, PLACES_SIZE, PagedFile, paged
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.thrift import (
@@ -171,6 +174,36 @@ def test_a_key_is_looked_for_where_bounds_admit_it() -> None:
     assert not len(pages.holding(pa.array([], pa.string())))
 
 
+@pytest.mark.parametrize("asked", [1, 3, 40, 100])
+def test_bounds_that_ascend_are_bisected_as_any_are_searched(asked: int) -> None:
+    rng = np.random.default_rng(asked)
+    values = sorted(b"%05d" % one for one in rng.integers(0, 5_000, 200))
+    least, greatest = (pa.array(values[first::2], pa.binary()) for first in (0, 1))
+    starts = np.arange(101) * 10
+    pages, plain = KeyPages.of(least, greatest, starts), KeyPages(least, greatest, starts)
+    some = rng.integers(0, 5_000, asked) * (1 + np.arange(asked) % 2)  # some above all bounds
+    texts = sorted({*(b"%05d" % one for one in some), *rng.choice(values, asked // 2).tolist()})
+    assert pages.ascending is not None
+    for _ in range(2):  # texts are kept, from the first time that many are asked
+        assert pages.wanted(texts) == plain.wanted(texts)
+        assert pages.wanted(texts[:1]) == plain.wanted(texts[:1])
+
+
+def test_places_that_are_known_are_not_decoded_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(store, written(ROWS, **PAGES))
+    known = group_pages(store, [(file, 0)]), key_pages(store, [file], "city")
+
+    def never(raws: object) -> None:
+        raise AssertionError(raws)
+
+    monkeypatch.setattr(page_places, "decode_offset_indexes", never)
+    again = group_pages(store, [(file, 0)]), key_pages(store, [file], "city")
+    assert known[1] != [None]
+    assert all(map(operator.is_, chain(*again), chain(*known)))
+
+
 def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
     texts = [f"{n:04}" for n in range(600)]
     rows = pa.table({"key": texts, "n": range(600)})
@@ -255,6 +288,48 @@ def test_many_offset_indexes_are_decoded_as_one_is() -> None:
     counts, found = decode_offset_indexes(raws)
     assert counts.tolist() == [len(one) for one in some]
     assert [tuple(one) for one in found.tolist()] == [one for own in some for one in own]
+
+
+def as_by_varints(raws: list[bytes]) -> tuple[Any, Any]:
+    counts, found, _ = offset_index._decoded(raws, [offset_index._head(one) for one in raws])
+    return counts, found
+
+
+def usual_indexes(draw: random.Random) -> list[bytes]:
+    """Some bytes behind each, as of texts' sizes."""
+    some = []
+    for count in draw.choices(range(1, 40), k=12):
+        bits = draw.choice([7, 20, 33, 54])
+        rows = sorted(draw.sample(range(1, 1 << 16), count - 1))
+        own = [(draw.getrandbits(bits) + 1, draw.getrandbits(20) + 1, row) for row in (0, *rows)]
+        some.append(index_of(own) + draw.randbytes(draw.choice([0, 9])))
+    return some
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_indexes_whose_locations_end_by_zeros_are_decoded_as_any(seed: int) -> None:
+    raws = usual_indexes(random.Random(seed))
+    found = offset_index._ended_by_zeros(raws, [offset_index._head(one) for one in raws])
+    assert found is not None
+    for one, other in zip(found, as_by_varints(raws), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_what_a_changed_byte_of_an_offset_index_tells_is_the_same_both_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offset_index, "_TOGETHER", 2)
+    draw, changed = random.Random(7), 0
+    for _ in range(600):
+        raws = usual_indexes(draw)[:5]
+        place = draw.randrange(5)
+        bad = bytearray(raws[place])
+        bad[draw.randrange(len(bad))] = draw.choice([0, 0, 0x15, 0x16, 0x80, draw.randrange(256)])
+        raws[place] = bytes(bad)[: draw.choice([None, None, -draw.randrange(1, len(bad))])]
+        found, plain = decode_offset_indexes(raws), as_by_varints(raws)
+        changed += bool((plain[0] < 0).any())
+        assert [one.tolist() for one in found] == [one.tolist() for one in plain]
+    assert changed > 100
 
 
 @pytest.mark.parametrize(
