@@ -163,6 +163,23 @@ class Pass:
 
         return self._each_group(done)
 
+    def each_sized(
+        self, work: Callable[[Payloads, Int64s, Sizes, int, int], R | None]
+    ) -> Iterator[R | None]:
+        """The same, with the number of records of each block, and the sizes of their values, by
+        the word of `sizes`, which are there."""
+        sizes = self._sizes
+        assert sizes is not None
+
+        def done(group: _Group) -> R | None:
+            payloads, blocks = self._at_hand(group), self._chosen[slice(*group.blocks)]
+            path, offset = self._opened.path, int(self._offsets[group.first])
+            check_counts(payloads, sizes.block_counts[blocks], path, offset)
+            counts, _, values = _sizes_of_blocks(sizes, blocks)
+            return work(payloads, counts, values, *group.blocks)
+
+        return self._each_group(done)
+
     def each_part(self, work: Callable[[Sequence[bytes | UInt8s], int, int], R]) -> Iterator[R]:
         """The same, each payload for itself: those that are in the cache are not copied."""
 
