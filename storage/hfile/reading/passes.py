@@ -135,7 +135,9 @@ class Pass:
         self._total = int(self._stored_sizes.sum())
         self._share = block_cache.budget_bytes // CACHED_SHARE
         at_hand = self._codec is Codec.NONE and len(opened.whole) > 0
-        self._keep = keep and not at_hand and self._total <= self._share
+        unpacked = max(opened.trailer.total_uncompressed_bytes, opened.size_bytes)
+        expected = self._total * unpacked // opened.size_bytes  # Hudi's files do not say
+        self._keep = keep and not at_hand and expected <= self._share
         self._sizes = sizes
         self._proven = proven
         self._lasting = lasting
