@@ -59,6 +59,7 @@ from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KeyValues, row_of
 from metatable.storage.hfile.reading.alike import FEW_KEYS, Alike, Hits
 from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.even_keys import EvenKeys
 from metatable.storage.hfile.reading.fetch import meta_payload
 from metatable.storage.hfile.reading.file_filter import META as FILTER
 from metatable.storage.hfile.reading.file_filter import might_contain
@@ -67,7 +68,7 @@ from metatable.storage.hfile.reading.one_block import OneBlock
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.packed import find_many, find_stored
 from metatable.storage.hfile.reading.passes import Pass, sizes_of
-from metatable.storage.hfile.record_sizes import RecordSizes
+from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.ordering import is_ascending
 from metatable.storage.store import Store
@@ -79,6 +80,9 @@ SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 SIZES_SHARE, SIZES_FROM_BLOCKS = 8, 16
 """The sizes of all records are read for passes over more than this fraction of the blocks, and
 over so many: finding the records of a few costs less than a request."""
+
+LEAST_ALIKE = 8
+"""Bytes of keys of one size whose blocks are found by words."""
 
 KEPT_BLOCKS = 16
 """Who scans a range of so few blocks may ask for its neighbours next, which lie in them, too."""
@@ -280,12 +284,12 @@ class HFileReader:
             if hits is not None:
                 return from_voids(hits[1], hits[0]).cast(pa.binary())
         index = self.tree.of_keys(wanted)
-        blocks, cuts = index.touched(wanted)
+        blocks, cuts = _touched(index, wanted)
         kept = self._let_through(index, blocks, wanted)
         if kept is None:
             return self._spread(index, wanted, self._answers(index, blocks, cuts, wanted))
         rest = wanted.take(pa.array(kept))
-        found = self._answers(index, *index.touched(rest), rest)
+        found = self._answers(index, *_touched(index, rest), rest)
         places = np.full(len(wanted), -1, np.int64)
         places[kept] = np.arange(len(kept))
         return found.take(pa.array(places, mask=places < 0))
@@ -382,6 +386,9 @@ class HFileReader:
     ) -> pa.Array:
         """The values of ascending keys; those from `cuts[i]` on can be in block `blocks[i]`."""
         sizes = self._sizes_for(index, blocks)
+        even = sizes and self._even_answers(index, blocks, cuts, wanted, sizes)
+        if even is not None:
+            return even
         one_pass = Pass(
             self._store, self.opened, index, blocks, keep=True, proven=False, sizes=sizes
         )
@@ -403,15 +410,35 @@ class HFileReader:
             return values.take(pa.array(order, mask=~found))
 
         before = pa.nulls(int(cuts[0]), pa.binary())
-        try:
-            return pa.concat_arrays([before, *one_pass.each(search)])
-        except pa.ArrowInvalid as error:  # 32-bit offsets
-            raise UsageError(
-                "values are too large for one answer: ask for fewer keys at a time",
-                path=self.path,
-                expected="less than 2 GiB",
-                found=str(error),
-            ) from error
+        return _one_array([before, *one_pass.each(search)], self.path)
+
+    def _even_answers(
+        self, index: BlockIndex, blocks: Int64s, cuts: Int64s, wanted: pa.Array, sizes: RecordSizes
+    ) -> pa.Array | None:
+        """`_answers` where all keys have one size, None where they have not, or eight bytes of them
+        do not tell them apart."""
+        pieces = of_one_size(wanted)
+        if not pa.types.is_fixed_size_binary(pieces.type):
+            return None
+        keys = voids(pieces)
+        even = EvenKeys.of(sizes.key_sizes, keys, self.path)
+        if even is None:
+            return None
+        one_pass = Pass(self._store, self.opened, index, blocks, keep=True, sizes=sizes)
+
+        def search(
+            payloads: Payloads, counts: Int64s, values: Sizes, start: int, stop: int
+        ) -> pa.Array | None:
+            [offset] = one_pass.offsets_of(start, start + 1)
+            mine = keys[int(cuts[start]) : int(cuts[stop])]
+            return even.find(payloads, counts, values, offset, mine)
+
+        parts = [pa.nulls(int(cuts[0]), pa.binary())]
+        for part in one_pass.each_sized(search):
+            if part is None:
+                return None
+            parts.append(part)
+        return _one_array(parts, self.path)
 
     def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
         """The file's word on all record sizes, where enough blocks are read to make up for it."""
@@ -419,6 +446,16 @@ class HFileReader:
         if index is not self.tree.complete or few:
             return None
         return sizes_of(self._store, self.opened, len(index))
+
+
+def _touched(index: BlockIndex, wanted: pa.Array) -> tuple[Int64s, Int64s]:
+    """`BlockIndex.touched`, by words where the keys have one size and are told apart so."""
+    pieces = of_one_size(wanted)
+    if pa.types.is_fixed_size_binary(pieces.type) and pieces.type.byte_width >= LEAST_ALIKE:
+        touched = index.touched_alike(voids(pieces))
+        if touched is not None:
+            return touched
+    return index.touched(wanted)
 
 
 def _first_from(keys: pa.Array, first: bytes) -> int:
@@ -447,6 +484,18 @@ def _successor(prefix: bytes) -> bytes | None:
     """The least key above all that begin with `prefix`; None where there is none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None
+
+
+def _one_array(parts: list[pa.Array], path: str) -> pa.Array:
+    try:
+        return pa.concat_arrays(parts)
+    except pa.ArrowInvalid as error:  # 32-bit offsets
+        raise UsageError(
+            "values are too large for one answer: ask for fewer keys at a time",
+            path=path,
+            expected="less than 2 GiB",
+            found=str(error),
+        ) from error
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

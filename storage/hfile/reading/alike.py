@@ -36,7 +36,7 @@ from metatable.storage.hfile.reading.finding import (
     record_header,
 )
 
-__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched"]
+__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "same_keys"]
 
 Hits = tuple[npt.NDArray[np.bool_], Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
@@ -99,7 +99,7 @@ class Alike:
         places = places[seeming]
         block = np.searchsorted(before, places, "right") - 1
         rows = places * self.stride + (starts - before * self.stride)[block]
-        same = self._same(payloads.raw, rows, wanted[seeming], skip)
+        same = same_keys(payloads.raw, rows, wanted[seeming], skip)
         if not same.all():
             others = places[~same]
             others = others[others + 1 < len(words)]
@@ -171,15 +171,6 @@ class Alike:
             words.byteswap(inplace=True)
         return words
 
-    def _same(self, raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:
-        """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is."""
-        at_every_byte = np.ndarray((len(raw) - _WORD + 1,), np.uint64, raw, strides=(1,))
-        same = np.ones(len(rows), bool)
-        last = self.key_size - _WORD
-        for at in {*range(0, last, _WORD), last} - {known}:
-            same &= at_every_byte[rows + at] == _column(keys, at)
-        return same
-
     def _check(self, raw: UInt8s, rows: Int64s, offset: int) -> None:
         """Raise CorruptError unless the records of these rows say that they are some."""
         sizes = (self.key_size, len(KEY_SUFFIX), self.value_size)
@@ -240,6 +231,16 @@ class _Block:
             expected=expected,
             found=found,
         )
+
+
+def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:
+    """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is."""
+    at_every_byte = np.ndarray((len(raw) - _WORD + 1,), np.uint64, raw, strides=(1,))
+    same = np.ones(len(rows), bool)
+    last = keys.dtype.itemsize - _WORD
+    for at in {*range(0, last, _WORD), last} - {known}:
+        same &= at_every_byte[rows + at] == _column(keys, at)
+    return same
 
 
 def _column(keys: Voids, at: int) -> UInt64s:

@@ -50,6 +50,7 @@ __all__ = [
     "record_header",
     "records_of_sizes",
     "records_of_stride",
+    "rows_of_sizes",
 ]
 
 _HEADER = struct.Struct(">IIH")
@@ -94,23 +95,34 @@ def records_of_sizes(
     `counts` have passed `check_counts`.
     """
     total = int(counts.sum())
+    starts, lasts = rows_of_sizes(payloads, counts, keys, values, path, offset)
     key_sizes = repeated(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
     value_sizes = repeated(values, total) if isinstance(values, int) else values.astype(np.int64)
-    lengths = value_sizes + RECORD_OVERHEAD
-    lengths += key_sizes
-    lasts = np.cumsum(counts) - 1
-    steps = np.empty(total, np.int64)  # from one record to the next
-    steps[1:] = lengths[:-1]
-    steps[0] = payloads.starts[0]
-    steps[lasts[:-1] + 1] += payloads.starts[1:] - payloads.ends[:-1]
-    starts = np.cumsum(steps)
-    ends = starts[lasts] + lengths[lasts]
-    if not np.array_equal(ends, payloads.ends):
-        raise _unfit(path, offset, f"ends at {payloads.ends.tolist()[:5]}", ends.tolist()[:5])
-    starts += ROW_AT
     records = _regular(payloads.raw, starts, key_sizes, value_sizes)
     check_records(records.at(lasts), path, offset)
     return records
+
+
+def rows_of_sizes(
+    payloads: Payloads, counts: Int64s, keys: Sizes, values: Sizes, path: str, offset: int
+) -> tuple[Int64s, Int64s]:
+    """(where the row of each of these records begins, the last record of each block), by the file's
+    word. Raises CorruptError unless the records fill their blocks."""
+    lasts = np.cumsum(counts) - 1
+    rows = np.empty(int(counts.sum()) + 1, np.int64)  # at first from one record to the next
+    rows[0] = payloads.starts[0] + ROW_AT
+    lengths = rows[1:]
+    lengths[:] = values
+    lengths += RECORD_OVERHEAD + keys if isinstance(keys, int) else keys
+    if not isinstance(keys, int):
+        lengths += RECORD_OVERHEAD
+    last_lengths = lengths[lasts]
+    lengths[lasts[:-1]] += payloads.starts[1:] - payloads.ends[:-1]
+    np.cumsum(rows, out=rows)
+    ends = rows[lasts] + last_lengths - ROW_AT
+    if not np.array_equal(ends, payloads.ends):
+        raise _unfit(path, offset, f"ends at {payloads.ends.tolist()[:5]}", ends.tolist()[:5])
+    return rows[:-1], lasts
 
 
 def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.RecordBatch | None:

@@ -135,7 +135,9 @@ class Pass:
         self._total = int(self._stored_sizes.sum())
         self._share = block_cache.budget_bytes // CACHED_SHARE
         at_hand = self._codec is Codec.NONE and len(opened.whole) > 0
-        self._keep = keep and not at_hand and self._total <= self._share
+        unpacked = max(opened.trailer.total_uncompressed_bytes, opened.size_bytes)
+        expected = self._total * unpacked // opened.size_bytes  # Hudi's files do not say
+        self._keep = keep and not at_hand and expected <= self._share
         self._sizes = sizes
         self._proven = proven
         self._lasting = lasting
@@ -160,6 +162,23 @@ class Pass:
 
         def done(group: _Group) -> R:
             return work(self._at_hand(group), *group.blocks)
+
+        return self._each_group(done)
+
+    def each_sized(
+        self, work: Callable[[Payloads, Int64s, Sizes, int, int], R | None]
+    ) -> Iterator[R | None]:
+        """The same, with the number of records of each block, and the sizes of their values, by
+        the word of `sizes`, which are there."""
+        sizes = self._sizes
+        assert sizes is not None
+
+        def done(group: _Group) -> R | None:
+            payloads, blocks = self._at_hand(group), self._chosen[slice(*group.blocks)]
+            path, offset = self._opened.path, int(self._offsets[group.first])
+            check_counts(payloads, sizes.block_counts[blocks], path, offset)
+            counts, _, values = _sizes_of_blocks(sizes, blocks)
+            return work(payloads, counts, values, *group.blocks)
 
         return self._each_group(done)
 
