@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -42,11 +44,27 @@ def cases(setup: Setup) -> Iterator[Case]:
         for count in KEYS:
             if count < held // TIMES:
                 yield _tag(tables, held, count, state)
+    if max(KEYS) < held // TIMES:
+        tables = _compacted(setup, held), _compacted(setup, held // TIMES)
+        for state in STATES:
+            yield _tag(tables, held, max(KEYS), state, ", compacted")
 
 
 def _table(setup: Setup, held: int) -> metatable.Table:
     make = partial(make_table, kind="uuid", index=INDEX, rows=held, commits=TIMES)
     return metatable.open(setup.cupboard.made(f"table-{held}-uuid-{INDEX}-{TIMES}", make))
+
+
+def _compacted(setup: Setup, held: int) -> metatable.Table:
+    """The same, but that its index files, a layer of them a commit, are merged."""
+    source = Path(_table(setup, held).uri)
+
+    def make(place: Path) -> None:
+        shutil.copytree(source, place, copy_function=os.link, dirs_exist_ok=True)
+        metatable.open(place).compact(major=True)
+
+    name = f"table-{held}-uuid-{INDEX}-{TIMES}-compacted"
+    return metatable.open(setup.cupboard.made(name, make))
 
 
 def _points(tables: Tables, held: int, state: str) -> Case:
@@ -63,13 +81,14 @@ def _points(tables: Tables, held: int, state: str) -> Case:
     )
 
 
-def _tag(tables: Tables, held: int, count: int, state: str) -> Case:
+def _tag(tables: Tables, held: int, count: int, state: str, how: str = "") -> Case:
     cold, found = STATES[state], list[int]()
     batch, fewer = (batch_rows("uuid", one, count) for one in (held, held // TIMES))
     target = 3.0 if count == max(KEYS) else None
     return Case(
-        f"{count:,} keys of {held:,}, {state}",
-        f"{count:,} rows of {batch.num_columns} columns, 70 % updates; {_told(tables[0], state)}",
+        f"{count:,} keys of {held:,}{how}, {state}",
+        f"{count:,} rows of {batch.num_columns} columns, 70 % updates; "
+        f"{_told(tables[0], state + how)}",
         _tagging(tables[0], batch, cold, found.append),
         [
             joined(tables[0], batch, cold, found, target),
