@@ -134,10 +134,12 @@ def find_in_span(span: Span, runs: Sequence[Run], alike: Alike, wanted: Voids) -
     places = np.searchsorted(words, sought)
     np.minimum(places, len(words) - 1, out=places)
     seeming = np.flatnonzero(words[places] == sought)
+    found, values = alike.nothing(len(wanted))
+    if not len(seeming):
+        return found, values
     rows = table.rows(places[seeming])
     same = rows.are(wanted[seeming])
     seeming, rows = seeming[same], rows.at(same)
-    found, values = alike.nothing(len(wanted))
     found[seeming], values[seeming] = True, rows.values(alike.value_size)
     return found, values
 
