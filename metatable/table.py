@@ -74,9 +74,7 @@ from metatable.results import (
     WriteResult,
 )
 from metatable.storage.counters import Counters
-from metatable.storage.errors import (
-    UsageError,
-)
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.alter import alter
 from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write

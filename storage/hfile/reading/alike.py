@@ -36,7 +36,7 @@ from metatable.storage.hfile.reading.finding import (
     record_header,
 )
 
-__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "same_keys"]
+__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "pieces_at", "same_keys"]
 
 Hits = tuple[npt.NDArray[np.bool_], Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
@@ -109,7 +109,7 @@ class Alike:
         self._check(payloads.raw, rows, offset)
         found, values = self.nothing(len(wanted))
         found[seeming] = True
-        values[seeming] = _pieces(payloads.raw, rows + self._value_at, self.value_size)
+        values[seeming] = pieces_at(payloads.raw, rows + self._value_at, self.value_size)
         return found, values
 
     def find_few(
@@ -248,5 +248,6 @@ def _column(keys: Voids, at: int) -> UInt64s:
     return np.ndarray((len(keys),), np.uint64, keys, at, (keys.dtype.itemsize,))
 
 
-def _pieces(raw: UInt8s, starts: Int64s, size: int) -> Voids:
+def pieces_at(raw: UInt8s, starts: Int64s, size: int) -> Voids:
+    """So many bytes from each of these places on."""
     return np.ndarray((len(raw) - size + 1,), np.dtype((np.void, size)), raw, strides=(1,))[starts]

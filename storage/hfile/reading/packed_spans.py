@@ -20,7 +20,7 @@ import numpy.typing as npt
 from metatable.storage.byte_columns import Voids, words_of
 from metatable.storage.hfile.block import HEADER_SIZE, Headers
 from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s
-from metatable.storage.hfile.reading.alike import Alike, Hits
+from metatable.storage.hfile.reading.alike import Alike, Hits, pieces_at
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_records import Shape, shape_of
 
@@ -206,7 +206,8 @@ class _Rows:
         return _Rows(self.table, self.block[which], self.keys[which], self.rests[which])
 
     def are(self, wanted: Voids) -> Bools:
-        """Whether these are their keys; their first eight bytes are."""
+        """Whether these are their keys; their first eight bytes are. No word may begin earlier, as
+        in `same_keys`: what keys of a block share is not there."""
         raw, size = self.table.raw, wanted.dtype.itemsize
         same, told = np.ones(len(wanted), bool), wanted.view(np.uint8).reshape(-1, size)
         whole = size - size % _WORD
@@ -220,11 +221,11 @@ class _Rows:
     def values(self, size: int) -> Voids:
         """The value of each."""
         raw, shared = self.table.raw, self.table.value_shared[self.block]
-        values = _pieces(raw, self.table.first_values[self.block], size)
+        values = pieces_at(raw, self.table.first_values[self.block], size)
         told = values.view(np.uint8).reshape(-1, size)
         for kind in np.unique(shared).tolist():
             mine = np.flatnonzero(shared == kind)
-            rests = _pieces(raw, self.rests[mine], size - kind)
+            rests = pieces_at(raw, self.rests[mine], size - kind)
             told[mine, kind:] = rests.view(np.uint8).reshape(-1, size - kind)
         return values
 
@@ -232,7 +233,3 @@ class _Rows:
 def _numbers(words: UInt64s) -> UInt64s:
     """Big-endian words as numbers."""
     return words.byteswap() if sys.byteorder == "little" else words
-
-
-def _pieces(raw: UInt8s, starts: Int64s, size: int) -> Voids:
-    return np.ndarray((len(raw) - size + 1,), np.dtype((np.void, size)), raw, strides=(1,))[starts]
