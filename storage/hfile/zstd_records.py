@@ -228,12 +228,8 @@ def unpack_blocks(
         if shape is None:
             return None
         shapes.append(shape)
-    return _unpack_shapes(stored, shapes) if shapes else None
-
-
-def _unpack_shapes(stored: Sequence[UInt8s], shapes: Sequence[Shape]) -> tuple[Voids, Voids]:
-    """The same of blocks, at least one, that are seen to have these shapes."""
-    key_size, value_size = shapes[0].key_size, shapes[0].value_size
+    if not shapes:
+        return None
     total = sum(shape.count for shape in shapes)
     keys, values = np.empty(total * key_size, np.uint8), np.zeros(total * value_size, np.uint8)
     at = 0
