@@ -132,6 +132,8 @@ ROOMS = (
         (
             "metatable/write/*.py",
             "metatable/table.py",
+            "metatable/engines.py",
+            "metatable/kept_version.py",
             "metatable/opening.py",
             "metatable/adopting.py",
             "metatable/arguments.py",
