@@ -3,9 +3,10 @@
     make bench SIZE=full JSON=lines.jsonl
     python -m benchmarks.report lines.jsonl
 
-One table a benchmark, one row a case and peer, in the order in which they were measured. Where a
-case is in the file twice, the later one counts: so a line may be measured again. Exits with 2
-where a line is not one of `harness.FIELDS`.
+One table a benchmark, one row a case, in the order in which they were measured. Behind a peer's
+median stands our ratio, behind a floor's how many times as long we take. Where a case is in the
+file twice, the later one counts: so a line may be measured again. Exits with 2 where a line is
+not one of `harness.FIELDS`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.harness import FIELDS, FLOOR, Line, amount
 
 __all__ = ["main", "tables"]
 
-_HEAD = ("what", "ours", "least, most (runs)", "beside", "theirs", "ratio", "asked")
+_HEAD = ("what", "ours", "least, most (runs)", "beside", "asked")
 _TARGET = re.compile(r"(?<=; target: )[^;]+")
 _NUMBER = re.compile(r"\d[\d,.]*")
 
@@ -43,7 +44,7 @@ def tables(told: Iterable[str]) -> Iterator[str]:
         peers[line["peer"]] = line
     for bench, cases in benches.items():
         yield f"## {bench}: {_question(bench)}"
-        yield _table(row for peers in cases.values() for row in _rows(list(peers.values())))
+        yield _table(_row(list(peers.values())) for peers in cases.values())
 
 
 def _line(text: str, number: int) -> Line:
@@ -66,14 +67,24 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in made) + "\n"
 
 
-def _rows(lines: Sequence[Line]) -> Iterator[Sequence[str]]:
-    """Of one case. Peers that could not be asked are left to the JSON, where another could."""
-    asked = [line for line in lines if line["peer"]] or lines[:1]
-    floors = [line["peer_median"] for line in asked if str(line["peer"]).startswith(FLOOR)]
-    for place, line in enumerate(asked):
-        targets = [_Target(text) for text in _TARGET.findall(line["setting"])]
-        told = [one.held(line, floors) for one in targets if place == 0 or one.beside_a_peer]
-        yield (*(_ours(line) if place == 0 else ("", "", "")), *_theirs(line), "; ".join(told))
+def _row(lines: Sequence[Line]) -> Sequence[str]:
+    """Of one case. Peers that could not be asked are left to the JSON."""
+    asked = [line for line in lines if line["ratio"] is not None]
+    floors = [line["peer_median"] for line in asked if _is_floor(line)]
+    told = [one for place, line in enumerate(lines) for one in _held(line, floors, place == 0)]
+    return (*_ours(lines[0]), "; ".join(map(_theirs, asked)), "; ".join(told))
+
+
+def _held(line: Line, floors: Sequence[float], is_first: bool) -> Iterator[str]:
+    """What was asked beside this peer, and, where it is the first, of ours alone."""
+    for text in _TARGET.findall(line["setting"]):
+        target = _Target(text)
+        if is_first or target.beside_a_peer:
+            yield target.held(line, floors)
+
+
+def _is_floor(line: Line) -> bool:
+    return str(line["peer"]).startswith(FLOOR)
 
 
 def _ours(line: Line) -> tuple[str, str, str]:
@@ -83,12 +94,10 @@ def _ours(line: Line) -> tuple[str, str, str]:
     return line["case"], middle, f"{low}, {high} ({line['runs']})"
 
 
-def _theirs(line: Line) -> tuple[str, str, str]:
-    if line["ratio"] is None:
-        return "", "", ""
-    peer, ratio = str(line["peer"]), line["ratio"]
-    times = f"{1 / ratio:.3g} times as long" if peer.startswith(FLOOR) else f"**{ratio:.3g}**"
-    return peer, amount(line["peer_median"], line["unit"]), times
+def _theirs(line: Line) -> str:
+    ratio, theirs = line["ratio"], amount(line["peer_median"], line["unit"])
+    times = f"x{1 / ratio:.3g}" if _is_floor(line) else f"**{ratio:.3g}**"
+    return f"{line['peer']} {theirs} ({times})"
 
 
 class _Target:
@@ -100,23 +109,25 @@ class _Target:
         self.beside_a_peer = " times " in text
 
     def held(self, line: Line, floors: Sequence[float]) -> str:
-        """Whether it was met; and if not, whether who does no more than a floor would meet it."""
+        """Whether it was met; if not, by how much one would who does no more than the floors."""
         if not self.beside_a_peer:
             most = self.number / 1000 if self.text.endswith(" ms") else self.number
-            ran = bool(line["runs"])
-            return _word(f"at most {self.text}", ran, ran and line["median"] <= most)
-        asked, ratio = self.text.partition(" times ")[0] + " times", line["ratio"]
+            return _word(f"≤ {self.text}", line["median"], line["median"] or 0, at_most=most)
+        peer, ratio = str(line["peer"]), line["ratio"]
         if self.text.startswith("at most"):
-            return _word(asked, ratio is not None, ratio and 1 / ratio <= self.number)
-        told = _word(asked, ratio is not None, ratio and ratio >= self.number)
+            return _word(f"floor ≤ {self.number:g}", ratio, 1 / (ratio or 1), at_most=self.number)
+        told = _word(f"{peer} ≥ {self.number:g}", ratio, self.number, at_most=ratio or 0)
         allowed = [line["peer_median"] / floor for floor in floors if ratio and floor]
-        if ratio and ratio < self.number and allowed and min(allowed) < self.number:
-            told += f", forbidden by the floor: {min(allowed):.3g}"
-        return told
+        if not ratio or ratio >= self.number or not allowed:
+            return told
+        word = "allows" if min(allowed) >= self.number else "forbids it: allows"
+        return f"{told}, the floor {word} {min(allowed):.3g}"
 
 
-def _word(asked: str, measured: bool, met: bool | float | None) -> str:
-    return f"{asked}: {'met' if met else '**not met**'}" if measured else asked
+def _word(asked: str, measured: float | None, told: float, *, at_most: float) -> str:
+    if measured is None:
+        return asked
+    return f"{asked}: {'met' if told <= at_most else '**not met**'}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
