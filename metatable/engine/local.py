@@ -349,6 +349,9 @@ class LocalEngine:
         whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)
         return _cut(whole, schema, self.slots)
 
+    def estimate(self, rows: LocalRows) -> None:
+        """They are in this process."""
+
     def few(self, rows: LocalRows, count: int, size_bytes: int) -> None:
         """They are in this process."""
 

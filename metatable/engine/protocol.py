@@ -15,6 +15,7 @@ Laws, held by tests/engine_contract.py for every engine:
     exchange  partition p gets the rows with by == p; a list column sends copies
     attach    left join by value, null-safe; equal matches count once
     keep      computed once, read several times
+    estimate  what the source of rows says of their size, or nothing
     few       all that is kept, or nothing
 """
 
@@ -89,6 +90,10 @@ class Engine(Protocol[Rows]):
         ...
 
     def keep(self, rows: Rows) -> AbstractContextManager[Rows]: ...
+
+    def estimate(self, rows: Rows) -> int | None:
+        """About how large rows elsewhere are, if where they come from says so; runs nothing."""
+        ...
 
     def few(self, rows: Rows, count: int, size_bytes: int) -> pa.Table | None:
         """Rows that it keeps, if they are elsewhere, at most `count`, and of so many bytes."""

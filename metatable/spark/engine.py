@@ -6,19 +6,13 @@
     exchange   repartitionById, after explode where a row goes to several partitions
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
+    estimate   statistics of the optimized plan
     few        weighed by one aggregate, and one toArrow
     run        mapInArrow, one toArrow
 
-Only the DataFrame API is used, nothing that Spark Connect lacks; the session comes with the
-user's DataFrame and is never configured. Batches are joined up in the worker, because a call of
-numpy on ten thousand rows costs as much again as its work.
-
-Counters travel as the last receipt of each task of `run`, so a task that was tried twice
-counts once. Those of lazy steps (`map`, `extend`) are not reported: they would have to be rows
-or columns of the user's plan. `counting.CountingEngine` reports them, for plans of our own.
-
-An error of ours that ends a task comes back as itself, with Spark's as its cause; a failure
-of Spark's that the user can mend comes back as a sentence (`demands`), all others as they are.
+Only the DataFrame API is used, nothing that Spark Connect lacks but for the estimate; the session
+comes with the user's DataFrame and is never configured. Batches are joined up in the worker,
+because a call of numpy on ten thousand rows costs as much again as its work.
 """
 
 from __future__ import annotations
@@ -201,6 +195,15 @@ class SparkEngine:
             yield kept
         finally:
             kept.unpersist()
+
+    def estimate(self, rows: DataFrame) -> int | None:
+        """By the statistics of Spark's plan: exact for files and rows of the driver, far too many
+        for what it knows nothing of. None on Spark Connect, where plans tell none."""
+        if is_connect(self.session):
+            return None
+        with _own_errors():
+            plan = rows._jdf.queryExecution().optimizedPlan()
+            return int(plan.stats().sizeInBytes())
 
     def few(self, rows: DataFrame, count: int, size_bytes: int) -> pa.Table | None:
         """Rows that are kept, on the driver, if there are at most `count`, of about so many bytes.

@@ -1,7 +1,7 @@
 """The pass of a data commit, in order; what each step does is elsewhere.
 
-    prepare    columns checked and widened, key texts made        engine.map, kept
     few        here, if they are elsewhere, and few                few_rows
+    prepare    columns checked and widened, key texts made        engine.map, kept
     deduplicate one row a key                                      only where keys repeat
     tag        where is each key now                               the index
     complete   columns that a merge leaves out, as they are stored engine.map
@@ -71,7 +71,7 @@ from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
-from metatable.write.few_rows import is_much, nearest
+from metatable.write.few_rows import is_much, prepared_near
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
@@ -89,7 +89,7 @@ from metatable.write.plan import (
     WritePlan,
     route,
 )
-from metatable.write.prepare import distinct, prepared
+from metatable.write.prepare import distinct, keys_alone, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
 from metatable.write.written_files import written_groups
@@ -136,10 +136,15 @@ def write(
     given = _Given(engine.schema(rows), evolve)
     if sort_by:
         _check_sorting(snapshot, sort_by)
-    rows = prepared(engine, rows, options, given.columns(snapshot).arrow, operation)
+    columns = given.columns(snapshot).arrow
+    if operation == DELETE:
+        rows = keys_alone(engine, rows, options)
+
+    def prepare(engine: Engine[Any], rows: Any) -> Any:
+        return prepared(engine, rows, options, columns, operation)
+
     asked = operation, dict(note or {}), given, named, sort_by
-    with engine.keep(rows) as rows:
-        near, rows = nearest(engine, rows, snapshot)
+    with prepared_near(engine, rows, snapshot, prepare) as (near, rows):
         once = distinct(near, rows, options, operation)
 
         def attempt(number: int) -> WriteResult:

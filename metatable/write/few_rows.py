@@ -8,11 +8,18 @@ known when keys have been looked up; then the rows, still few, go back to where 
 How many are few depends on who else would do it: a cluster that runs no more tasks at once than
 this process has processors (a local master, above all) does the same work on the same processors,
 and sends rows between processes besides.
+
+Rows whose source says that they may be few come here as they are, and are prepared here; of others
+the prepared ones are counted, which have to be kept anyway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import pyarrow as pa
 
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
@@ -20,7 +27,7 @@ from metatable.index import create_index
 from metatable.metadata.snapshot import Snapshot
 from metatable.write.plan import WritePlan
 
-__all__ = ["is_much", "nearest"]
+__all__ = ["is_much", "prepared_near"]
 
 ROWS, ROW_BYTES = 10_000, 8 << 20
 """Of a cluster that has more processors than this process."""
@@ -29,6 +36,10 @@ NEAR_ROWS, NEAR_BYTES = 1 << 20, 256 << 20
 """Of one that has not: what a driver can hold, as an engine of this process does of rows for later.
 As Arrow."""
 
+TOLD_SHARE = 2
+"""What may be few by its source is less than the limit by so much: files are compressed, and what
+turns out to be many is kept twice."""
+
 LISTED_BYTES = 1 << 20
 """Of entries of `files`, some twenty thousand files: where lookups may ask each file's filter."""
 
@@ -36,17 +47,59 @@ REWRITTEN_BYTES = 1 << 30
 """Of files that are made anew."""
 
 
-def nearest(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> tuple[Engine[Any], Any]:
-    """Where to look rows up that `engine` keeps, and the rows there: in this process if they are
-    few, else as they are."""
+@contextmanager
+def prepared_near(
+    engine: Engine[Any],
+    rows: Any,
+    snapshot: Snapshot,
+    prepare: Callable[[Engine[Any], Any], Any],
+) -> Iterator[tuple[Engine[Any], Any]]:
+    """Where to look the rows of `engine` up, and what `prepare` makes of them, kept there: in this
+    process if they are few, else where they are. The input is evaluated once.
+
+    Raises what `prepare` does of columns that are not as they must be, before anything runs.
+    """
+    made, near = prepare(engine, rows), LocalEngine(counters=engine.counters)
+    limits = _limits(engine, near, snapshot)
+    with ExitStack() as held:
+        few = None
+        if _may_be_few(engine, rows, limits):
+            rows = held.enter_context(engine.keep(rows))
+            few = _few(engine, rows, limits)
+            made = prepare(engine, rows)
+            limits = ()
+        if few is not None:
+            held.close()  # nobody asks the cluster for them again
+            made = prepare(near, near.rows(few))
+            yield near, held.enter_context(near.keep(made))
+            return
+        made = held.enter_context(engine.keep(made))
+        few = _few(engine, made, limits)
+        yield (engine, made) if few is None else (near, near.rows(few))
+
+
+def _limits(
+    engine: Engine[Any], near: LocalEngine, snapshot: Snapshot
+) -> tuple[tuple[int, int], ...]:
+    """Rows, and bytes of them, that are few; the smaller first, none where none are."""
     by_key = create_index(snapshot.options).indexes_logs  # what knows keys of logs opens no files
     if not ROWS or not (by_key or _listed_bytes(snapshot) <= LISTED_BYTES):
-        return engine, rows
-    near = LocalEngine(counters=engine.counters)
-    few = engine.few(rows, ROWS, ROW_BYTES)
-    if few is None and engine.slots <= near.slots:
-        few = engine.few(rows, NEAR_ROWS, NEAR_BYTES)
-    return (engine, rows) if few is None else (near, near.rows(few))
+        return ()
+    few = ROWS, ROW_BYTES
+    return (few, (NEAR_ROWS, NEAR_BYTES)) if engine.slots <= near.slots else (few,)
+
+
+def _may_be_few(engine: Engine[Any], rows: Any, limits: tuple[tuple[int, int], ...]) -> bool:
+    told = engine.estimate(rows) if limits else None
+    return told is not None and told <= limits[-1][1] // TOLD_SHARE
+
+
+def _few(engine: Engine[Any], rows: Any, limits: tuple[tuple[int, int], ...]) -> pa.Table | None:
+    for most in limits:
+        few = engine.few(rows, *most)
+        if few is not None:
+            return few
+    return None
 
 
 def is_much(plan: WritePlan) -> bool:

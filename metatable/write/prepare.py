@@ -27,7 +27,7 @@ from metatable.storage.hashing import xxh64
 from metatable.write.plan import DELETE, MERGE, TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
-__all__ = ["distinct", "prepared"]
+__all__ = ["distinct", "keys_alone", "prepared"]
 
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
@@ -45,15 +45,15 @@ _EQUAL_HASHES = pa.schema([pa.field("rows", pa.int64()), pa.field("again", pa.bo
 def prepared(
     engine: Engine[Any], rows: Any, options: Options, schema: pa.Schema, operation: str
 ) -> Any:
-    """Rows with their key texts first; a delete keeps nothing else, a merge what is given.
+    """Rows with their key texts first; a delete (of `keys_alone`) keeps nothing else, a merge what
+    is given.
 
     Raises UsageError where a column is missing that says which row this is, or which is newer.
     """
     texts = [pa.field(KEY, pa.string()), pa.field(PATH, pa.string())]
     names = engine.schema(rows).names
     if operation == DELETE:
-        inputs = identity_columns(options, [name for name in names if name not in (KEY, PATH)])
-        return engine.map(rows, inputs, partial(_key_rows, options, schema), pa.schema(texts))
+        return engine.map(rows, names, partial(_key_rows, options, schema), pa.schema(texts))
     if operation == MERGE:
         identity_columns(options, [name for name in names if name not in (KEY, PATH)])
         schema = _given(schema, names)
@@ -61,6 +61,12 @@ def prepared(
         _refuse_nameless(options, names)
     prepared = pa.schema([*texts, *schema])
     return engine.map(rows, names, partial(_texts_and_rows, options, schema), prepared)
+
+
+def keys_alone(engine: Engine[Any], rows: Any, options: Options) -> Any:
+    """Of rows to be deleted, the columns that say which they are. Raises UsageError."""
+    names = [name for name in engine.schema(rows).names if name not in (KEY, PATH)]
+    return engine.select(rows, identity_columns(options, names))
 
 
 def _given(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.spark.engine import SparkEngine
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write import few_rows
-from metatable.write.few_rows import nearest
+from metatable.write.few_rows import prepared_near
 from tests.index.rows import make, rows
 from tests.spark.telling import telling
 
 
-@pytest.mark.parametrize(("rewritten_bytes", "engine"), [(1 << 20, "local"), (0, "spark")])
+@pytest.mark.parametrize("said", [None, 0, 1 << 62])
+@pytest.mark.parametrize(
+    ("rewritten_bytes", "most", "engine"),
+    [(1 << 20, 60, "local"), (0, 60, "spark"), (1 << 20, 59, "spark")],
+)
 def test_few_rows_are_written_here_unless_much_is_made_anew(
     spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     rewritten_bytes: int,
+    most: int,
     engine: str,
+    said: int | None,
 ) -> None:
-    """The source counts how often it is asked, and is different every time."""
-    monkeypatch.setattr(few_rows, "ROWS", 60)
+    """The source counts how often it is asked, and is different every time. What is said of its
+    size is not believed: rows are counted."""
+    monkeypatch.setattr(few_rows, "ROWS", most)
+    monkeypatch.setattr(few_rows, "NEAR_ROWS", most)
+    monkeypatch.setattr(SparkEngine, "estimate", lambda *_: said)
     monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", rewritten_bytes)
     table = make(str(tmp_path / "table"), "record", "global")
     table.insert(rows(0, 30))
@@ -85,18 +98,59 @@ def test_rows_are_weighed_by_their_texts_once(spark: Any, monkeypatch: pytest.Mo
     assert jobs == [["rows", "bytes"], given.columns]
 
 
+def test_a_delete_keeps_the_columns_of_keys_alone(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 30))
+    kept, keep = list[list[str]](), SparkEngine.keep
+    monkeypatch.setattr(
+        SparkEngine, "keep", lambda engine, one: kept.append(one.columns) or keep(engine, one)
+    )
+    assert table.delete(spark.createDataFrame(rows(10, 40))).deleted == 20
+    assert kept == [["id"]]
+
+
+def test_spark_tells_the_size_of_files_and_of_rows_of_the_driver(
+    spark: Any, tmp_path: Path
+) -> None:
+    engine, path = SparkEngine(spark), tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"n": range(10_000)}), path)
+    told = engine.estimate(spark.read.parquet(str(path)))
+    assert told is not None
+    assert path.stat().st_size // 2 <= told <= path.stat().st_size * 2
+    assert engine.estimate(spark.createDataFrame([(1,)], "n int")) is not None
+    unknown = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "n int")
+    assert (engine.estimate(unknown) or 0) > few_rows.NEAR_BYTES
+
+
 class Asked:
-    """An engine that has three rows; it remembers how many it was asked for."""
+    """An engine that has three rows; it remembers how many it was asked for, and what it kept."""
 
     counters = None
     limits: tuple[int, int] | None = None
 
-    def __init__(self, slots: int = 1, least: int = 0) -> None:
-        self.slots, self._least = slots, least
+    def __init__(self, slots: int = 1, least: int = 0, said: int | None = None) -> None:
+        self.slots, self._least, self._said = slots, least, said
+        self.kept: list[str] = []
+
+    def estimate(self, rows: str) -> int | None:
+        return self._said
+
+    @contextmanager
+    def keep(self, rows: str) -> Iterator[str]:
+        self.kept.append(rows)
+        yield f"kept {rows}"
 
     def few(self, rows: str, count: int, size_bytes: int) -> pa.Table | None:
         self.limits = count, size_bytes
         return pa.table({"n": [1, 2, 3]}) if count >= self._least else None
+
+
+def made_of(engine: Any, rows: Any) -> Any:
+    """What the pass of a commit prepares; of rows that are here nothing else is made."""
+    return f"made of {rows}" if isinstance(rows, str) else rows
 
 
 @pytest.mark.parametrize("more", [False, True])
@@ -110,13 +164,56 @@ def test_rows_are_few_sooner_where_the_cluster_has_more_processors(
     manifest = load_newest(store)
     assert manifest is not None
     engine: Any = Asked(slots=LocalEngine().slots + more, least=11)
-    near, found = nearest(engine, "rows", Snapshot(store, manifest))
-    if more:
-        assert (near, found) == (engine, "rows")
-        assert engine.limits == (10, few_rows.ROW_BYTES)
-    else:
-        assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
-        assert engine.limits == (few_rows.NEAR_ROWS, few_rows.NEAR_BYTES)
+    with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+        if more:
+            assert (near, found) == (engine, "kept made of rows")
+            assert engine.limits == (10, few_rows.ROW_BYTES)
+        else:
+            assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
+            assert engine.limits == (few_rows.NEAR_ROWS, few_rows.NEAR_BYTES)
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("least", [0, few_rows.NEAR_ROWS + 1])
+@pytest.mark.parametrize("too_many", [None, False, True])
+def test_rows_that_may_be_few_are_prepared_where_they_are_looked_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: bool,
+    least: int,
+    too_many: bool | None,
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 10)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 10))
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    limit = (few_rows.ROW_BYTES if more else few_rows.NEAR_BYTES) // few_rows.TOLD_SHARE
+    said = None if too_many is None else limit + too_many
+    engine: Any = Asked(slots=LocalEngine().slots + more, least=least, said=said)
+    with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+        first = "rows" if too_many is False else "made of rows"
+        if least:
+            again = ["made of kept rows"] if too_many is False else []
+            assert (near, engine.kept) == (engine, [first, *again])
+            assert found == f"kept {engine.kept[-1]}"
+        else:
+            assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
+            assert engine.kept == [first]
+
+
+def test_rows_that_cannot_be_prepared_are_refused_before_they_are_asked_for(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 3))
+    log = tmp_path / "evaluated"
+    nameless = spark.createDataFrame(rows(0, 3)).drop("id")
+    with pytest.raises(UsageError, match="the key column is missing"):
+        table.upsert(telling(nameless, log))
+    assert not log.exists()
 
 
 @pytest.mark.parametrize("index", ["record", "bucket", "metadata_bloom", "bloom"])
@@ -131,10 +228,10 @@ def test_where_many_filters_may_be_asked_rows_stay_where_they_are(
     assert manifest is not None
     for listed_bytes, stay in ((1 << 20, False), (0, index.endswith("bloom"))):
         monkeypatch.setattr(few_rows, "LISTED_BYTES", listed_bytes)
-        engine: Any = Asked()
-        near, found = nearest(engine, "rows", Snapshot(store, manifest))
-        if stay:
-            assert (near, found, engine.limits) == (engine, "rows", None)
-        else:
-            assert engine.limits == (10, few_rows.ROW_BYTES)
-            assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
+        engine: Any = Asked(said=0)
+        with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+            if stay:
+                assert (near, found, engine.limits) == (engine, "kept made of rows", None)
+            else:
+                assert engine.limits == (10, few_rows.ROW_BYTES)
+                assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
