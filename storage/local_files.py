@@ -3,18 +3,22 @@
 A body is written to a hidden file of its own folder under `temporary`, fsynced, and then
 renamed (`put`) or hard-linked (`create`) into place; the folder is fsynced after it. A link
 fails if the name is taken, so exactly one of many writers creates a file, and no reader
-ever sees half of one.
+ever sees half of one. What is created empty becomes another name of the last empty file that
+was, if that is young, and of the same instant by its name: a new file costs a disk more than a
+name, and who writes into one, as no reader and no other writer does, alters no other action.
 """
 
 from __future__ import annotations
 
 import errno
 import io
+import math
 import mmap
 import os
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,6 +43,10 @@ _ATTEMPTS = 100
 
 _WRITTEN_BYTES = 256 << 10
 """What one call of the system writes: an HFile comes in pieces of a block and of its header."""
+
+_YOUNG_SECONDS, _MOST_NAMES = 1.0, 1000
+"""Of an empty file that is given another name: what its time of writing tells is no older, as where
+stores tell times in whole seconds, and file systems bound the names of one (ext4: 65,000)."""
 
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
@@ -72,6 +80,8 @@ class LocalFiles:
         self._root = os.fspath(root)
         self._temporary = os.path.join(self._root, temporary)
         self._kept = {self._root, *map(self._at, kept)}
+        self._empty: tuple[str, float] | None = None
+        """The last empty file that was made here, and when."""
         self.settles = durable
 
     def size(self, path: str) -> int | None:
@@ -120,6 +130,9 @@ class LocalFiles:
         with self._asking(path):
             if _exists(target):
                 return False
+            if body == b"" and self._named(target):
+                self._settle_folder(os.path.dirname(target))
+                return True
         with self._staged(path) as (file, staged), self._asking(path):
             if isinstance(body, bytes):
                 file.write(body)
@@ -132,13 +145,47 @@ class LocalFiles:
                 if not os.path.isfile(target):
                     raise
                 return False
+        if body == b"":
+            self._empty = target, time.monotonic()
         return True
+
+    def _named(self, target: str) -> bool:
+        """Whether `target` has become another name, which is to settle, of the last empty file.
+        Else a new one is to be made, which tells what is wrong, if anything is."""
+        empty, made = self._empty or ("", -math.inf)
+        word = _first_word(empty)
+        if time.monotonic() - made > _YOUNG_SECONDS or not word or word not in target:
+            return False
+        folder = os.path.dirname(target)
+        for _ in range(2):
+            try:
+                held = os.lstat(empty)
+                if not stat.S_ISREG(held.st_mode) or held.st_size or held.st_nlink > _MOST_NAMES:
+                    return False
+                os.link(empty, target)
+            except FileNotFoundError:
+                with suppress(OSError):
+                    _make_folder(folder, self._settle_folder)
+            except OSError:
+                return False
+            else:
+                return True
+        return False
 
     def mark(self, paths: Sequence[str]) -> None:
         """Some hundred names, in any order, of one empty file: it is made and settles once. Those
         that are taken stay as they are."""
         targets = [self._at(path) for path in paths]
-        with self._staged(paths[0]) as (file, staged), self._asking(paths[0]):
+        with self._asking(paths[0]):
+            left = [target for target in targets if not self._named(target)]
+        if left:
+            self._mark_anew(left, paths[0])
+        with self._asking(paths[0]):
+            for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
+                self._settle_folder(folder)
+
+    def _mark_anew(self, targets: Sequence[str], path: str) -> None:
+        with self._staged(path) as (file, staged), self._asking(path):
             self._settle(file)
             for target in targets:
                 try:
@@ -147,16 +194,27 @@ class LocalFiles:
                 except FileExistsError:
                     if not os.path.isfile(target):
                         raise
-            for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
-                self._settle_folder(folder)
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
         target = self._at(path)
-        with self._staged(path) as (file, staged):
+        with self._staged(path, moves=True) as (file, staged):
             yield file
             with self._asking(path):
                 self._place(file, target, lambda: os.replace(staged, target))
+
+    def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
+        """The names of its files, in order, and sizes, 0 where `sized` of a name is false."""
+        found: dict[str, os.DirEntry[str]] = {}
+        with self._asking(folder), suppress(FileNotFoundError, NotADirectoryError):
+            found = {entry.name: entry for entry in os.scandir(self._at(folder)) if entry.is_file()}
+        told = []
+        for name in sorted(found):
+            if not sized(name):
+                told.append((name, 0))
+            elif (status := self._stat(found[name], f"{folder}/{name}")) is not None:
+                told.append((name, status.st_size))
+        return told
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
         with self._asking(folder):
@@ -208,17 +266,21 @@ class LocalFiles:
         return os.path.join(self._root, path) if path else self._root
 
     @contextmanager
-    def _staged(self, path: str) -> Iterator[tuple[IO[bytes], str]]:
-        """A new file of a name nobody else has, gone after the block if it was not renamed."""
+    def _staged(self, path: str, moves: bool = False) -> Iterator[tuple[IO[bytes], str]]:
+        """A new file of a name nobody else has, gone after the block; `moves`: who leaves it
+        without an error has renamed it."""
         staged = os.path.join(self._temporary, f"{uuid.uuid4().hex}.tmp")
         with self._asking(path):
             raw = _again(self._temporary, lambda: _StagedFile(staged, lambda: self._asking(path)))
         with io.BufferedWriter(raw, _WRITTEN_BYTES) as file:
+            left = True
             try:
                 yield file, staged
+                left = not moves
             finally:
-                with suppress(OSError):  # what stays is a hidden file in a private folder
-                    os.unlink(staged)
+                if left:
+                    with suppress(OSError):  # what stays is a hidden file in a private folder
+                        os.unlink(staged)
 
     def _place(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
         """Make a staged file durable, give it its name by `step`, make the name durable."""
@@ -295,6 +357,11 @@ def _make_folder(folder: str, settle: Callable[[str], None] | None) -> None:
             continue  # another writer was first, or it is no folder, which the next step will tell
         if settle is not None:
             settle(os.path.dirname(one))
+
+
+def _first_word(path: str) -> str:
+    """What a file's name begins with: on the timeline its instant, which names of markers have."""
+    return os.path.basename(path).partition(".")[0]
 
 
 def _exists(path: str) -> bool:

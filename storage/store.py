@@ -275,6 +275,14 @@ class Store:
         self._count("lists")
         return sorted(self.backend.list(_inside(folder), recursive), key=lambda one: one.path)
 
+    def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
+        """The names of a folder's files, in order, with their sizes in bytes where `sized` of a
+        name says so: on a disk each is a call of its own. Of others it may be 0."""
+        if not isinstance(self.backend, LocalFiles):
+            return [(one.name, one.size_bytes) for one in self.list(folder)]
+        self._count("lists")
+        return self.backend.names(_inside(folder), sized)
+
     def walk(self) -> Iterator[Listed]:
         """Every file of the table, one by one, in no order: for listings that no memory holds."""
         self._count("lists")

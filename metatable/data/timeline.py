@@ -143,10 +143,10 @@ class Timeline:
         passed over."""
         furthest: dict[tuple[str, str], Instant] = {}
         clusterings = set()
-        for listed in self.store.list(FOLDER):
-            instant = _read_name(listed.name)
+        for name, size_bytes in self.store.names(FOLDER, sized=_may_be_a_plan):
+            instant = _read_name(name)
             if instant is not None:
-                if (instant.action, instant.state) == _PLAN and listed.size_bytes:
+                if size_bytes and (instant.action, instant.state) == _PLAN:
                     clusterings.add(instant.time)
                 key = instant.time, instant.action
                 known = furthest.get(key)
@@ -204,6 +204,10 @@ class Timeline:
             "requested": requested_path(instant, action),
         }
         self.store.delete([paths[state] for state in states])
+
+
+def _may_be_a_plan(name: str) -> bool:
+    return name.endswith(".replacecommit.requested")
 
 
 @lru_cache(1 << 12)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.timeline import COMPACTION, Instant, Timeline, next_instant
+from metatable.data.timeline import CLUSTERING, COMPACTION, Instant, Timeline, next_instant
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
@@ -133,6 +133,17 @@ def test_timeline_of_a_real_table_is_read(interop: Path, tmp_path: Path) -> None
     loaded = Timeline(Store(tmp_path / name)).load()
     assert {instant.state for instant in loaded} == {"completed"}
     assert {instant.action for instant in loaded} >= {"commit", "clean", "savepoint", "rollback"}
+
+
+def test_a_replacecommit_of_which_there_is_a_plan_is_a_clustering(table_uri: str) -> None:
+    timeline = Timeline(Store(table_uri))
+    planned, begun = "20250102030405006", "20250102030405007"
+    timeline.request(planned, "replacecommit", b"plan")
+    timeline.request(begun, "replacecommit")
+    assert timeline.load() == [
+        Instant(planned, CLUSTERING, "requested"),
+        Instant(begun, "replacecommit", "requested"),
+    ]
 
 
 def test_a_compaction_is_planned_and_completed_as_a_commit(table_uri: str) -> None:

@@ -187,6 +187,13 @@ class StoreContract:
         assert [one.path for one in every] == ["a/b", "a/c", "a/d/e", "f"]
         assert [one.size_bytes for one in every] == [3, 3, 5, 1]
 
+    def test_names_of_a_folder_come_with_the_sizes_that_are_asked_for(self, store: Store) -> None:
+        for path in ("a/c", "a/b", "a/d/e", "f"):
+            store.put(path, path.encode())
+        assert store.names("a", lambda _: True) == [("b", 3), ("c", 3)]
+        assert dict(store.names("a", lambda name: name == "c"))["c"] == 3
+        assert store.names("b", lambda _: True) == []
+
     def test_list_takes_no_neighbour_of_a_like_name(self, store: Store) -> None:
         for path in ("a/b", "ab/c", "a.b", "a-"):
             store.put(path, b"1")

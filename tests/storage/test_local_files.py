@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from metatable.storage import local_files
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.store import Store
 
@@ -121,6 +122,84 @@ def test_without_durability_nothing_is_synced(tmp_path: Path, log: list[tuple[st
     assert not any("fsync" in call for call, _ in log)
 
 
+# empty files
+
+
+def _is_one(store: Store, *paths: str) -> bool:
+    first, *others = [Path(store.uri, path) for path in paths]
+    return all(first.samefile(other) for other in others)
+
+
+def test_what_is_created_empty_is_one_file_of_many_names(
+    store: Store, log: list[tuple[str, str]]
+) -> None:
+    assert store.create("a/1.x", b"")
+    log.clear()
+    assert store.create("a/1", b"")
+    [mark] = store.marking(["b/1", "b/c_1.y"])
+    mark()
+    assert _is_one(store, "a/1.x", "a/1", "b/1", "b/c_1.y")
+    folders = [one for one in log if one[0] in ("mkdir", "fsync folder")]
+    assert folders == [
+        ("fsync folder", "a"),
+        ("mkdir", "b"),
+        ("fsync folder", Path(store.uri).name),
+        ("fsync folder", "b"),
+    ]
+    assert "fsync file" not in {call for call, _ in log}
+    store.delete(["a/1"])
+    assert [store.get(path) for path in ("a/1", "a/1.x", "b/1")] == [None, b"", b""]
+    assert store.create("a/2", b"")
+    assert not _is_one(store, "a/1.x", "a/2")
+
+
+def test_name_that_is_taken_stays_as_it_is_whatever_is_to_be_there(store: Store) -> None:
+    store.put("a/1.2", b"theirs")
+    assert store.create("a/1", b"")
+    assert not store.create("a/1", b"")
+    assert not store.create("a/1.2", b"")
+    [mark] = store.marking(["a/1.2", "a/1.3"])
+    mark()
+    assert [store.get(f"a/{name}") for name in ("1", "1.2", "1.3")] == [b"", b"theirs", b""]
+
+
+@pytest.mark.parametrize("change", ["written to", "gone", "a link", "a folder", "old", "full"])
+def test_empty_file_that_will_not_do_gets_no_other_name(
+    store: Store, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.create("a/1", b"")
+    path = Path(store.uri, "a/1")
+    if change == "written to":
+        path.write_bytes(b"theirs")
+    elif change == "old":
+        monkeypatch.setattr(local_files, "_YOUNG_SECONDS", -1.0)
+    elif change == "full":
+        monkeypatch.setattr(local_files, "_MOST_NAMES", 0)
+    else:
+        path.unlink()
+    if change == "a link":
+        path.symlink_to(path.with_name("other"))
+        path.with_name("other").touch()
+    elif change == "a folder":
+        path.mkdir()
+    assert store.create("b/1", b"")
+    [mark] = store.marking(["c/1"])
+    mark()
+    made = Path(store.uri, "b/1")
+    assert (store.get("b/1"), store.get("c/1")) == (b"", b"")
+    assert not path.is_file() or not path.samefile(made)
+    assert stat.S_ISREG(made.lstat().st_mode)
+
+
+def test_names_are_told_with_those_sizes_that_are_asked_for(store: Store) -> None:
+    store.put("a/1", b"1")
+    store.put("a/2", b"22")
+    store.put("a/b/3", b"")
+    assert store.names("a", lambda name: name == "2") == [("1", 0), ("2", 2)]
+    assert store.names("a", lambda _: True) == [("1", 1), ("2", 2)]
+    assert store.names("a/1", lambda _: True) == store.names("b", lambda _: True) == []
+
+
 # beside others
 
 
@@ -181,14 +260,16 @@ def test_writers_beside_deleters_of_the_same_folder_never_fail(tmp_path: Path) -
 
 def test_staged_files_go_whatever_happens(store: Store) -> None:
     def dies() -> None:
-        with store.sink("a") as file:
+        with store.sink("a/b") as file:
             file.write(b"1")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         dies()
-    store.put("a", b"1")
-    assert [one.path for one in store.list("", recursive=True)] == ["a"]
+    assert store.create("a/b", b"1")
+    for write in WRITES.values():
+        write(store)
+        assert [one.path for one in store.list("", recursive=True)] == ["a/b"]
 
 
 # errors
