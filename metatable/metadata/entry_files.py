@@ -35,6 +35,9 @@ BATCH_ROWS = 8 << 10
 STEP_BYTES = 16 << 20
 """Entries that pass to a file at once."""
 
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Said, or the environment would be asked for them four times a run."""
+
 STARTS = b"starts"
 """In the metadata of a run's schema: the place that each of its batches begins with, int64."""
 
@@ -63,12 +66,13 @@ class Run:
 def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
     """Keep `entries` until the HFiles are built; sorted by place where they have one."""
     starts = np.empty(0, np.int64)
-    if "place" in entries.column_names:
+    if "place" in entries.column_names and len(entries) > 1:
         entries = entries.take(pa.array(np.argsort(entries["place"].to_numpy(), kind="stable")))
+    if "place" in entries.column_names:
         starts = entries["place"].to_numpy()[::BATCH_ROWS]
     sink = pa.BufferOutputStream()
     schema = entries.schema.with_metadata({STARTS: starts.tobytes()})
-    with pa.ipc.new_file(sink, schema) as file:
+    with pa.ipc.new_file(sink, schema, options=_OPTIONS) as file:
         file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
     body = sink.getvalue().to_pybytes()
     if len(body) <= INLINE_BYTES:

@@ -197,8 +197,10 @@ class MetadataPartition:
         storer, tombstones = self.storer(), 0
         with self.writer(store, owner) as writer:
             for piece in chain([first], filled):
-                order = pa.array(sort_order(piece["key"].combine_chunks()))
-                entries = piece.take(order).combine_chunks()
+                order = sort_order(piece["key"].combine_chunks())
+                if (np.diff(order) != 1).any():
+                    piece = piece.take(pa.array(order))
+                entries = piece.combine_chunks()
                 writer.add(as_binary(entries["key"]), storer.values(entries))
                 tombstones += entries["value"].null_count
             for name, body in storer.metas().items():

@@ -1,9 +1,10 @@
-"""The HFiles of a commit: runs of entries in, few files out, a task each."""
+"""The HFiles of a commit: runs of entries in, few files out, a task each; few entries, which are
+in this process already, make no task."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +23,9 @@ __all__ = ["build_hfiles"]
 
 RIDING_BYTES = 256 << 10
 """An HFile of no more entries rides in its receipt: cheaper than to wait for its own request."""
+
+Made = tuple[str, HFileRef, bytes | None]
+"""Of one HFile its partition, its reference, and the body of a small one, which nobody has put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ def build_hfiles(
     runs: Sequence[Run],
     owner: Owner,
 ) -> tuple[dict[str, tuple[HFileRef, ...]], dict[str, bytes]]:
-    """The HFiles of a commit, by metadata partition: a task each, or one for few entries. And what
-    is still to be put of them, by path: small ones go together with all that a version needs."""
+    """The HFiles of a commit, by metadata partition. And what is still to be put of them, by path:
+    small ones go together with all that a version needs."""
     jobs = [
         _Range(partition.name, lo, hi)
         for partition in partitions
@@ -60,15 +64,20 @@ def build_hfiles(
             partition, _of(runs, partition), partition.options.hfile_target_bytes
         )
     ]
-    work = partial(_build, store, scratch, tuple(partitions), tuple(runs), owner)
-    tasks = 1 if sum(run.entry_bytes for run in runs) <= RIDING_BYTES else None
+    told = store, scratch, tuple(partitions), tuple(runs), owner
+    few = sum(run.entry_bytes for run in runs) <= RIDING_BYTES
+    made: Iterable[Made]
+    if few and all(run.path is None for run in runs):
+        made = _made(*told, jobs, engine.counters)
+    else:
+        built = run_jobs(engine, jobs, partial(_build, *told), _Built, 1 if few else None)
+        made = ((one.partition, HFileRef.decode(json.loads(one.ref)), one.body) for one in built)
     refs: dict[str, tuple[HFileRef, ...]] = {}
     files: dict[str, bytes] = {}
-    for one in run_jobs(engine, jobs, work, _Built, tasks):
-        ref = HFileRef.decode(json.loads(one.ref))
-        refs[one.partition] = (*refs.get(one.partition, ()), ref)
-        if one.body is not None:
-            files[ref.path] = one.body
+    for name, ref, body in made:
+        refs[name] = (*refs.get(name, ()), ref)
+        if body is not None:
+            files[ref.path] = body
     return refs, files
 
 
@@ -81,7 +90,21 @@ def _build(
     jobs: Iterator[_Range],
     counters: Counters,
 ) -> Iterator[_Built]:
-    """Task: one HFile a job, or none where nothing is in its buckets."""
+    """Task: receipts of the HFiles of some jobs."""
+    for name, ref, body in _made(store, scratch, partitions, runs, owner, jobs, counters):
+        yield _Built(name, json.dumps(ref.encode()), body)
+
+
+def _made(
+    store: Store,
+    scratch: Store,
+    partitions: Sequence[MetadataPartition],
+    runs: Sequence[Run],
+    owner: Owner,
+    jobs: Iterable[_Range],
+    counters: Counters,
+) -> Iterator[Made]:
+    """One HFile a job, or none where nothing is in its buckets."""
     by_name = {partition.name: partition for partition in partitions}
     store, scratch = store.counting(counters), scratch.counting(counters)
     for job in jobs:
@@ -92,8 +115,7 @@ def _build(
         sinks = caught if small else store
         ref = build_hfile(sinks, scratch, partition, ours, job.lo, job.hi, owner)
         if ref is not None:
-            body = caught.body if small else None
-            yield _Built(partition.name, json.dumps(ref.encode()), body)
+            yield partition.name, ref, caught.body if small else None
 
 
 def _of(runs: Sequence[Run], partition: MetadataPartition) -> list[Run]:

@@ -160,8 +160,9 @@ def _told(
     for place, told, written in _written(view, plan, places, rows):
         receipts += told
         runs.add(written, rows.keys(rows.new(place)))
-    yield _file_receipts(receipts)
-    yield from runs.receipts(scratch.counting(counters))
+    lines: list[dict[str, Any]] = [{"file": one.encode()} for one in receipts]
+    lines += runs.receipts(scratch.counting(counters))
+    yield pa.RecordBatch.from_pylist(lines, schema=RECEIPT)
 
 
 def _written(
@@ -452,16 +453,10 @@ class _Runs:
                 self._entries.setdefault(name, []).append(entries)
         self._untold, self._key_bytes = [], 0
 
-    def receipts(self, scratch: Store) -> Iterator[pa.RecordBatch]:
+    def receipts(self, scratch: Store) -> Iterator[dict[str, Any]]:
         self._tell()
         for name, parts in self._entries.items():
             entries = pa.concat_tables(parts)
             if entries.num_rows:
                 run = write_run(scratch, name, entries)
-                told = {field: getattr(run, field) for field in RUN_SCHEMA.names}
-                yield pa.RecordBatch.from_pylist([{"file": None, **told}], schema=RECEIPT)
-
-
-def _file_receipts(receipts: Sequence[FileReceipt]) -> pa.RecordBatch:
-    rows: list[dict[str, Any]] = [{"file": one.encode()} for one in receipts]
-    return pa.RecordBatch.from_pylist(rows, schema=RECEIPT)
+                yield {field: getattr(run, field) for field in RUN_SCHEMA.names}

@@ -155,7 +155,11 @@ def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:
 
 
 def _split(table: pa.Table) -> tuple[list[FileReceipt], list[Run]]:
-    files = table["file"].drop_null().to_pylist()
-    runs = table.filter(table["file"].is_null()).drop_columns(["file"]).to_pylist()
-    receipts = [FileReceipt.decode(one) for one in files]
-    return sorted(receipts, key=lambda one: one.stat.path), [Run(**one) for one in runs]
+    receipts, runs = list[FileReceipt](), list[Run]()
+    for row in table.to_pylist():
+        file = row.pop("file")
+        if file is None:
+            runs.append(Run(**row))
+        else:
+            receipts.append(FileReceipt.decode(file))
+    return sorted(receipts, key=lambda one: one.stat.path), runs
