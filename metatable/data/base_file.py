@@ -442,7 +442,7 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
             continue
         if pa.types.is_nested(field.type):
             worth += _leaves(field)
-        elif pa.types.is_boolean(field.type):
+        elif pa.types.is_boolean(field.type) or len(rows) == 1:
             continue
         elif pc.count_distinct(taken(table.select([field.name]), rows)[0]).as_py() * 2 <= len(rows):
             worth.append(field.name)

@@ -20,6 +20,7 @@ so those that would break one are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ _RESERVED = ("metadata", "_delta_log", ".hoodie", ".hoodie_partition_metadata")
 
 _FEW_VALUES = 1 << 10
 """Numbers below this, or below how many there are, are counted in a table, else sorted."""
+
+_FEW_ROWS = 8
+"""Rows whose paths are made value by value: an array's every step costs as much as some of them."""
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
@@ -100,6 +104,10 @@ class KeyGenerator:
         if not self.partition_by:
             return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
         values = [_column(batch, name) for name in self.partition_by]
+        if batch.num_rows <= _FEW_ROWS:
+            few = self._few_paths(values)
+            if few is not None:
+                return few
         codes, distinct = _distinct(values)
         folders = [
             self._folders(name, column.take(distinct), top=not place)
@@ -108,18 +116,50 @@ class KeyGenerator:
         paths = pc.binary_join_element_wise(*folders, "/").dictionary_encode()
         return pa.DictionaryArray.from_arrays(paths.indices.take(codes), paths.dictionary)
 
+    def _few_paths(self, columns: Sequence[pa.Array]) -> pa.DictionaryArray | None:
+        """The same of a handful of texts, of which most were met before. None: one is no text, or
+        cannot stand in a path, which the columns tell."""
+        folders = []
+        for place, (name, column) in enumerate(zip(self.partition_by, columns, strict=True)):
+            if column.type != pa.string():
+                return None
+            try:
+                words = column.to_pylist()
+            except UnicodeDecodeError:
+                return None
+            folders.append([_folder(name, self.hive_style, not place, word) for word in words])
+        paths = ["/".join(row) if all(row) else None for row in zip(*folders, strict=True)]
+        if None in paths:
+            return None
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
+        codes = pa.array([numbers[path] for path in paths], pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, pa.array(list(numbers), pa.string()))
+
     def _folders(self, name: str, column: pa.Array, top: bool) -> pa.Array:
         if _is_binary(column.type):  # hudi-rs takes the hex for the bytes, and loses the rows
             what = "type makes no partition"
             raise UsageError(what, column=name, expected="a readable text", found=str(column.type))
-        words = text(column, name)
-        reserved = () if self.hive_style or not top else _RESERVED
-        _refuse_unsafe(name, words, reserved)
-        words = pc.if_else(pc.equal(words, ""), None, words).fill_null(DEFAULT_PARTITION)
-        if self.hive_style:
-            words = pc.binary_join_element_wise(f"{name}=", words, "")
-        _refuse_long(name, words)
-        return words
+        return _folders_of(name, text(column, name), self.hive_style, top)
+
+
+def _folders_of(name: str, words: pa.Array, hive_style: bool, top: bool) -> pa.Array:
+    """What folders these texts name. Raises UsageError."""
+    _refuse_unsafe(name, words, () if hive_style or not top else _RESERVED)
+    words = pc.if_else(pc.equal(words, ""), None, words).fill_null(DEFAULT_PARTITION)
+    if hive_style:
+        words = pc.binary_join_element_wise(f"{name}=", words, "")
+    _refuse_long(name, words)
+    return words
+
+
+@lru_cache(1 << 10)
+def _folder(name: str, hive_style: bool, top: bool, word: str | None) -> str | None:
+    """Of one text. None: it cannot stand in a path."""
+    try:
+        [folder] = _folders_of(name, pa.array([word], pa.string()), hive_style, top).to_pylist()
+    except UsageError:
+        return None
+    return str(folder)
 
 
 def text(column: pa.Array, name: str = "") -> pa.Array:

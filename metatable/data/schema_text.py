@@ -36,6 +36,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "column_of",
     "decode_schema",
     "encode_schema",
+    "parsed_schema",
     "walk",
 ]
 
@@ -189,6 +191,13 @@ class TableSchema:
         _check_ids(made, path)
         _check_names(made.columns, path)
         return made
+
+
+def parsed_schema(text: str, path: str) -> TableSchema:
+    """`TableSchema.decode`, once a process for each text."""
+    return cached(
+        ("schema", text), lambda: TableSchema.decode(text, path), lambda _: 10 * len(text)
+    )
 
 
 def encode_schema(schema: pa.Schema) -> str:

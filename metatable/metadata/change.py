@@ -19,7 +19,7 @@ from itertools import compress
 from typing import Protocol
 
 from metatable.data.options import Options
-from metatable.data.schema_text import TableSchema
+from metatable.data.schema_text import TableSchema, parsed_schema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import sum_of
 from metatable.metadata.manifest import (
@@ -290,7 +290,7 @@ class Draft:
         newest, content, instant = self.newest, self.content, change.instant
         used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
         is_last = instant and change.is_undone_alone
-        schema = TableSchema.decode(self.schema, newest.path)
+        schema = parsed_schema(self.schema, newest.path)
         reader = least_reader(self.options, schema.misleads, [*self.compactions.values()])
         return Manifest(
             version=self.version,

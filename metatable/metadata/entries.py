@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from metatable.data.bucket_functions import carried, taken_along
 from metatable.data.options import Options
-from metatable.data.schema_text import TableSchema
+from metatable.data.schema_text import parsed_schema
 from metatable.metadata.asking import Answers, apart, ask, asked_of
 from metatable.metadata.manifest import (
     HFileRef,
@@ -84,7 +84,7 @@ class Entries:
         self.manifest = manifest
         self._after = after
         self._columns = columns
-        self.table_schema = _parsed(columns or manifest.schema, manifest.path)
+        self.table_schema = parsed_schema(columns or manifest.schema, manifest.path)
         self.schema: pa.Schema = self.table_schema.arrow
 
     @property
@@ -305,14 +305,6 @@ class Entries:
 
 
 _PAIRS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
-
-
-def _parsed(columns: str, path: str) -> TableSchema:
-    return cached(
-        ("schema", columns),
-        lambda: TableSchema.decode(columns, path),
-        lambda _: 10 * len(columns),
-    )
 
 
 def _reload(store: Store, version: int, nonce: str) -> Manifest:

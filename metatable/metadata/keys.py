@@ -149,6 +149,10 @@ def hash_seeds(salts: tuple[int, int]) -> tuple[int, int]:
     return first, second
 
 
+_FEW = 8
+"""Texts that are hashed without a look whether they repeat."""
+
+
 def record_key_hash(keys: pa.Array | pa.ChunkedArray, salts: tuple[int, int]) -> pa.Array:
     """The 128-bit hash of each key's text under the table's salts, as 16 bytes, big-endian."""
     halves = np.empty((len(keys), 2), ">u8")
@@ -199,6 +203,8 @@ def _distinct(hash_of: Callable[[Column], Parts], column: Column) -> Parts:
         return hash_of(column)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if len(column) <= _FEW:
+        return hash_of(column)
     texts = column.dictionary_encode()
     if texts.null_count or 2 * len(texts.dictionary) > len(column):
         return hash_of(column)

@@ -11,8 +11,10 @@ no sum) all versions that are kept are walked, once a process.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from metatable.metadata.manifest import Manifest, load_newest, load_version
 from metatable.metadata.steps import staged_path
 from metatable.storage.cache import shared
 from metatable.storage.errors import CorruptError, StaleError
-from metatable.storage.hashing import xxh64
+from metatable.storage.hashing import xxh64, xxh64_one
 from metatable.storage.store import Store
 
 __all__ = [
@@ -35,6 +37,10 @@ __all__ = [
 ]
 
 
+_KNOWN_HASHES = 1 << 12
+"""Instants whose hashes a process keeps: each commit sums those of the timeline."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommitSum:
     """How many instants there are, and the exclusive or of their hashes (XXH64, seed 0)."""
@@ -44,6 +50,8 @@ class CommitSum:
 
     @classmethod
     def of(cls, instants: Collection[str]) -> CommitSum:
+        if len(instants) <= _KNOWN_HASHES // 4:
+            return cls(len(instants), reduce(operator.xor, map(_hash_of, instants), 0))
         hashes = xxh64(pa.array(list(instants), pa.string()), 0)
         return cls(len(instants), int(np.bitwise_xor.reduce(hashes, initial=np.uint64(0))))
 
@@ -68,6 +76,11 @@ class CommitSum:
             return cls(int(count), int(digest, 16))
         except ValueError:
             return None
+
+
+@lru_cache(_KNOWN_HASHES)
+def _hash_of(instant: str) -> int:
+    return xxh64_one(instant.encode(), 0)
 
 
 def sum_of(store: Store, newest: Manifest, instant: str, dropped: Collection[str]) -> str:

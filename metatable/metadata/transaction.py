@@ -44,6 +44,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, list_markers, settle, stage, staged, staged_path
+from metatable.storage.cache import cached
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
@@ -294,7 +295,11 @@ def check_properties(store: Store) -> TableProperties:
     raw = store.get(PROPERTIES)
     if raw is None:
         raise _no_table(store)
-    properties = TableProperties.decode(raw, PROPERTIES)
+    properties = cached(
+        ("properties", raw),
+        lambda: TableProperties.decode(raw, PROPERTIES),
+        lambda _: 10 * len(raw),
+    )
     if 0 < properties.version < 6:
         raise UpgradeError(
             "an older Hudi keeps this table: metatable writes table version 6. Upgrade it with Hudi"

@@ -52,6 +52,10 @@ _MOST_BITS = (1 << 31) - 1
 _CHUNK = 1 << 15
 """Keys hashed together: their state stays in the processor's cache."""
 
+_ONES = 0xFFFFFFFF
+_FEW, _FEW_BYTES = 4, 256
+"""Of keys that are hashed one by one: an array's every step costs as much as some of them do."""
+
 Words = npt.NDArray[np.uint32]
 
 
@@ -207,6 +211,10 @@ def _form(keys: int, fpp: float) -> tuple[int, int]:
 def _with_bits(flags: npt.NDArray[np.bool_], keys: pa.Array, hashes: int, bits: int) -> bytes:
     """A row: these bits, and those of the keys."""
     for chunk in _chunks(keys):
+        if len(chunk) <= _FEW and chunk.nbytes <= _FEW_BYTES:
+            for key in chunk.to_pylist():
+                flags[_positions_of(key.encode(), hashes, bits)] = True
+            continue
         _, rounds = _positions(chunk, hashes, bits)
         for positions in rounds:
             flags[positions] = True
@@ -253,6 +261,33 @@ def _positions(keys: pa.Array, hashes: int, bits: int) -> tuple[npt.NDArray[np.i
         state = _murmur(state ^ lengths, words, tails, factors)
         rounds.append(_remainder(state, bits))
     return order, rounds
+
+
+def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
+    """Those of one key, in whole numbers."""
+    if not key:
+        raise UsageError("a bloom filter takes no empty keys", row=0)
+    left, multiplier = len(key) & 3, int(_M)
+    words = []
+    for (word,) in struct.iter_unpack("<I", key[: len(key) - left]):
+        word = word * multiplier & _ONES
+        words.append((word ^ word >> 24) * multiplier & _ONES)
+    tail = 0
+    for place in range(left):
+        byte = key[-1 - place]
+        tail ^= (byte - (byte >> 7 << 8)) << 8 * place
+    state, positions = 0, []
+    for _ in range(hashes):
+        state ^= len(key)
+        for word in words:
+            state = state * multiplier & _ONES ^ word
+        if left:
+            state = (state ^ tail) * multiplier & _ONES
+        state ^= state >> 13
+        state = state * multiplier & _ONES
+        state ^= state >> 15
+        positions.append((state if state >> 31 == 0 else _ONES + 1 - state) % bits)
+    return positions
 
 
 def _bytes_of(

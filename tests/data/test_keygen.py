@@ -205,6 +205,34 @@ def test_null_and_empty_partition_values_share_the_default_partition() -> None:
     assert generator("a", "p").coded_paths(rows).dictionary.to_pylist() == found[:2]
 
 
+_WORDS = st.none() | st.sampled_from(["", "x", "a/b", "metadata", "..", "ä" * 128]) | st.text()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(_WORDS, _WORDS), max_size=8), st.booleans())
+def test_few_paths_are_those_of_many_rows_and_so_are_errors(
+    rows: list[tuple[str | None, str | None]], hive_style: bool
+) -> None:
+    columns = {
+        name: pa.array([row[place] for row in rows], pa.string())
+        for place, name in ((0, "p"), (1, "q"))
+    }
+    made = generator("a", ("p", "q"), hive_style=hive_style)
+
+    def told() -> Any:
+        try:
+            coded = made.coded_paths(batch(**columns))
+        except UsageError as error:
+            return str(error)
+        assert len(set(coded.dictionary.to_pylist())) == len(coded.dictionary)
+        return coded.type, coded.dictionary_decode().to_pylist()
+
+    few = told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keygen, "_FEW_ROWS", -1)
+        assert told() == few
+
+
 @pytest.mark.parametrize(
     "value",
     [
