@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead"]
+__all__ = ["WORKERS", "at_once", "beside", "here_alone", "in_order", "one_ahead"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,6 +69,11 @@ def in_order(
     finally:
         for one in waiting:
             one.cancel()
+
+
+def at_once() -> int:
+    """How many of its items `in_order` would work on beside each other, called here."""
+    return 1 if getattr(_here, "is_worker", False) else WORKERS
 
 
 def beside(function: Callable[[], R]) -> Callable[[], R]:

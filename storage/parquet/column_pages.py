@@ -27,7 +27,7 @@ from metatable.storage.parquet.page_headers import Headers
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
 from metatable.storage.parquet.unpacked_pages import unpacked
-from metatable.storage.threads import in_order
+from metatable.storage.threads import at_once, in_order
 
 __all__ = ["ColumnPages", "Runs"]
 
@@ -37,6 +37,10 @@ _T = TypeVar("_T")
 BLOCK_BYTES = 2 << 20
 """Of pages that are decompressed together, about: enough that steps of numpy weigh little, and few
 enough that two threads have some of a hundred pages of keys."""
+
+ALONE_BYTES = 8 << 20
+"""The same where one thread has all of them, others having other files': some 20 steps of numpy a
+block then weigh nothing."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
@@ -193,7 +197,8 @@ class ColumnPages:
         numbers = np.arange(self.own.start, self.own.stop)
         data, dictionaries = numbers[~is_dictionary], numbers[is_dictionary]
         owners, whose = of[~is_dictionary], of[is_dictionary]
-        turn = np.cumsum(self.headers.plain[self.own])[~is_dictionary] // BLOCK_BYTES
+        size = BLOCK_BYTES if at_once() > 1 else ALONE_BYTES
+        turn = np.cumsum(self.headers.plain[self.own])[~is_dictionary] // size
         borders = [0, *(np.diff(turn).nonzero()[0] + 1).tolist(), len(data)]
         these = (
             whose.searchsorted(owners[borders[:-1]]),

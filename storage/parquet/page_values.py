@@ -195,7 +195,8 @@ def _search(
     for number in range(int(turn.max()) + 1):
         own = np.flatnonzero(turn == number)
         rows = held if len(own) == len(held) else held[page[own]]
-        which, place = np.nonzero(rows == last[own, None])
+        hit = np.flatnonzero(rows == last[own, None])  # sooner than by row and column
+        which, place = np.divmod(hit, rows.shape[1])
         hits.append(np.stack([own[which], place]))
     which, place = np.concatenate(hits, axis=1)
     at = begins[page[which]] + place * (_SIZE + size)

@@ -23,6 +23,7 @@ from metatable.storage.parquet import (
     page_places,
     paged_file,
     small_file,
+    unpacked_pages,
 )
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
@@ -97,6 +98,7 @@ def test_rows_by_position_are_those_of_the_whole_file(
 
     monkeypatch.setattr(column_pages, "small_file", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(column_pages, "ALONE_BYTES", 1000)
     if is_decoded:
         monkeypatch.setattr(column_pages, "ROWS_OF_A_PAGE", 0)
     for turn, count in enumerate((9, 200)):
@@ -109,6 +111,29 @@ def test_rows_by_position_are_those_of_the_whole_file(
         are_whole = is_decoded or options.get("data_page_version") == "2.0"
         assert (len(files) > 6 * ROWS.num_columns) is are_whole
         files.clear()
+
+
+def test_a_thread_that_has_all_pages_takes_more_of_them_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(store, written(ROWS, **OPTIONS["as ours"] | PAGES))
+    blocks: list[int] = []
+
+    def noted(codecs: Any, stored: Any, sizes: Any) -> Any:
+        blocks.append(sum(sizes))
+        return unpacked_pages.unpacked(codecs, stored, sizes)
+
+    monkeypatch.setattr(column_pages, "unpacked", noted)
+    monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(column_pages, "at_once", lambda: 2)
+    rows, name = some(9), ROWS.column_names[0]
+    beside = read_rows(store, [(file, rows)], [name])
+    few = [*blocks]
+    monkeypatch.setattr(column_pages, "at_once", lambda: 1)
+    assert read_rows(store, [(file, rows)], [name]) == beside == ROWS.select([name]).take(rows)
+    alone = blocks[len(few) :]
+    assert len(alone) < len(few)
+    assert sum(alone) <= sum(few)  # a dictionary is in each block
 
 
 def test_no_page_is_read_but_those_of_the_rows_and_dictionaries(store: Store) -> None:
