@@ -182,10 +182,8 @@ def numbers_at(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
 def common_prefix_size(first: bytes, last: bytes) -> int:
     """How many bytes both begin with."""
     size = min(len(first), len(last))
-    for at in range(size):
-        if first[at] != last[at]:
-            return at
-    return size
+    differ = int.from_bytes(first[:size], "big") ^ int.from_bytes(last[:size], "big")
+    return size - (differ.bit_length() + 7 >> 3)
 
 
 def bound(column: pa.Array, needles: pa.Array, right: bool = False) -> Int64s:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -67,6 +67,11 @@ _ROW_AT = _HEADER.size
 _TIED_SHARE = 16
 """If more than this fraction of rows agree in eight bytes with the next one, blocks are searched
 each for itself."""
+_SAMPLE = 512
+"""So many rows are looked at for that."""
+_LONG_RUN, _LEVELS = 16, 2
+"""Records that agree in those bytes, too, are searched by bytes behind what they have in common, if
+there are so many in a run; so many times."""
 RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
 """Bytes of a record besides its row and its value."""
 
@@ -160,27 +165,69 @@ class KeyValues:
         """
         if not len(self) or not len(wanted):
             return np.full(len(wanted), -1, np.int64)
-        words = self._words()
-        if cuts is not None and self.firsts is not None and _many_ties(words):
+        if cuts is not None and self.firsts is not None and self._seem_tied():
             words, sought = self._words_by_block(wanted, cuts)
         else:
-            sought = self._sought(wanted, np.int64(self._skip()))
-        if not self._in_order(words):
+            words, sought = self._words(), self._sought(wanted, np.int64(self._skip()))
+        found = self._searched(wanted, words, sought, _LEVELS)
+        if found is None:
             if prove:
                 prove(self)
             return self._hits(wanted)
+        return found
+
+    def _searched(
+        self, wanted: pa.Array, words: UInt64s, sought: UInt64s, levels: int
+    ) -> Int64s | None:
+        """`find` by these words, None where the rows are out of order."""
+        if (words[1:] < words[:-1]).any():
+            return None
         places = np.minimum(np.searchsorted(words, sought), len(words) - 1)
         equal = self._equal(places, wanted)
         found = np.where(equal, places, -1)
-        after = np.minimum(places + 1, len(words) - 1)
-        tied = (words[places] == sought) & (words[after] == sought) & (after > places)
-        unsure = np.flatnonzero(tied & ~equal)
+        ties = np.flatnonzero(words[1:] == words[:-1])
+        if not ties.size:
+            return found
+        unsure = np.flatnonzero((words[places] == sought) & ~equal)
+        firsts, ends = _runs(ties)
+        is_long = (ends - firsts >= _LONG_RUN) & (levels > 0)
+        if is_long.any():
+            ties = ties[np.repeat(~is_long, ends - firsts - 1)]
+            runs = firsts[is_long], ends[is_long]
+            in_run = np.isin(places[unsure], runs[0])
+            more = unsure[in_run]
+            in_runs = self._in_runs(wanted.take(pa.array(more)), places[more], *runs, levels)
+            if in_runs is None:
+                return None
+            found[more] = in_runs
+            unsure = unsure[~in_run]
+        if not self._ascend(ties):
+            return None
         if unsure.size:
             behind = np.searchsorted(words, sought[unsure], "right")
             few = wanted.take(pa.array(unsure))
             landed = self._lower_bound(few, places[unsure], behind)
             clipped = np.minimum(landed, len(words) - 1)
             found[unsure] = np.where(self._equal(clipped, few), clipped, -1)
+        return found
+
+    def _in_runs(
+        self, wanted: pa.Array, places: Int64s, firsts: Int64s, ends: Int64s, levels: int
+    ) -> Int64s | None:
+        """`_searched` in runs of records, by bytes behind what the rows of each begin with; the run
+        of a wanted key begins at its place."""
+        sizes = ends - firsts
+        before = np.cumsum(sizes) - sizes
+        members = np.repeat(firsts - before, sizes) + np.arange(int(sizes.sum()))
+        runs = replace(self.at(members), firsts=before)
+        order = np.argsort(places, kind="stable")  # keys of other beginnings have any word
+        cuts = np.searchsorted(places[order], np.append(firsts, len(self)))
+        sorted_keys = wanted.take(pa.array(order))
+        landed = runs._searched(sorted_keys, *runs._words_by_block(sorted_keys, cuts), levels - 1)
+        if landed is None:
+            return None
+        found = np.empty(len(order), np.int64)
+        found[order] = np.where(landed < 0, -1, members[landed])
         return found
 
     def _hits(self, wanted: pa.Array) -> Int64s:
@@ -209,11 +256,23 @@ class KeyValues:
         words are compared whole."""
         if (words[1:] < words[:-1]).any():
             return False
-        ties = np.flatnonzero(words[1:] == words[:-1])
-        if not ties.size:
+        return self._ascend(np.flatnonzero(words[1:] == words[:-1]))
+
+    def _ascend(self, places: Int64s) -> bool:
+        """Whether the rows at these places are not greater than the next ones, compared whole."""
+        if not places.size:
             return True
-        before, after = self.at(ties).keys(), self.at(ties + 1).keys()
+        before, after = self.at(places).keys(), self.at(places + 1).keys()
         return bool(pc.all(pc.less_equal(before, after)).as_py())
+
+    def _seem_tied(self) -> bool:
+        """Whether many rows agree in `_words` with the next one, by a look at some of them."""
+        some = np.arange(0, len(self) - 1, max(len(self) // _SAMPLE, 1))
+        pairs = self.at(np.concatenate((some, some + 1)))
+        skip = self._skip()
+        words = first_words(self.raw, pairs.row_starts + skip, _less(pairs.row_sizes, skip))
+        ties = int(np.count_nonzero(words[: len(some)] == words[len(some) :]))
+        return ties * _TIED_SHARE > len(some)
 
     def _skip(self) -> int:
         """How many bytes all rows begin with, if they ascend."""
@@ -236,26 +295,43 @@ class KeyValues:
         """The block's number and six bytes of every row and wanted key, behind what all rows of
         the block begin with."""
         assert self.firsts is not None
-        lasts = np.append(self.firsts[1:], len(self)) - 1
-        ends = zip(self.firsts.tolist(), lasts.tolist(), strict=True)
-        skips = np.array(
-            [common_prefix_size(self.key(a), self.key(b)) if a <= b else 0 for a, b in ends]
-        )
-        of_row = np.repeat(np.arange(len(skips)), lasts - self.firsts + 1)
-        of_key = np.repeat(np.arange(len(skips)), np.diff(cuts))
-        skip = skips[of_row]
+        ends = np.append(self.firsts[1:], len(self))
+        skips = self._skips(self.firsts, ends)
+        counts = ends - self.firsts
+        numbers = np.arange(len(skips), dtype=np.uint64) << np.uint64(48)
+        skip = np.repeat(skips, counts)
         words = first_words(self.raw, self.row_starts + skip, self.row_sizes - skip)
-        sought = self._sought(wanted, skips[of_key])
-        return _numbered(words, of_row), _numbered(sought, of_key)
+        sought = self._sought(wanted, np.repeat(skips, np.diff(cuts)))
+        return (
+            _numbered(words, np.repeat(numbers, counts)),
+            _numbered(sought, np.repeat(numbers, np.diff(cuts))),
+        )
+
+    def _skips(self, firsts: Int64s, ends: Int64s) -> Int64s:
+        """How many bytes all rows of each of these runs begin with, if they ascend; 0 of none."""
+        raw, keys = self.raw.data, []
+        last = len(self) - 1
+        for places in (np.minimum(firsts, last), np.maximum(ends - 1, 0)):
+            starts = self.row_starts[places]
+            bounds = zip(starts.tolist(), (starts + self.row_sizes[places]).tolist(), strict=True)
+            keys.append([bytes(raw[start:end]) for start, end in bounds])
+        skips = np.fromiter(map(common_prefix_size, *keys), np.int64, len(firsts))
+        return np.where(firsts < ends, skips, 0)
 
 
-def _many_ties(words: UInt64s) -> bool:
-    return int(np.count_nonzero(words[1:] == words[:-1])) * _TIED_SHARE > len(words)
+def _runs(ties: Int64s) -> tuple[Int64s, Int64s]:
+    """(the first, the one behind the last) of each run of records that agree with the next one
+    but for the last of the run; `ties`: those that do."""
+    opens = np.flatnonzero(np.diff(ties, prepend=-2) != 1)
+    firsts = ties[opens]
+    return firsts, firsts + np.diff(opens, append=len(ties)) + 1
 
 
-def _numbered(words: UInt64s, blocks: Int64s) -> UInt64s:
-    """Ascending where the words of each block do."""
-    return (words >> np.uint64(16)) | (blocks.astype(np.uint64) << np.uint64(48))
+def _numbered(words: UInt64s, numbers: UInt64s) -> UInt64s:
+    """Ascending where the words of each block do: its number, and six bytes."""
+    words >>= np.uint64(16)
+    words |= numbers
+    return words
 
 
 def _less(sizes: Int64s, skip: int) -> Int64s:
