@@ -91,6 +91,9 @@ _PIECE_BYTES = 1 << 20
 _BEGINNINGS = 4
 """Steps in which a payload is inflated that may be needed in part: more of them cost more than they
 spare."""
+_HEAD, _SPARE = 0.09, 0.04
+"""A share of a payload is made of more than that share of what is stored: its beginning repeats
+less, by the first of these; and what one looks for is a little later than it should."""
 
 ZSTD_LEVEL, ZSTD_REPEATS_ONLY = 1, -1
 """From -1 down zstd tells repeats alone, and leaves the bytes between them as they are. Text takes
@@ -182,27 +185,38 @@ def decompress(codec: Codec, raw: Raw, size: int, *, path: str = "", offset: int
 
 
 def beginnings(
-    codec: Codec, raw: Raw, size: int, *, path: str = "", offset: int = 0
+    codec: Codec,
+    raw: Raw,
+    size: int,
+    *,
+    share: float | None = None,
+    path: str = "",
+    offset: int = 0,
 ) -> Iterator[bytes]:
     """What `decompress` gives, and before it, of GZ, longer and longer beginnings of that: who
-    finds what he looks for in one of them needs no more. Raises as `decompress`, at the end."""
+    finds what he looks for in one of them needs no more. `share`: of the payload, what the first
+    of them should reach. Raises as `decompress`, at the end."""
     if codec is Codec.GZ and not _is_bomb(len(raw), size):
-        whole = yield from _inflated(memoryview(cast("bytes", raw)), size)
+        whole = yield from _inflated(memoryview(cast("bytes", raw)), size, share)
         if whole is not None:
             yield whole
             return
     yield decompress(codec, raw, size, path=path, offset=offset)
 
 
-def _inflated(raw: memoryview, size: int) -> Generator[bytes, None, bytes | None]:
+def _inflated(
+    raw: memoryview, size: int, share: float | None
+) -> Generator[bytes, None, bytes | None]:
     """Beginnings of what `raw` is inflated to, and all of it, None where it is no such stream."""
     inflater = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    made, step = b"", -(-len(raw) // _BEGINNINGS) or 1
-    for start in range(0, len(raw), step):
+    made, step, end = b"", -(-len(raw) // _BEGINNINGS) or 1, 0
+    first = step if share is None else int(len(raw) * (share + _HEAD * (1 - share) + _SPARE)) or 1
+    while end < len(raw):
         if made:
             yield made
+        start, end = end, end + step if end else first
         try:
-            made += inflater.decompress(raw[start : start + step], size + 1 - len(made))
+            made += inflater.decompress(raw[start:end], size + 1 - len(made))
         except (_DAMAGED, EOFError):
             return None
         if len(made) > size:

@@ -23,7 +23,7 @@ from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.alike import Alike, Searched
 from metatable.storage.hfile.reading.fetch import fetch_one
 from metatable.storage.hfile.reading.finding import find_records
-from metatable.storage.hfile.reading.one_key import value_of
+from metatable.storage.hfile.reading.one_key import begins_with_digits, share_before, value_of
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.hfile.reading.packed import OBJECT_BYTES, PACKED, packed_of
 from metatable.storage.hfile.reading.passes import BLOCK
@@ -43,6 +43,7 @@ class OneBlock:
 
     def __init__(self, store: Store, opened: OpenedHFile, index: BlockIndex, block: int) -> None:
         self._store, self._opened = store, opened
+        self._index, self._block = index, block
         self._offset, self._size = int(index.offsets[block]), int(index.sizes[block])
 
     def value(self, key: bytes) -> bytes | None:
@@ -98,7 +99,7 @@ class OneBlock:
 
     def _looked_for(self, key: bytes) -> bytes | None:
         """The value of `key` if its bytes tell, None where all records have to."""
-        opened, stride = self._opened, self._opened.stride
+        stride = self._opened.stride
         if self._held(BLOCK) is not None or self._held(_STORED) is not None:
             if stride is None:
                 return None
@@ -109,11 +110,18 @@ class OneBlock:
         if header.checksum is Checksum.NULL:  # then GZ's own alone vouches for it
             payloads: Iterable[bytes] = [self._unpacked(size, stored)]
         else:
-            codec = opened.trailer.compression_codec
-            payloads = beginnings(codec, stored, size, path=opened.path, offset=self._offset)
+            payloads = self._beginnings(size, stored, key)
         value = value_of(payloads, size, key, stride)
         self._keep(_STORED, (size, stored), len(stored))
         return value
+
+    def _beginnings(self, size: int, stored: memoryview, key: bytes) -> Iterable[bytes]:
+        """Of the payload, the first of them up to where `key` may be."""
+        index, block, opened = self._index, self._block, self._opened
+        codec, share = opened.trailer.compression_codec, None
+        if codec is Codec.GZ and begins_with_digits(key) and block + 1 < len(index):
+            share = share_before(key, index.row(block), index.row(block + 1))
+        return beginnings(codec, stored, size, share=share, path=opened.path, offset=self._offset)
 
     def _payload(self, *, keep: bool) -> bytes:
         """All of it, verified."""

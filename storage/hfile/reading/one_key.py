@@ -16,14 +16,34 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from metatable.storage.hfile.columns import common_prefix_size
 from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE
 
-__all__ = ["value_of"]
+__all__ = ["begins_with_digits", "share_before", "value_of"]
 
 _SIZES = struct.Struct(">II")  # of a record's key, and of its value
 _ROW_SIZE = struct.Struct(">H")
 _BESIDES = _SIZES.size + 1
 """Bytes of a record besides its key and its value: their sizes before them, mvcc behind them."""
+_DIGITS, _HEX = 6, b"0123456789abcdefABCDEF"
+"""Bytes of keys by which it is guessed where one of them is."""
+
+
+def begins_with_digits(key: bytes) -> bool:
+    """Whether these are hexadecimal: other keys need not be asked about in `share_before`."""
+    return not key[:_DIGITS].translate(None, _HEX)
+
+
+def share_before(key: bytes, first: bytes, behind: bytes) -> float | None:
+    """Which share of the keys from `first` on, below `behind`, is less than `key`, if they are
+    hexadecimal digits of hashes or the like; None where they are no such digits."""
+    skip = common_prefix_size(first, behind)
+    digits = [one[skip : skip + _DIGITS].ljust(_DIGITS, b"0") for one in (first, key, behind)]
+    try:
+        low, at, high = (int(one, 16) for one in digits)
+    except ValueError:
+        return None
+    return (at - low) / (high - low) if low <= at < high else None
 
 
 def value_of(

@@ -404,9 +404,11 @@ def test_large_payloads_are_read_if_their_share_is_stored(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("codec", SUPPORTED)
-@given(payload=PAYLOADS)
-def test_beginnings_grow_until_they_are_the_payload(codec: Codec, payload: bytes) -> None:
-    made = list(beginnings(codec, compress(codec, payload), len(payload)))
+@given(payload=PAYLOADS, share=st.none() | st.floats(0, 1))
+def test_beginnings_grow_until_they_are_the_payload(
+    codec: Codec, payload: bytes, share: float | None
+) -> None:
+    made = list(beginnings(codec, compress(codec, payload), len(payload), share=share))
     assert made[-1] == payload
     assert all(payload.startswith(one) for one in made)
     assert [len(one) for one in made] == sorted(len(one) for one in made)
@@ -418,7 +420,16 @@ def test_beginnings_of_gz_are_less_than_the_payload() -> None:
     assert 0 < len(made[0]) < len(payload) // 2 < len(made[-2]) < len(payload)
 
 
-def test_beginnings_end_with_the_error_of_the_whole() -> None:
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
+def test_the_first_beginning_reaches_the_share_that_is_asked_for(share: float) -> None:
+    payload = random_text(60_000)
+    stored = compress(Codec.GZ, payload)
+    first = next(iter(beginnings(Codec.GZ, stored, len(payload), share=share)))
+    assert share <= len(first) / len(payload) <= share + 0.15
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.4, 1.0])
+def test_beginnings_end_with_the_error_of_the_whole(share: float | None) -> None:
     payload = random_text(9_000)
     stored = compress(Codec.GZ, payload)
     damaged = bytearray(stored)
@@ -429,6 +440,6 @@ def test_beginnings_end_with_the_error_of_the_whole() -> None:
             decompress(Codec.GZ, raw, size)
         made: list[bytes] = []
         with pytest.raises(CorruptError) as parts:
-            made.extend(beginnings(Codec.GZ, raw, size))
+            made.extend(beginnings(Codec.GZ, raw, size, share=share))
         assert parts.value.args == whole.value.args
         assert all(payload.startswith(one) for one in made)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import forms
 from metatable.storage.hfile.block import BlockHeader, open_block
 from metatable.storage.hfile.checksum import Checksum
-from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.codec import Codec, beginnings
 from metatable.storage.hfile.key_values import encode_records
 from metatable.storage.hfile.reading import one_block
 from metatable.storage.hfile.reading.finding import find_records
-from metatable.storage.hfile.reading.one_key import value_of
+from metatable.storage.hfile.reading.one_key import begins_with_digits, share_before, value_of
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, folder
@@ -171,3 +174,65 @@ def test_gz_without_a_checksum_of_its_block_is_inflated_to_the_end(
         return
     with pytest.raises(CorruptError, match="cannot be decompressed"):
         reader.get(KEYS[1])
+
+
+def test_where_a_key_of_hexadecimal_digits_lies_is_guessed() -> None:
+    keys = [b"00f%05x" % number for number in range(0, 1 << 20, 999)]
+    first, *inner, behind = keys
+    for place, key in enumerate(inner, 1):
+        share = share_before(key, first, behind)
+        assert begins_with_digits(key)
+        assert share is not None
+        assert abs(share - place / (len(keys) - 1)) < 0.001
+    assert share_before(first, first, behind) == 0
+    assert share_before(first[:4], first, behind) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "behind"),
+    [
+        (b"b", b"b", b"b"),
+        (b"c", b"a", b"b"),
+        (b"a", b"b", b"c"),
+        (b"x-1", b"x-0", b"x-z"),
+        (b"", b"", b"\xff"),
+    ],
+)
+def test_where_other_keys_lie_is_not_guessed(key: bytes, first: bytes, behind: bytes) -> None:
+    assert share_before(key, first, behind) is None
+
+
+def test_keys_of_other_bytes_are_known_by_their_beginning() -> None:
+    assert [begins_with_digits(key) for key in (b"00aF99-z", b"00aF9-", b"https:", b"")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+@given(st.binary(max_size=9), st.binary(max_size=9), st.binary(max_size=9))
+def test_a_guess_is_a_share(key: bytes, first: bytes, behind: bytes) -> None:
+    share = share_before(key, first, behind)
+    assert share is None or 0 <= share < 1
+
+
+def test_keys_of_hexadecimal_digits_are_found_with_less_inflated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    hashes = sorted(md5(b"%d" % number).hexdigest().encode() for number in range(4000))
+    entries = {key: key[: 20 + at % 9] for at, key in enumerate(hashes)}
+    write(store, entries)
+    steps: list[int] = []
+
+    def counted(*told: Any, **more: Any) -> Any:
+        for made in beginnings(*told, **more):
+            steps.append(len(made))
+            yield made
+
+    monkeypatch.setattr(one_block, "beginnings", counted)
+    asked = hashes[::50]
+    for key in asked:
+        assert cold(store, "a.hfile").get(key) == entries[key]
+    assert len(steps) < 1.5 * len(asked)
