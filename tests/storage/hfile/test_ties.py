@@ -88,6 +88,24 @@ def test_a_block_of_two_beginnings_is_searched_without_comparing_its_rows(
     assert not compared
 
 
+TWO_RUNS = [b"k/%s%02d" % (run, at) for run in (b"a" * 8, b"b" * 8) for at in range(9)]
+
+
+def found_of(keys: list[bytes], asked: list[bytes]) -> list[int]:
+    places = records_in_blocks(keys, [0]).find(binary(asked), None, np.array([0, len(asked)]))
+    return [int(place) for place in places]
+
+
+def test_keys_of_other_beginnings_may_have_the_words_of_a_later_run() -> None:
+    asked = [b"a/bbbbbbbb07", b"k/aaaaaaaa05", b"k/bbbbbbbb03", b"z/aaaaaaaa02"]
+    assert found_of(TWO_RUNS, asked) == [-1, 5, 12, -1]
+
+
+def test_rows_out_of_order_beside_long_runs_are_found() -> None:
+    keys = [*TWO_RUNS, b"k/cccccccc2", b"k/cccccccc1", b"k/dddddddd"]
+    assert found_of(keys, [b"k/bbbbbbbb03", b"k/cccccccc1", b"k/cccccccc2"]) == [12, 19, 18]
+
+
 @given(st.binary(max_size=20), st.binary(max_size=9), st.binary(max_size=9))
 def test_common_beginnings_are_counted(common: bytes, one: bytes, other: bytes) -> None:
     first, last = common + one, common + other
