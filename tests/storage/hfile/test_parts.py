@@ -25,7 +25,7 @@ from metatable.storage.hfile.block_index import (
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
 from metatable.storage.hfile.columns import bound
-from metatable.storage.hfile.key_values import KeyValues, encode_records, row_of
+from metatable.storage.hfile.key_values import KEY_SUFFIX, KeyValues, encode_records, row_of
 from metatable.storage.hfile.reading import finding
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.reading.finding import find_records, fixed_batch
@@ -171,6 +171,18 @@ def parse(payload: bytes) -> KeyValues:
 
 def walked(payload: bytes) -> KeyValues:
     return finding._walk(np.frombuffer(payload, np.uint8), True, "p", 0)
+
+
+ENDING = KEY_SUFFIX[1:]
+PIECES = st.sampled_from([ENDING, ENDING[1:], ENDING[:-1], b"\x7f", b"\xff", b"\x04", b"text", b""])
+
+
+@given(st.lists(PIECES, max_size=12).map(b"".join), st.integers(0, 7))
+def test_all_endings_of_keys_are_seen_wherever_they_lie(payload: bytes, skip: int) -> None:
+    payload = bytes(10) + payload  # the sizes of the first record
+    raw = np.frombuffer(bytes(skip) + payload, np.uint8)[skip:]
+    ends = [at for at in range(9, len(raw)) if payload[at - 9 : at] == ENDING]
+    assert finding._key_ends(raw).tolist() == ends
 
 
 @pytest.mark.parametrize("key_size", [None, 1, 16, 44])
