@@ -164,7 +164,8 @@ class Pages:
         parts = np.empty((len(cuts), len(leaves), _WAYS + 1), np.int64)
         parts[:, :, _CUT] = np.arange(len(cuts))[:, None]
         parts[:, :, _LEAF] = leaves
-        parts[:, :, _CODEC:] = [cut.file.chunks[cut.group][leaves][:, _FACTS] for cut in cuts]
+        chunks = np.array([cut.file.chunks[cut.group] for cut in cuts])
+        parts[:, :, _CODEC:] = chunks[:, leaves[:, None], _FACTS]
         column = np.tile(column_of, len(cuts))
         many = np.concatenate(counts)
         order = np.argsort(column, kind="stable")
