@@ -169,9 +169,6 @@ def candidates(
 
 
 def _held(view: TableView, found: Iterator[Candidates]) -> Iterator[Candidates]:
-    if not view.store.is_distant:  # the first file is looked into while the next one's filter is
-        yield from found
-        return
     while some := list(islice(found, HELD_TOGETHER)):
         hold(view, [one.of for one in some])
         yield from some

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -151,18 +148,3 @@ def test_record_keys_come_step_by_step_with_where_they_stand(
         assert (
             sum(len(keys) for keys, _ in read) == {None: 95, "k025": 50, "k094": 5, "z": 0}[first]
         )
-
-
-def test_near_by_a_file_is_looked_into_before_the_next_ones_filter_is_asked(
-    tmp_path: Path,
-) -> None:
-    taken: list[int] = []
-
-    def found() -> Iterator[Any]:
-        for number in range(3):
-            taken.append(number)
-            yield [number]
-
-    view: Any = SimpleNamespace(store=Store(tmp_path))
-    told: list[Any] = [[*taken] for _ in bloom_lookup._held(view, found())]
-    assert told == [[0], [0, 1], [0, 1, 2]]
