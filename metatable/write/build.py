@@ -1,5 +1,5 @@
-"""The HFiles of a commit: runs of entries in, few files out, a task each; few entries, which are
-in this process already, make no task."""
+"""The HFiles of a commit: runs of entries in, few files out, a task each; few entries of an engine
+of this process, which are here already, make no task."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from metatable.engine.jobs import run_jobs
+from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.manifest import HFileRef
@@ -67,7 +68,8 @@ def build_hfiles(
     told = store, scratch, tuple(partitions), tuple(runs), owner
     few = sum(run.entry_bytes for run in runs) <= RIDING_BYTES
     made: Iterable[Made]
-    if few and all(run.path is None for run in runs):
+    # workers elsewhere reach what may hold a partition's entries; the driver need not
+    if few and isinstance(engine, LocalEngine) and all(run.path is None for run in runs):
         made = _made(*told, jobs, engine.counters)
     else:
         built = run_jobs(engine, jobs, partial(_build, *told), _Built, 1 if few else None)
