@@ -148,6 +148,15 @@ class Asked:
         return pa.table({"n": [1, 2, 3]}) if count >= self._least else None
 
 
+def ten_rows(folder: Path, index: str, scope: str) -> Snapshot:
+    table = make(str(folder / "table"), index, scope)
+    table.insert(rows(0, 10))
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    return Snapshot(store, manifest)
+
+
 def made_of(engine: Any, rows: Any) -> Any:
     """What the pass of a commit prepares; of rows that are here nothing else is made."""
     return f"made of {rows}" if isinstance(rows, str) else rows
@@ -158,13 +167,9 @@ def test_rows_are_few_sooner_where_the_cluster_has_more_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
 ) -> None:
     monkeypatch.setattr(few_rows, "ROWS", 10)
-    table = make(str(tmp_path / "table"), "record", "global")
-    table.insert(rows(0, 10))
-    store = Store(table.uri)
-    manifest = load_newest(store)
-    assert manifest is not None
+    snapshot = ten_rows(tmp_path, "record", "global")
     engine: Any = Asked(slots=LocalEngine().slots + more, least=11)
-    with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+    with prepared_near(engine, "rows", snapshot, made_of) as (near, found):
         if more:
             assert (near, found) == (engine, "kept made of rows")
             assert engine.limits == (10, few_rows.ROW_BYTES)
@@ -184,15 +189,11 @@ def test_rows_that_may_be_few_are_prepared_where_they_are_looked_up(
     too_many: bool | None,
 ) -> None:
     monkeypatch.setattr(few_rows, "ROWS", 10)
-    table = make(str(tmp_path / "table"), "record", "global")
-    table.insert(rows(0, 10))
-    store = Store(table.uri)
-    manifest = load_newest(store)
-    assert manifest is not None
+    snapshot = ten_rows(tmp_path, "record", "global")
     limit = (few_rows.ROW_BYTES if more else few_rows.NEAR_BYTES) // few_rows.TOLD_SHARE
     said = None if too_many is None else limit + too_many
     engine: Any = Asked(slots=LocalEngine().slots + more, least=least, said=said)
-    with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+    with prepared_near(engine, "rows", snapshot, made_of) as (near, found):
         first = "rows" if too_many is False else "made of rows"
         if least:
             again = ["made of kept rows"] if too_many is False else []
@@ -221,15 +222,11 @@ def test_where_many_filters_may_be_asked_rows_stay_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str
 ) -> None:
     monkeypatch.setattr(few_rows, "ROWS", 10)
-    table = make(str(tmp_path / "table"), index, "partition")
-    table.insert(rows(0, 10))
-    store = Store(table.uri)
-    manifest = load_newest(store)
-    assert manifest is not None
+    snapshot = ten_rows(tmp_path, index, "partition")
     for listed_bytes, stay in ((1 << 20, False), (0, index.endswith("bloom"))):
         monkeypatch.setattr(few_rows, "LISTED_BYTES", listed_bytes)
         engine: Any = Asked(said=0)
-        with prepared_near(engine, "rows", Snapshot(store, manifest), made_of) as (near, found):
+        with prepared_near(engine, "rows", snapshot, made_of) as (near, found):
             if stay:
                 assert (near, found, engine.limits) == (engine, "kept made of rows", None)
             else:
