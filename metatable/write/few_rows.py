@@ -62,17 +62,14 @@ def prepared_near(
     made, near = prepare(engine, rows), LocalEngine(counters=engine.counters)
     limits = _limits(engine, near, snapshot)
     with ExitStack() as held:
-        few = None
         if _may_be_few(engine, rows, limits):
             rows = held.enter_context(engine.keep(rows))
             few = _few(engine, rows, limits)
-            made = prepare(engine, rows)
-            limits = ()
-        if few is not None:
-            held.close()  # nobody asks the cluster for them again
-            made = prepare(near, near.rows(few))
-            yield near, held.enter_context(near.keep(made))
-            return
+            if few is not None:
+                held.close()  # nobody asks the cluster for them again
+                yield near, held.enter_context(near.keep(prepare(near, near.rows(few))))
+                return
+            made, limits = prepare(engine, rows), ()
         made = held.enter_context(engine.keep(made))
         few = _few(engine, made, limits)
         yield (engine, made) if few is None else (near, near.rows(few))
