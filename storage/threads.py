@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["WORKERS", "at_once", "beside", "here_alone", "in_order", "one_ahead"]
+__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead", "workers_here"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ def in_order(
             one.cancel()
 
 
-def at_once() -> int:
+def workers_here() -> int:
     """How many of its items `in_order` would work on beside each other, called here."""
     return 1 if getattr(_here, "is_worker", False) else WORKERS
 
@@ -79,7 +79,7 @@ def at_once() -> int:
 def beside(function: Callable[[], R]) -> Callable[[], R]:
     """`function` is begun while the caller does something else; what is returned waits for its
     result, or raises its exception. Where nothing is to go beside, it is called when asked for."""
-    if WORKERS <= 1 or getattr(_here, "is_worker", False):
+    if workers_here() <= 1:
         return function
     return _executor().submit(function).result
 

@@ -27,7 +27,7 @@ from metatable.storage.parquet.page_headers import Headers
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
 from metatable.storage.parquet.unpacked_pages import unpacked
-from metatable.storage.threads import at_once, in_order
+from metatable.storage.threads import in_order, workers_here
 
 __all__ = ["ColumnPages", "Runs"]
 
@@ -197,7 +197,7 @@ class ColumnPages:
         numbers = np.arange(self.own.start, self.own.stop)
         data, dictionaries = numbers[~is_dictionary], numbers[is_dictionary]
         owners, whose = of[~is_dictionary], of[is_dictionary]
-        size = BLOCK_BYTES if at_once() > 1 else ALONE_BYTES
+        size = BLOCK_BYTES if workers_here() > 1 else ALONE_BYTES
         turn = np.cumsum(self.headers.plain[self.own])[~is_dictionary] // size
         borders = [0, *(np.diff(turn).nonzero()[0] + 1).tolist(), len(data)]
         these = (

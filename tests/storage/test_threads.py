@@ -14,7 +14,7 @@ import pytest
 from metatable.storage import cache, counters
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
-from metatable.storage.threads import WORKERS, at_once, beside, here_alone, in_order, one_ahead
+from metatable.storage.threads import WORKERS, beside, here_alone, in_order, one_ahead, workers_here
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
@@ -50,10 +50,10 @@ def test_alone_it_runs_where_it_is_asked_for() -> None:
         with here_alone():
             pass
         assert names() == {threading.current_thread().name}
-        assert at_once() == 1
+        assert workers_here() == 1
     assert threading.current_thread().name not in names()
-    assert at_once() == WORKERS
-    assert {*in_order(lambda _: at_once(), range(20), workers=4)} == {1}
+    assert workers_here() == WORKERS
+    assert {*in_order(lambda _: workers_here(), range(20), workers=4)} == {1}
 
 
 def test_what_goes_beside_is_on_another_thread_unless_its_caller_is_one_of_many() -> None:

@@ -125,11 +125,11 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
 
     monkeypatch.setattr(column_pages, "unpacked", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(column_pages, "at_once", lambda: 2)
+    monkeypatch.setattr(column_pages, "workers_here", lambda: 2)
     rows, name = some(9), ROWS.column_names[0]
     beside = read_rows(store, [(file, rows)], [name])
     few = [*blocks]
-    monkeypatch.setattr(column_pages, "at_once", lambda: 1)
+    monkeypatch.setattr(column_pages, "workers_here", lambda: 1)
     assert read_rows(store, [(file, rows)], [name]) == beside == ROWS.select([name]).take(rows)
     alone = blocks[len(few) :]
     assert len(alone) < len(few)
