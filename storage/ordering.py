@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,9 @@ FEW_ROWS = 32
 """So few are sorted as objects: passes over columns cost their calls."""
 
 UInt64s = npt.NDArray[np.uint64]
+
+_LANE_BITS, _LANE = 16, 0xFFFF
+"""Numbers of so many bits numpy sorts by radix."""
 
 
 def as_binary(keys: pa.Array) -> pa.Array:
@@ -65,9 +69,9 @@ def order_within(
 ) -> npt.NDArray[np.int64]:
     """Positions that put `groups`, numbers from 0 on, in ascending order, and in each of them the
     pieces `data[starts[i]:][:sizes[i]]`, which ascend in `data`, in byte order."""
-    order, in_order = _order(_first_words_that_differ(data, starts, sizes))
-    by_group, of = _order(groups[order].astype(np.uint64))
-    order, in_order = order[by_group], in_order[by_group]
+    words = _first_words_that_differ(data, starts, sizes)
+    order = _order_by_lanes([groups.astype(np.uint64), words])
+    in_order, of = words.take(order), groups.take(order)
     same = np.zeros(len(order) + 1, dtype=bool)
     same[1:-1] = (in_order[1:] == in_order[:-1]) & (of[1:] == of[:-1])
     tied = np.flatnonzero(same[1:] | same[:-1])
@@ -176,6 +180,19 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
         again = np.argsort(in_order[tied], kind="stable")
         order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
     return order, in_order
+
+
+def _order_by_lanes(columns: Sequence[UInt64s]) -> npt.NDArray[np.int64]:
+    """What sorts rows of numbers, by the first column before the next, equal ones by position: by
+    radix, 16 bits at a time, the last ones first, but for those that all have alike."""
+    order = np.arange(len(columns[0]))
+    for column in reversed(columns):
+        differ = int(np.bitwise_or.reduce(column ^ column[:1])) if len(column) else 0
+        for bits in range(0, differ.bit_length(), _LANE_BITS):
+            if differ >> bits & _LANE:
+                lane = (column >> np.uint64(bits)).astype(np.uint16)
+                order = order.take(np.argsort(lane.take(order), kind="stable"))
+    return order
 
 
 def _sorted_whole(keys: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

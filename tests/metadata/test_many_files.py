@@ -25,6 +25,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import StatsColumn
 from metatable.storage import cache
 from metatable.storage.store import Store
+from metatable.storage.word_places import WordPlaces
 
 FILES = 2000
 
@@ -125,19 +126,19 @@ def test_words_are_found_among_others_unless_two_are_equal() -> None:
     words = np.array([7, 1 << 63, 0, 9], np.uint64)
     for asked, places in (
         ([9, 7, 0, 1 << 63], [3, 0, 2, 1]),
-        ([9, (1 << 64) - 1, 8], [3, None, None]),
+        ([9, (1 << 64) - 1, 8], [3, -1, -1]),
         ([], []),
         ([7, 7], None),
     ):
-        found = among(asked, words)
-        assert (None if found is None else found.to_pylist()) == places
-    assert among([7], np.array([5, 5], np.uint64)) is None
+        assert among(asked, words) == places
+    assert among([5], np.array([5, 7, 5], np.uint64)) is None
+    assert among([7], np.array([5, 5], np.uint64)) == [-1]  # nobody asks for these
 
 
-def among(asked: list[int], held: npt.NDArray[np.uint64]) -> pa.Array | None:
-    words = np.array(asked, np.uint64)
-    order = np.argsort(words)
-    return column_stats._places_among(words[order], order, held)
+def among(asked: list[int], held: npt.NDArray[np.uint64]) -> list[int] | None:
+    known = WordPlaces.of(np.array(asked, np.uint64))
+    found = column_stats._places_among(known, held)
+    return None if found is None else found.tolist()
 
 
 def test_pieces_of_many_hfiles_are_what_is_merged_of_them_all(tmp_path: Path) -> None:
