@@ -196,7 +196,7 @@ class FileSystemView(Sequence[FileSlice]):
 
     def name_hashes(self) -> npt.NDArray[np.uint64]:
         """`quick_hash` of the bare name of each of `all_files`."""
-        first = name_hashes(self.held)[self.rows]
+        first = name_hashes(self.held).take(self.rows)
         if self.logs is None:
             return first
         return np.concatenate([first, name_hashes(self.all_files()[0][len(self) :])])

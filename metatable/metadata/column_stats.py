@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView, name_hashes, names_of
+from metatable.data.file_system_view import FileSystemView, names_of
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole as whole_column
@@ -40,7 +40,9 @@ from metatable.metadata.payload import (
 )
 from metatable.metadata.view import StatsColumn
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.byte_columns import byte_layout
 from metatable.storage.cache import cached
+from metatable.storage.hashing import quick_hash
 from metatable.storage.threads import beside
 from metatable.storage.word_places import WordPlaces
 
@@ -307,7 +309,9 @@ def _numbers(batch: pa.RecordBatch, column: str, type: pa.DataType) -> pa.Table:
     """What is told of a column, and a `word`, 64 bits that tell its file from others by its name
     and its partition: it is found by that, and names are hashed while they are at hand."""
     rows = decode_stats(batch["value"], type, names=("file_name", "column", *_TOLD))
-    words = name_hashes(pc.fill_null(whole_column(rows["file_name"]), ""))
+    layout, data = byte_layout(pc.fill_null(whole_column(rows["file_name"]), ""))
+    offsets = layout.astype(np.int64)
+    words = quick_hash(data, offsets[:-1], np.diff(offsets))
     words ^= partition_words(batch["key"])
     rows = rows.add_column(0, "word", pa.array(words))
     ours, rows = pc.equal(rows["column"], column), rows.select(["word", *_TOLD])
@@ -324,7 +328,8 @@ def _with_words(files: FileSystemView) -> tuple[FileSystemView, WordPlaces | Non
     """The slices, and the words of `all_files`; None: two are equal."""
     of_folder = partition_words(stats_keys("", files.folders, pa.repeat("", len(files.folders))))
     words = files.name_hashes()
-    words ^= of_folder[files.folder_of[files.all_sizes()[1]]]
+    folders = files.folder_of
+    words ^= of_folder.take(folders if files.logs is None else folders[files.all_sizes()[1]])
     return files, WordPlaces.of(words)
 
 

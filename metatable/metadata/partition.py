@@ -154,7 +154,8 @@ class MetadataPartition:
         if lo == 0 and hi == self.space:
             return batch
         places = self.places(as_binary(batch["key"]))
-        return batch.filter(pa.array((places >= lo) & (places < hi)))
+        there = (places >= lo) & (places < hi)
+        return batch if there.all() else batch.filter(pa.array(there))
 
     def tombstones_of(self, keys: pa.Array) -> pa.Table:
         """Entries that take these stored keys, in `schema`."""

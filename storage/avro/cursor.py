@@ -29,6 +29,8 @@ Words = npt.NDArray[np.uint64]
 _WORD_BYTES = 8
 _WINDOW_BYTES = 256
 """Of what a row has next, looked at once at most."""
+_SOON_BYTES = 16
+"""And at least, if rows have as many: hardly dearer than a word."""
 
 _NO_WINDOW: Bytes = np.zeros((0, 0), np.uint8)
 _HIGHEST_BITS = np.uint64(0x8080808080808080)
@@ -199,7 +201,7 @@ class Cursor:
         than a few. Twice as far as all rows have moved together since they looked before, so that
         little is copied for nothing; in all no more than the datums, or a word a row."""
         at = self.at
-        most = min(2 * self._passed, _WINDOW_BYTES, len(self.data) // len(self))
+        most = min(max(2 * self._passed, _SOON_BYTES), _WINDOW_BYTES, len(self.data) // len(self))
         size = 1 << min(max(most, _WORD_BYTES), len(self.data) - int(at[-1])).bit_length() - 1
         pieces = _every_word(self.data, f"V{size}")[at]
         self._window, self._passed = pieces.view(np.uint8).reshape(len(self), size), 0

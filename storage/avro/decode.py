@@ -248,20 +248,28 @@ def _blocks(
     cursor: Cursor, read: Callable[[Cursor], list[pa.Array]], kinds: Sequence[pa.DataType]
 ) -> tuple[pa.Array, list[pa.Array]]:
     """(offsets, columns of items) of arrays or maps."""
-    counts, left = np.zeros((2, len(cursor)), np.int64)
-    rounds: list[list[pa.Array]] = []
-    owners: list[Longs] = []
-    open_rows = np.arange(len(cursor))
+    rounds, items = [], cursor.longs()
+    while _all_are(items, 1) and cursor.left:
+        rounds.append(read(cursor))
+        items = cursor.longs()
+    if len(rounds) == 1 and _all_are(items, 0):  # one each, as of files that have no logs
+        return pa.array(np.arange(len(cursor) + 1, dtype=np.int32)), rounds[0]
+    owners = [cursor.every] * len(rounds)
+    counts, left = np.full(len(cursor), len(rounds)), np.zeros(len(cursor), np.int64)
+    left[:] = _opened(cursor, items)
+    open_rows = np.flatnonzero(left)
     while len(open_rows):
-        _open_blocks(cursor, open_rows[left[open_rows] == 0], left)
+        some = cursor.of(open_rows)
+        rounds.append(read(some))
+        owners.append(open_rows)
+        cursor.back(some, open_rows)
+        left[open_rows] -= 1
+        counts[open_rows] += 1
+        ended = open_rows[left[open_rows] == 0]
+        some = cursor.of(ended)
+        left[ended] = _opened(some, some.longs())
+        cursor.back(some, ended)
         open_rows = open_rows[left[open_rows] > 0]
-        if len(open_rows):
-            some = cursor.of(open_rows)
-            rounds.append(read(some))
-            owners.append(open_rows)
-            cursor.back(some, open_rows)
-            left[open_rows] -= 1
-            counts[open_rows] += 1
     offsets = pa.array(offsets_of(counts).astype(np.int32))
     if not rounds:
         return offsets, [pa.nulls(0, kind) for kind in kinds]
@@ -271,18 +279,21 @@ def _blocks(
     return offsets, [pa.concat_arrays(parts).take(order) for parts in zip(*rounds, strict=True)]
 
 
-def _open_blocks(cursor: Cursor, rows: Longs, left: Longs) -> None:
-    """Read the next block's number of items; 0 ends a row's array."""
-    some = cursor.of(rows)
-    items = some.longs()
+def _all_are(numbers: Longs, number: int) -> bool:
+    """Whether a cursor has said so of all its rows at once."""
+    return len(numbers) > 0 and numbers.strides == (0,) and int(numbers[0]) == number
+
+
+def _opened(cursor: Cursor, items: Longs) -> Longs:
+    """How many items the next block of each row has, which `items` begins; 0 ends an array."""
     sized = np.flatnonzero(items < 0)
     if len(sized):
-        with_size = some.of(sized)
+        with_size = cursor.of(sized)
         with_size.longs()  # the block's bytes, for those who skip it
-        some.back(with_size, sized)
+        cursor.back(with_size, sized)
         items = np.abs(items)
-    some.refuse(
-        (items < 0) | (items > some.end - some.at), "number of items in an Avro datum out of bounds"
+    cursor.refuse(
+        (items < 0) | (items > cursor.end - cursor.at),
+        "number of items in an Avro datum out of bounds",
     )
-    cursor.back(some, rows)
-    left[rows] = items
+    return items

@@ -409,6 +409,31 @@ def test_blocks_with_their_size_are_read() -> None:
     assert rows_of(codec.decode(pa.array([body], pa.binary()))) == [{"a": [1, 2, 3], "b": 7}]
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [[1], [1]],
+        [[1, 1], [1, 1]],
+        [[1, 2], [1, 1]],
+        [[1], [1, 1]],
+        [[1, 2, 1], [1, 2]],
+        [[], []],
+        [[2], [2]],
+    ],
+)
+def test_rows_whose_blocks_are_alike_for_a_while_are_read(blocks: list[list[int]]) -> None:
+    """One item each is the rule: of a file that has no logs."""
+    codec = RecordCodec(record(a={"type": "array", "items": "int"}, b="int"))
+    bodies = [
+        b"".join(bytes([2 * count, *range(2, 2 + 2 * count, 2)]) for count in row) + b"\x00\x0e"
+        for row in blocks
+    ]
+    expected = [{"a": [n + 1 for count in row for n in range(count)], "b": 7} for row in blocks]
+    assert rows_of(codec.decode(pa.array(bodies, pa.binary()))) == expected
+    with pytest.raises(CorruptError):
+        codec.decode(pa.array([body[:-2] for body in bodies], pa.binary()))
+
+
 def test_large_values_are_read_from_large_columns() -> None:
     codec = RecordCodec(record(a="bytes"))
     values = codec.encode(pa.table({"a": pa.array([b"x" * 100_000, b"", b"y"])}))
