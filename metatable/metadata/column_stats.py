@@ -277,17 +277,24 @@ def _load(
         with_words = beside(with_words)
     partition = ColumnStatsPartition(entries.options)
     read = partial(_numbers, column=column, type=type)
-    rows = pa.concat_tables([_numbers_of_none(type), *entries.pieces(partition, read, prefix)])
+    pieces = entries.pieces(partition, read, prefix, _in_one)
+    columns = pa.concat_tables([_numbers_of_none(type), *pieces]).columns
     files, words = with_words()
-    places = _places_among(words, rows["word"].to_numpy())
+    places = _places_among(words, columns.pop(0).to_numpy())
+    del words
     if places is None:  # two words are equal, by chance: keys are not
         folders, names, _ = _places(files)
         keys = stats_keys(pa.repeat(column, len(names)), folders, names)
         held = [*entries.pieces(partition, partial(_keys_of, column=column), prefix)]
         found = pc.index_in(keys, value_set=pa.chunked_array(held, pa.binary()))
         places = found.fill_null(-1).to_numpy().astype(np.int64)
-    told = [_taken(rows[name].combine_chunks(), places) for name in _TOLD]
+    told = [_taken(columns.pop(0).combine_chunks(), places) for _ in _TOLD]  # and each goes
     return StatsColumn(files, *_of_slices(told, files.all_sizes()[1], len(files)))
+
+
+def _in_one(tables: list[pa.Table]) -> pa.Table:
+    """In a chunk of memory of its own, which is given back when it goes."""
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _taken(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
@@ -296,7 +303,10 @@ def _taken(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
     absent = places < 0
     if absent.any() or column.null_count or not pa.types.is_integer(column.type):
         return column.take(pa.array(places, mask=absent))
-    return pa.array(column.to_numpy().take(places))
+    numbers = column.to_numpy()
+    room = pa.allocate_buffer(numbers.itemsize * len(places), resizable=False)
+    numbers.take(places, out=np.frombuffer(room, numbers.dtype), mode="clip")  # else it is buffered
+    return pa.Array.from_buffers(column.type, len(places), [None, room])
 
 
 def _numbers_of_none(type: pa.DataType) -> pa.Table:

@@ -241,16 +241,19 @@ class Entries:
         partition: MetadataPartition,
         made: Callable[[pa.RecordBatch], R],
         prefix: bytes = b"",
+        joined: Callable[[list[R]], R] | None = None,
     ) -> Iterator[R]:
         """What `made` makes of live entries (key, value), those whose key begins with `prefix`:
         piece by piece on a few threads, in no order of keys. HFiles whose places are apart have no
-        key in common, so nothing is merged where one pass has written them."""
+        key in common, so nothing is merged where one pass has written them; what was made of one is
+        then `joined`, so that small pieces take their memory from those before."""
         refs = self.placed(partition)
         self._open(refs)
         groups = apart(refs)
 
         def read(few: Sequence[HFileRef]) -> list[R]:
             found = [*map(made, self._live(partition, few, prefix))]
+            found = [joined(found)] if joined and len(found) > 1 else found
             pa.default_memory_pool().release_unused()  # what it took of memory stays this thread's
             return found
 
