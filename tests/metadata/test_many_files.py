@@ -141,6 +141,18 @@ def among(asked: list[int], held: npt.NDArray[np.uint64]) -> list[int] | None:
     return None if found is None else found.tolist()
 
 
+def test_entries_outside_the_places_of_their_hfile_are_left_out(table: Table) -> None:
+    base = snapshot(table.uri)
+    partition = column_stats.ColumnStatsPartition(base.options)
+    batch = base.scan(partition).read_all().combine_chunks().to_batches()[0]
+    keys, places = batch["key"].to_pylist(), partition.places(batch["key"]).tolist()
+    least, most, half = min(places), max(places) + 1, partition.space // 2
+    for lo, hi in ((least, most), (0, half), (half, partition.space), (least + 1, most), (0, 0)):
+        expected = [key for key, place in zip(keys, places, strict=True) if lo <= place < hi]
+        assert partition.live(batch, lo, hi)["key"].to_pylist() == expected
+    assert least < half < most
+
+
 def test_pieces_of_many_hfiles_are_what_is_merged_of_them_all(tmp_path: Path) -> None:
     """Some are apart, and some, of later commits, lie over them."""
     options = {"hive_style": False, "small_file_bytes": 0, "hfile_target_bytes": 4000}
