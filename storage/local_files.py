@@ -78,6 +78,7 @@ class LocalFiles:
         self, root: str, temporary: str, durable: bool = True, kept: Sequence[str] = ()
     ) -> None:
         self._root = os.fspath(root)
+        self._below = os.path.join(self._root, "")
         self._temporary = os.path.join(self._root, temporary)
         self._kept = {self._root, *map(self._at, kept)}
         self._empty: tuple[str, float] | None = None
@@ -263,7 +264,7 @@ class LocalFiles:
             folder = os.path.dirname(folder)
 
     def _at(self, path: str) -> str:
-        return os.path.join(self._root, path) if path else self._root
+        return self._below + path if path else self._root
 
     @contextmanager
     def _staged(self, path: str, moves: bool = False) -> Iterator[tuple[IO[bytes], str]]:
@@ -400,11 +401,12 @@ def _ours(error: OSError, path: str, root: str) -> MetatableError:
 
 def _read_at(handle: int, offset: int, size: int) -> bytes:
     """`size` bytes from `offset` of an open file; fewer only where it ends."""
+    part = os.pread(handle, size, offset)
+    if len(part) == size:
+        return part
     parts: list[bytes] = []
-    while size > 0:
-        part = os.pread(handle, size, offset)
-        if not part:
-            break
+    while part:
         parts.append(part)
         offset, size = offset + len(part), size - len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        part = os.pread(handle, size, offset)
+    return b"".join(parts)

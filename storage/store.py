@@ -183,6 +183,15 @@ class Store:
         if not wanted:
             return [b"" for _ in ranges]
         spans = _coalesce(wanted, self.request_bytes)
+        parts = self._read(path, spans)
+        return parts if len(ranges) == 1 else _cut(ranges, spans, parts)
+
+    def read_one(self, path: str, offset: int, size: int) -> bytes:
+        """`read` of one range."""
+        return self._read(path, ((offset, size),))[0] if size > 0 else b""
+
+    def _read(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each of these, which are not empty. Raises as `read`."""
         held = self._held.get(path) if self._held else None
         if held is not None:
             parts: list[bytes] | None = [held[start : start + size] for start, size in spans]
@@ -202,7 +211,7 @@ class Store:
                     expected=f"{size} bytes",
                     found=f"{len(part)} bytes",
                 )
-        return parts if len(ranges) == 1 else _cut(ranges, spans, parts)
+        return parts
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         """A whole local file of this size as memory that is read when it is touched, else None.

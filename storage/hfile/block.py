@@ -29,6 +29,7 @@ from metatable.storage.hfile.checksum import (
     CHECKSUM_BYTES,
     Checksum,
     chunk_count,
+    is_verified,
     verify_chunks,
 )
 from metatable.storage.hfile.codec import Codec, decompress
@@ -152,7 +153,7 @@ def open_block(
     """(header, payload as stored) of the block that `raw` is, checksums verified. Raises
     CorruptError."""
     view = memoryview(raw)
-    header = BlockHeader.decode(view[:HEADER_SIZE], path, offset)
+    header = BlockHeader.decode(view, path, offset)
     if header.kind not in expected:
         wanted = [one.name for one in expected]
         raise _corrupt("block is of another kind", path, offset, wanted, header.kind.name)
@@ -160,9 +161,10 @@ def open_block(
         raise _corrupt(
             "block has another size than its index says", path, offset, len(view), header.size
         )
-    block = np.frombuffer(view, np.uint8)
-    covered = header.covered_size
-    verify_chunks(header.checksum, block, covered, header.chunk_bytes, path=path, offset=offset)
+    covered, kind, chunk_bytes = header.covered_size, header.checksum, header.chunk_bytes
+    if covered > chunk_bytes or not is_verified(kind, view, covered):
+        block = np.frombuffer(view, np.uint8)
+        verify_chunks(kind, block, covered, chunk_bytes, path=path, offset=offset)
     return header, view[HEADER_SIZE:covered]
 
 

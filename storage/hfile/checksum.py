@@ -23,7 +23,7 @@ from isal import isal_zlib
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s
 
-__all__ = ["CHECKSUM_BYTES", "Checksum", "chunk_count", "chunk_sums", "verify_chunks"]
+__all__ = ["CHECKSUM_BYTES", "Checksum", "chunk_count", "chunk_sums", "is_verified", "verify_chunks"]
 
 CHECKSUM_BYTES = 4
 
@@ -66,6 +66,14 @@ def chunk_sums(kind: Checksum, header: bytes, stored: UInt8s, chunk_bytes: int) 
     for start in range(first, len(stored), chunk_bytes):
         values.append(extend(0, stored[start : start + chunk_bytes]))
     return struct.pack(f">{len(values)}I", *values)
+
+
+def is_verified(kind: Checksum, raw: bytes | memoryview, covered_size: int) -> bool:
+    """Whether a block ends with one CRC32C of what it covers. `verify_chunks` tells of others."""
+    if kind is not Checksum.CRC32C or len(raw) != covered_size + CHECKSUM_BYTES:
+        return False
+    stored = int.from_bytes(raw[covered_size:], "big")
+    return bool(google_crc32c.value(np.frombuffer(raw, np.uint8, covered_size)) == stored)
 
 
 def verify_chunks(

@@ -83,7 +83,7 @@ def fetch(
 def fetch_one(store: Store, opened: OpenedHFile, offset: int, size: int) -> bytes | memoryview:
     """One block."""
     if not opened.whole.size:
-        return store.read(opened.path, [(offset, size)])[0]
+        return store.read_one(opened.path, offset, size)
     if opened.mapped:
         store.count_mapped(size)
     return opened.whole[offset : offset + size].data
