@@ -220,6 +220,10 @@ def verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: str
         stored = np.frombuffer(b"".join([block[end:].data for block, end in ends]), ">u4")
         if stored.tolist() == [crc32c(block[:end]) for block, end in ends]:
             return
+    if (headers["checksum"] == Checksum.NULL).all():  # zeros stand for them
+        areas = b"".join([block[end:].data for block, end in zip(blocks, covered, strict=True)])
+        if areas.count(0) == len(areas):
+            return
     kinds, chunks = headers["checksum"].tolist(), headers["chunk_bytes"].tolist()
     for block, offset, kind, end, chunk in zip(
         blocks, offsets, kinds, covered, chunks, strict=True
