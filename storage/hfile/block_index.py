@@ -108,7 +108,7 @@ class BlockIndex:
     def _numbers(self) -> memoryview:
         """The same for one key: numpy called once in a while takes ten times as long as in a
         loop, this about as long."""
-        return memoryview(self._words)
+        return self._words.data
 
     @cached_property
     def is_ascending(self) -> bool:

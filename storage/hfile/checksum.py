@@ -23,7 +23,14 @@ from isal import isal_zlib
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s
 
-__all__ = ["CHECKSUM_BYTES", "Checksum", "chunk_count", "chunk_sums", "is_verified", "verify_chunks"]
+__all__ = [
+    "CHECKSUM_BYTES",
+    "Checksum",
+    "chunk_count",
+    "chunk_sums",
+    "is_verified",
+    "verify_chunks",
+]
 
 CHECKSUM_BYTES = 4
 

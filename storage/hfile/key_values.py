@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from metatable.storage.byte_columns import (
     Voids,
     first_words,
+    from_layout,
     of_one_size,
     voids,
 )
@@ -344,12 +345,24 @@ def _less(sizes: Int64s, skip: int) -> Int64s:
 def _pieces(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     """`raw[starts[i]:][:sizes[i]]` of every i, copied into a `pa.binary()` array."""
     check_width(raw)
+    size = _one_size(sizes)
+    if size and size * (len(starts) + 1) < 1 << 31:  # Arrow would look at each size
+        at_every_byte = np.ndarray((len(raw) - size + 1,), f"V{size}", raw, strides=(1,))
+        cuts = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
+        return from_layout(cuts, at_every_byte[starts].view(np.uint8))
     cuts = np.zeros(2 * len(starts) + 1, np.int32)
     cuts[1::2] = starts
     np.add(starts, sizes, out=cuts[2::2], casting="unsafe")
     buffers = [None, pa.py_buffer(cuts), pa.py_buffer(raw)]
     both = pa.Array.from_buffers(pa.binary(), 2 * len(starts), buffers)
     return both.take(pa.array(np.arange(1, 2 * len(starts), 2)))
+
+
+def _one_size(sizes: Int64s) -> int:
+    """The size that all of these are, 0 where they differ or there are none."""
+    if not len(sizes) or sizes[0] != sizes[-1] or sizes[0] != sizes[len(sizes) // 2]:
+        return 0
+    return int(sizes[0]) if sizes.strides == (0,) or (sizes == sizes[0]).all() else 0
 
 
 def full_key(row: bytes, suffix: bytes = KEY_SUFFIX) -> bytes:

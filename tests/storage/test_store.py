@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metatable.storage.errors import AccessError, StoreError, UsageError
+from metatable.storage.counters import Counters
+from metatable.storage.errors import AccessError, CorruptError, StoreError, UsageError
 from metatable.storage.store import Store, _texts
 
 
@@ -102,3 +103,17 @@ def test_ranges_of_no_bytes_are_not_asked_for(tmp_path: Path) -> None:
     assert store.counters["store.requests"] == asked
     assert store.read("a", [(1, 2), (3, 0), (4, 1)]) == [b"yt", b"", b"s"]
     assert store.counters["store.reads"] == 1
+
+
+def test_one_range_is_read_and_counted_like_several(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("a", b"bytes")
+    before = Counters(store.counters)
+    assert (store.read_one("a", 1, 3), store.read_one("a", 5, 0)) == (b"yte", b"")
+    told = {"store.bytes_read": 3, "store.reads": 1, "store.requests": 1}
+    assert store.counters.since(before) == told
+    for path, told_of in (("a", "file ends too early"), ("b", "missing")):
+        with pytest.raises(CorruptError, match=told_of):
+            store.read_one(path, 3, 4)
+    with pytest.raises(UsageError):
+        store.read_one("../a", 0, 1)

@@ -27,7 +27,8 @@ from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
 from metatable.storage.hfile.columns import bound
 from metatable.storage.hfile.key_values import KEY_SUFFIX, KeyValues, encode_records, row_of
 from metatable.storage.hfile.reading import finding
-from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.data_blocks import Payloads, read_headers, verify
+from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.reading.finding import find_records, fixed_batch
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
@@ -333,6 +334,48 @@ def test_a_block_that_contradicts_itself_or_its_index_is_refused() -> None:
         with pytest.raises(CorruptError, match=told) as caught:
             decode_block(damaged, Codec.NONE, "p", 3, [BlockType.META])
         assert caught.value.facts["offset"] == 3
+
+
+@pytest.mark.parametrize("checksum", list(Checksum))
+def test_a_flipped_byte_of_one_block_among_others_is_told(checksum: Checksum) -> None:
+    block = encode_block(BlockType.DATA, record(b"key", b"value"), Codec.NONE, checksum=checksum)
+    places = np.arange(3) * len(block)
+    sizes = np.full(3, len(block))
+
+    def stored(raw: bytes) -> Stored:
+        pieces = [np.frombuffer(raw, np.uint8)]
+        return Stored(pieces, np.zeros(3, np.int64), places, places + 100, sizes)
+
+    def verified(raw: bytes) -> None:
+        some = stored(raw)
+        headers = read_headers(some, Codec.NONE, "p")
+        verify(some.blocks(), some.offsets.tolist(), headers, "p")
+
+    verified(3 * block)
+    damaged = bytearray(3 * block)
+    damaged[2 * len(block) - 1] ^= 1
+    with pytest.raises(CorruptError) as caught:
+        verified(bytes(damaged))
+    assert caught.value.facts["offset"] == 100 + len(block)
+
+
+@given(st.lists(st.binary(max_size=3), max_size=9), st.binary(max_size=5), st.data())
+def test_pieces_are_copied_alike_whether_they_have_one_size(
+    rows: list[bytes], between: bytes, data: st.DataObject
+) -> None:
+    size = data.draw(st.none() | st.integers(0, 3))
+    told = [row if size is None else row[:size].ljust(size, b"x") for row in rows]
+    raw = between + between.join(told)
+    starts = np.array([len(between) + at for at in _begins(told, between)], np.int64)
+    sizes = np.array(list(map(len, told)), np.int64)
+    pieces = np.frombuffer(raw, np.uint8)
+    assert key_values._pieces(pieces, starts, sizes).to_pylist() == told
+
+
+def _begins(rows: list[bytes], between: bytes) -> list[int]:
+    steps = [0, *(len(row) + len(between) for row in rows[:-1])]
+    begins: list[int] = np.cumsum(steps).tolist()[: len(rows)]
+    return begins
 
 
 def test_bytes_behind_the_trailers_message_are_refused() -> None:
