@@ -35,6 +35,7 @@ __all__ = [
     "Index",
     "count_found",
     "create_index",
+    "known_locations",
     "located_slices",
     "locations",
     "register",
@@ -127,6 +128,16 @@ def locations(
     texts = in_order(lambda values: values.take(taken), told, workers)
     last = pa.nulls(len(places), pa.int64()) if positions is None else positions
     return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))
+
+
+def known_locations(view: TableView, at_most: int) -> pa.Array | None:
+    """The location of every file group, none of a row; None where they are more than so many."""
+    slices = view.few_slices(at_most)
+    if slices is None:
+        return None
+    told = [(one.partition_path, one.file_id, one.instant) for one in slices]
+    lists = (list(values) for values in zip(*told, strict=True)) if told else ([], [], [])
+    return locations(np.arange(len(told)), *lists)
 
 
 def located_slices(

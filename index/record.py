@@ -6,19 +6,20 @@ the oldest, and the entry names the file group. Nothing is read of the data file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.key_texts import identity_columns, texts_of
 from metatable.data.options import Options
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import LOCATION_FIELD, locations, register
+from metatable.index.protocol import LOCATION_FIELD, known_locations, locations, register
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.view import Located, TableView
@@ -51,6 +52,10 @@ class KeyedIndex:
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         inputs = identity_columns(self._options, engine.schema(rows).names)
+        place = partial(place_batches, self.locate, view)
+        placed = engine.pick(rows, inputs, place, LOCATION_FIELD, partial(known_locations, view))
+        if placed is not None:
+            return placed
         find = partial(locate_batches, self.locate, view)
         return engine.extend(rows, inputs, find, LOCATION_FIELD, at_once=True)
 
@@ -87,6 +92,37 @@ def locate_batches(
         yield pa.RecordBatch.from_arrays([found], schema=LOCATION_FIELD)
 
 
+def place_batches(
+    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    view: TableView,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+    values: pa.Array,
+) -> Iterator[pa.RecordBatch]:
+    """Task: where in `known_locations` the location of each row's key is, row by row."""
+    view = view.counting(counters)
+    names = (pc.struct_field(values, name).to_pylist() for name in ("partition_path", "file_id"))
+    places = {group: place for place, group in enumerate(zip(*names, strict=True))}
+    for batch in gathered(batches, BATCH_KEYS):
+        keys, paths = texts_of(view.options, view.schema, batch)
+        counters.add("tag.keys", len(keys))
+        placed = _placed(places, locate(view, keys, paths))
+        yield pa.RecordBatch.from_arrays([placed], names=LOCATION_FIELD.names)
+
+
+def _placed(places: Mapping[tuple[str, str], int], found: Located) -> pa.Array:
+    for group in found.groups:
+        if group not in places:
+            raise _nowhere(group)
+    of_group = np.array([*(places[group] for group in found.groups), -1], np.int32)  # -1: the last
+    told = of_group.take(found.group)
+    return pa.array(told, mask=told < 0)
+
+
+def _nowhere(group: tuple[str, str]) -> CorruptError:
+    return CorruptError("index names a file group that is not there", found=group)
+
+
 def _located(view: TableView, found: Located) -> pa.Array:
     partition_paths = [path for path, _ in found.groups]
     file_ids = [file_id for _, file_id in found.groups]
@@ -94,7 +130,7 @@ def _located(view: TableView, found: Located) -> pa.Array:
     instants = []
     for group, one in zip(found.groups, slices, strict=True):
         if one is None:
-            raise CorruptError("index names a file group that is not there", found=group)
+            raise _nowhere(group)
         instants.append(one.instant)
     return locations(found.group, partition_paths, file_ids, instants)
 

@@ -181,6 +181,16 @@ class LocalEngine:
 
         return LocalRows(schema, together if at_once else apart)
 
+    def pick(
+        self,
+        rows: LocalRows,
+        inputs: Sequence[str],
+        task: Callable[..., Iterator[pa.RecordBatch]],
+        fields: pa.Schema,
+        values: Callable[[int], pa.Array | None],
+    ) -> None:
+        """Answers stay in this process: nothing is spared by their places."""
+
     def find(
         self, rows: LocalRows, inputs: Sequence[str], task: Task, fields: pa.Schema
     ) -> LocalRows:

@@ -11,6 +11,7 @@ Laws, held by tests/engine_contract.py for every engine:
     map       only the columns `inputs` reach the task; any number of rows comes out
     extend    one row out per row in, in order; the other columns pass by untouched; a task that
               wants rows `at_once` may get those of several partitions in one call
+    pick      as `extend`, with the values at the places that the task answers, null for null
     find      a row out per answer; all answers of a row, of which each has one, come together
     exchange  partition p gets the rows with by == p; a list column sends copies
     attach    left join by value, null-safe; equal matches count once
@@ -75,6 +76,19 @@ class Engine(Protocol[Rows]):
         *,
         at_once: bool = False,
     ) -> Rows: ...
+
+    def pick(
+        self,
+        rows: Rows,
+        inputs: Sequence[str],
+        task: Callable[..., Iterator[pa.RecordBatch]],
+        fields: pa.Schema,
+        values: Callable[[int], pa.Array | None],
+    ) -> Rows | None:
+        """`extend` at once by one field, of a task that takes `values` as well (an array, what the
+        function of them makes), and answers with int32 places in it. The function makes None where
+        there are more than so many; None then, and where answers do not travel."""
+        ...
 
     def find(self, rows: Rows, inputs: Sequence[str], task: Task, fields: pa.Schema) -> Rows | None:
         """`extend` at once, of a task whose answers name their rows (`by_row.ROW`, before the

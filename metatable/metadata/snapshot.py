@@ -34,6 +34,12 @@ class Snapshot(Entries):
             return files.view_of_table(self)
         return files.view_of_partition(self, partition_path)
 
+    def few_slices(self, at_most: int) -> FileSystemView | None:
+        if not self.is_small(files.FilesPartition.name):
+            return None
+        held = self.slices()
+        return held if len(held) <= at_most else None
+
     def current(
         self, partition_paths: Sequence[str], file_ids: Sequence[str]
     ) -> list[FileSlice | None]:

@@ -68,6 +68,10 @@ class TableView(Protocol):
         """All live slices, or those of one table partition."""
         ...
 
+    def few_slices(self, at_most: int) -> FileSystemView | None:
+        """All live slices, if they are at most so many, and soon read."""
+        ...
+
     def current(
         self, partition_paths: Sequence[str], file_ids: Sequence[str]
     ) -> list[FileSlice | None]:

@@ -2,7 +2,8 @@
 
     map        mapInArrow over the columns asked for
     extend     an iterator arrow_udf: the other columns never leave the JVM
-    find       the same, answering with lists, and explode; where tasks are few
+    pick       extend by int32, and an item of a literal array
+    find       the same as extend, answering with lists, and explode; where tasks are few
     exchange   repartitionById, after explode where a row goes to several partitions
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
@@ -49,6 +50,10 @@ BATCH_ROWS = 50_000
 
 FIXED_BYTES = 8
 """Of a column in a row, besides its text: a number, or where the text lies."""
+
+PLAN_VALUES = 1024
+"""Values that a plan may carry as a literal: each costs it some 20 us and, in what `explain`
+prints, a line's length. A text that comes from Python for each row costs a tenth of that."""
 
 COUNTED = "_metatable_counted"
 """The extra column in which counters travel, as JSON; null in rows that carry none."""
@@ -139,6 +144,25 @@ class SparkEngine:
         beside = rows.select("*", answered.alias(COUNTED))
         parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
         return beside.select(*map(_column, rows.columns), *parts)
+
+    def pick(
+        self,
+        rows: DataFrame,
+        inputs: Sequence[str],
+        task: Callable[..., Iterator[pa.RecordBatch]],
+        fields: pa.Schema,
+        values: Callable[[int], pa.Array | None],
+    ) -> DataFrame | None:
+        """`extend` by places in `values`, which the plan carries: numbers come from Python, and
+        the JVM puts values for them. None where these are more than PLAN_VALUES."""
+        known = values(PLAN_VALUES)
+        if known is None:
+            return None
+        [field] = fields
+        places = pa.schema([pa.field(field.name, pa.int32())])
+        placed = self.extend(rows, inputs, partial(task, values=known), places, at_once=True)
+        picked = F.get(_literal(known), _column(field.name))
+        return placed.select(*map(_column, rows.columns), picked.alias(field.name))
 
     def find(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
@@ -339,6 +363,13 @@ def _asked(batches: Iterable[pa.RecordBatch], given: pa.Schema) -> Iterator[pa.R
 def _column(name: str) -> Column:
     """The column called exactly so, dots and all."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _literal(values: pa.Array) -> Column:
+    """An array of texts and numbers. As one text, which Spark's optimizer parses, once: a literal
+    of its own for each would be many calls, and is looked at by every rule."""
+    [item] = spark_schema(pa.schema([pa.field("item", values.type)])).fields
+    return F.from_json(F.lit(json.dumps(values.to_pylist())), ArrayType(item.dataType))
 
 
 def _weight(schema: StructType) -> Column:

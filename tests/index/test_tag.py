@@ -13,9 +13,11 @@ import pytest
 
 import metatable
 from metatable.index.bloom_lookup import key_slices
-from metatable.index.protocol import LOCATION
+from metatable.index.protocol import LOCATION, known_locations
+from metatable.index.record import RecordIndex, place_batches
 from metatable.metadata import record_index
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from tests.index.index_contract import (
     INDEXES,
@@ -167,3 +169,24 @@ def test_an_entry_that_names_no_location_is_told(
     for asked in (lambda: table.tag_locations(rows(0, 9)), lambda: table.compact(major=True)):
         with pytest.raises(CorruptError, match=r"entry names no location: path='\.hoodie/.*hfile'"):
             asked()
+
+
+def test_a_group_that_the_known_locations_lack_is_damage(tmp_path: Path) -> None:
+    """As where slices are looked up: no row is told to be nowhere because of it."""
+    table = make(str(tmp_path / "t"), "record", "global")
+    table.insert(rows(0, 60))
+    view = table._snapshot(None)
+    known, asked = known_locations(view, 1024), rows(0, 70)
+    assert known is not None
+    assert known_locations(view, len(known) - 1) is None
+
+    def placed(values: pa.Array) -> pa.Array:
+        batches = iter(asked.to_batches())
+        found = place_batches(RecordIndex.locate, view, batches, Counters(), values)
+        return pa.concat_arrays([batch["_location"] for batch in found])
+
+    told = table.tag_locations(asked)["_location"].combine_chunks()
+    assert known.take(placed(known)).to_pylist() == told.to_pylist()
+    assert placed(known).null_count == 10
+    with pytest.raises(CorruptError, match="not there"):
+        placed(known.slice(1))

@@ -130,6 +130,66 @@ def test_a_row_with_two_answers_comes_out_twice_in_tasks_that_run_at_once(
     assert engine.find(numbers(engine, 30), ["n"], often, PLUS) is None
 
 
+def thirds(
+    batches: Iterator[pa.RecordBatch], counters: Counters, values: pa.Array
+) -> Iterator[pa.RecordBatch]:
+    """The place of each number's remainder, null for that of 2."""
+    places = [pc.index(values, value).as_py() for value in (0, 10)]
+    for batch in batches:
+        of_row = np.array([*places, -1], np.int32).take(batch["n"].to_numpy() % 3)
+        yield pa.record_batch([pa.array(of_row, mask=of_row < 0)], ["plus"])
+
+
+def test_values_are_picked_by_the_places_that_a_task_answers(
+    engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def values(most: int) -> pa.Array | None:
+        asked.append(most)
+        return pa.array([10, None, 0], pa.int64()) if most >= 3 else None
+
+    rows = numbers(engine, 30, parts=4)
+    picked = engine.pick(rows, ["n"], thirds, PLUS, values)
+    assert picked is not None
+    assert picked.schema == engine.extend(rows, ["n"], partial(plus, 1), PLUS).schema
+    told = {(row.n, row.plus) for row in picked.collect()}
+    assert told == {(n, (0, 10, None)[n % 3]) for n in range(30)}
+    monkeypatch.setattr("metatable.spark.engine.PLAN_VALUES", 2)
+    assert engine.pick(rows, ["n"], thirds, PLUS, values) is None
+    assert asked == [1024, 2]
+
+
+def test_texts_of_any_letters_are_in_a_plan_as_they_are(engine: SparkEngine) -> None:
+    texts = [
+        'quo"te',
+        "back\\slash",
+        "{1}",
+        "東京",
+        "\U0001f600",
+        "a\nb\t\0",
+        "",
+        "null",
+        None,
+        "1.0",
+    ]
+    values = pa.array(
+        [one if one is None else {"a": one} for one in texts], pa.struct([("a", pa.string())])
+    )
+    fields = pa.schema([("plus", values.type)])
+    picked = engine.pick(numbers(engine, len(texts)), ["n"], counted, fields, lambda _: values)
+    assert picked is not None
+    told = {row.n: None if row.plus is None else row.plus.a for row in picked.collect()}
+    assert told == dict(enumerate(texts))
+
+
+def counted(
+    batches: Iterator[pa.RecordBatch], counters: Counters, values: pa.Array
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([batch["n"].cast(pa.int32())], ["plus"])
+
+
 def test_a_filter_on_an_answer_does_not_ask_twice(engine: SparkEngine) -> None:
     longer = engine.extend(numbers(engine, 9), ["n"], partial(plus, 1), PLUS)
     plan = longer.where("plus > 5")._jdf.queryExecution().executedPlan().toString()

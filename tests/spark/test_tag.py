@@ -14,7 +14,11 @@ import pytest
 
 import metatable
 from metatable.engine import local
+from metatable.metadata import entries
+from metatable.storage import cache
 from tests.index.rows import expected_tags, make, rows, told_tags
+
+PLAN_VALUES = "metatable.spark.engine.PLAN_VALUES"
 
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
 
@@ -88,26 +92,107 @@ def test_a_tagged_frame_stays_on_the_version_it_was_made_on(spark: Any, table_ur
     assert tagged.where("_location is not null").count() == 30
 
 
-def test_the_driver_reads_the_manifest_and_nothing_else(
+def _carries_values(tagged: Any) -> bool:
+    """Whether the plan has the locations themselves."""
+    return "from_json" in tagged._jdf.queryExecution().analyzed().toString()
+
+
+def _told(tagged: Any, *, by_plan: bool) -> list[Any]:
+    assert _carries_values(tagged) == by_plan
+    return _sorted_tags(tagged.toArrow())
+
+
+@pytest.mark.parametrize("scope", ["global", "partition"])
+@pytest.mark.parametrize("log", [False, True], ids=["base files", "logs"])
+def test_locations_that_the_plan_carries_are_those_that_come_from_python(
+    spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch, scope: str, log: bool
+) -> None:
+    """Texts from Python for each row are the judge, after every commit."""
+    how = {"table_type": "mor", "new_groups": "log"} if log else {}
+    table = make(table_uri, "record", scope, **how)
+    asked = pa.concat_tables([rows(0, 200), rows(10, 20)])
+    frame = spark.createDataFrame(asked).repartition(3)
+    commits = (
+        lambda: None,
+        lambda: table.insert(rows(0, 90)),
+        lambda: table.upsert(rows(60, 150, value=1000)),
+        lambda: table.delete(rows(20, 50)),
+        lambda: table.insert_overwrite(rows(120, 160)),
+        table.compact,
+    )
+    for commit in commits:
+        commit()
+        near = table.tag_locations(frame)
+        monkeypatch.setattr(PLAN_VALUES, -1)
+        plain = table.tag_locations(frame)
+        monkeypatch.undo()
+        assert near.schema == plain.schema
+        assert near.schema["_location"].nullable
+        told = _told(near, by_plan=True)
+        assert told == _told(plain, by_plan=False)
+        assert told == _sorted_tags(table.tag_locations(asked))
+    assert sum(place is not None for *_, place in told) > 0
+
+
+def test_a_plan_carries_no_more_locations_than_it_may(
+    spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 60))
+    asked = rows(0, 70)
+    frame, held = spark.createDataFrame(asked), table.describe().file_groups
+    told = []
+    for most, by_plan in ((held, True), (held - 1, False)):
+        monkeypatch.setattr(PLAN_VALUES, most)
+        told.append(_told(table.tag_locations(frame), by_plan=by_plan))
+    monkeypatch.undo()
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", held - 1)  # nor are many read to be counted
+    told.append(_told(table.tag_locations(frame), by_plan=False))
+    assert told[0] == told[1] == told[2] == _sorted_tags(table.tag_locations(asked))
+
+
+def test_paths_of_any_letters_are_in_a_plan_as_they_are(spark: Any, table_uri: str) -> None:
+    table = make(table_uri, "record", "partition")
+    cities = ["a b", "zürich", "東京", "\U0001f600", "it's", "$1", "null", None]
+    numbers = pa.array(range(len(cities)), pa.int64())
+    given = pa.table(
+        {
+            "id": [f"k{place}" for place in range(len(cities))],
+            "city": pa.array(cities, pa.string()),
+            "value": numbers,
+            "note": ["x"] * len(cities),
+        }
+    ).cast(rows(0, 1).schema)
+    table.insert(given)
+    tagged = table.tag_locations(spark.createDataFrame(given))
+    told = _told(tagged, by_plan=True)
+    assert told == _sorted_tags(table.tag_locations(given))
+    assert len({place[0] for *_, place in told}) == len(cities)
+
+
+def test_the_driver_reads_the_manifest_and_the_list_of_files_alone(
     spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(table_uri, "record", "global")
     table.insert(rows(0, 300))
-    read: list[str] = []
+    cache.clear()
+    read: set[str] = set()
     backend = type(table._store.backend)
     for name in ("read", "read_whole"):
         original = getattr(backend, name)
 
         def spy(self: Any, path: str, *rest: Any, _call: Any = original) -> Any:
-            read.append(path)
+            read.add(path)
             return _call(self, path, *rest)
 
         monkeypatch.setattr(backend, name, spy)
     tagged = table.tag_locations(spark.createDataFrame(rows(0, 100)))
-    assert not any(path.endswith((".hfile", ".parquet")) for path in read)
+    stored = {path for path in read if path.endswith((".hfile", ".parquet"))}
+    assert stored
+    assert {Path(path).parent.name for path in stored} == {"files"}
     counted = tagged.where("_location is not null").count()
     assert counted == 100
-    assert not any(path.endswith((".hfile", ".parquet")) for path in read)
+    assert {path for path in read if path.endswith((".hfile", ".parquet"))} == stored
 
 
 def test_only_key_columns_reach_python(spark: Any, table_uri: str) -> None:
