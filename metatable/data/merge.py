@@ -169,31 +169,41 @@ def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
     return replaces | _numpy_mask(base.is_null())
 
 
-def _asked(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> pa.Array:
-    """The keys that are put, then those that are deleted, each once."""
-    kind, put = base.schema.field(KEY).type, whole(upserts.column(KEY))
+def _asked(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> KeyPlaces:
+    """The keys that are put, then those that are deleted, each once. Raises UsageError.
+
+    That no two are one, their tables prove as a rule; else it takes a look at all texts.
+    """
+    kind = base.schema.field(KEY).type
+    put = whole(upserts.column(KEY)).cast(kind)
+    gone = pc.unique(whole(deletes)).cast(kind)
+    asked = KeyPlaces.of(pa.concat_arrays([put, gone]) if len(gone) else put)
+    if not asked.are_distinct:
+        _refuse_repeated(put, gone)
+    return asked
+
+
+def _refuse_repeated(put: pa.Array, gone: pa.Array) -> None:
     if len(pc.unique(put)) < len(put):
         _, first = np.unique(codes_of([put])[0], return_index=True)
         again = put.take(pa.array(np.setdiff1d(np.arange(len(put)), first)))
         raise UsageError("a key is given twice", keys=again[:5].to_pylist())
-    if len(deletes) and (both := pc.is_in(put, value_set=whole(deletes))).true_count:
+    if len(gone) and (both := pc.is_in(put, value_set=gone)).true_count:
         raise UsageError("a key is both put and deleted", keys=put.filter(both)[:5].to_pylist())
-    return pa.concat_arrays([put.cast(kind), pc.unique(whole(deletes)).cast(kind)])
 
 
-def _places(stored: pa.ChunkedArray, asked: pa.Array) -> Positions:
+def _places(stored: pa.ChunkedArray, asked: KeyPlaces) -> Positions:
     """The row that holds each key; -1: none does. What is hashed are the keys asked, as a rule the
     fewer. Raises CorruptError where two rows hold one."""
-    held, start = KeyPlaces.of(asked), 0
-    places = np.full(len(asked), -1, np.int64)
+    start, places = 0, np.full(len(asked.keys), -1, np.int64)
     for chunk in stored.chunks:
-        rows, found = held.find(chunk)
+        rows, found = asked.find(chunk)
         rows += start
         again = places[found] >= 0
         places[found] = rows
         again |= places[found] != rows
         if again.any():
-            key = asked[int(found[np.argmax(again)])].as_py()
+            key = asked.keys[int(found[np.argmax(again)])].as_py()
             raise CorruptError("a key is stored twice in one file", key=key)
         start += len(chunk)
     return places

@@ -56,9 +56,9 @@ def merge_of_few(
     `file`: the same one, None where its pages are not told. None: it takes a look at all keys."""
     if file is None or not known.is_proven or known.is_asked_for_keys:
         return None
-    asked = pa.concat_arrays([whole(deciding[KEY]), deletes])
-    if len(asked) * KEY_ROWS > int(file.rows.sum()):
+    if (deciding.num_rows + len(deletes)) * KEY_ROWS > int(file.rows.sum()):
         return None
+    asked = pa.concat_arrays([whole(deciding[KEY]), deletes])
     try:
         rows = _rows(held, file, asked)
         names = [KEY, *filter(None, (ordering,))]
