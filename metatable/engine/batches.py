@@ -169,12 +169,27 @@ def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.Recor
     places = places[order]
     at = batch.schema.get_field_index(by)
     rows = order if parents is None else parents[order]
-    dealt = batch.remove_column(at).take(pa.array(rows))
+    dealt = _taken(batch.remove_column(at), pa.array(rows))
     dealt = dealt.add_column(at, pa.field(by, pa.int32()), pa.array(places))
     met, starts = np.unique(places, return_index=True)
     sizes = np.diff(starts, append=len(places))
     cuts = zip(met.tolist(), starts.tolist(), sizes.tolist(), strict=True)
     return [(place, dealt.slice(start, size)) for place, start, size in cuts]
+
+
+def _taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """These rows. What is there as two columns, as a text is that is a key, is taken once."""
+    made: dict[tuple[Any, ...], pa.Array] = {}
+    columns = []
+    for place, column in enumerate(batch.columns):
+        name: tuple[Any, ...] = (place,)
+        if pa.types.is_string(column.type):
+            buffers = (None if one is None else one.address for one in column.buffers())
+            name = (*buffers, column.offset, len(column))
+        if name not in made:
+            made[name] = column.take(rows)
+        columns.append(made[name])
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -84,8 +84,8 @@ class LocalRows:
 class LocalEngine:
     """Runs tasks on `threads` threads of this process; one object serves one operation.
 
-    `memory_bytes` bounds what all that it keeps, exchanges or reads of streams holds in memory;
-    more goes to disk.
+    `memory_bytes` bounds what all that it keeps, exchanges or reads of streams holds in memory,
+    beside the tables that it is given; more goes to disk.
     """
 
     name = "local"
@@ -121,6 +121,7 @@ class LocalEngine:
         schema = viewless(found.schema)
         if isinstance(found, pa.RecordBatchReader):
             return LocalRows(schema, _once(lambda: self._streamed(found, schema)))
+        self._memory.lend(found)
         return LocalRows(schema, lambda: _cut(found, schema, self.slots))
 
     def schema(self, rows: LocalRows) -> pa.Schema:

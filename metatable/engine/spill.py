@@ -5,6 +5,10 @@ their `Memory`; the one that passes it appends all that it has in memory to a fi
 an uncompressed Arrow stream, so that reading it back maps the file and copies nothing. Order
 within a hand is the order of `add`. Files, and what is held, go when the last hand is forgotten.
 
+What a batch is, is counted by columns, each once however many batches or spills hold it: rows that
+are kept, tagged and kept again share most of theirs. A column of rows that were given to the engine
+counts nothing, for whoever gave them holds it, and a copy on disk would free none of it.
+
 One thread fills the hands; after `finish` any number may read them, as often as they like.
 """
 
@@ -26,12 +30,53 @@ LEAST_SHARE = 8
 """A spill keeps an eighth of the budget, whatever others hold: files of single batches are slow."""
 
 
+LEAST_COUNTED = 64 << 10
+"""Bytes of a batch whose columns are worth a look: a smaller one counts whole."""
+
+Column = tuple[int, ...]
+"""What tells a column from others: where its buffers are, its offset, length and bytes."""
+
+
 class Memory:
     """A budget, and what its spills hold of it."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.held_bytes = 0
+        self._holders: dict[Column, int] = {}
+        self._lent: dict[int, pa.Buffer] = {}
+
+    def lend(self, table: pa.Table) -> None:
+        """These rows are held by others as long as this is needed."""
+        chunks = (chunk for column in table.columns for chunk in column.chunks)
+        self._lent.update((one.address, one) for chunk in chunks for one in _buffers(chunk))
+
+    def columns(self, batch: pa.RecordBatch) -> dict[Column, int]:
+        """Bytes of the columns of a batch that nobody has lent."""
+        found: dict[Column, int] = {}
+        for column in batch.columns:
+            places = [one.address for one in _buffers(column)]
+            if not all(place in self._lent for place in places):
+                size_bytes = column.nbytes
+                found[(*places, column.offset, len(column), size_bytes)] = size_bytes
+        return found
+
+    def hold(self, column: Column, size_bytes: int) -> None:
+        count = self._holders.get(column, 0)
+        self._holders[column] = count + 1
+        self.held_bytes += 0 if count else size_bytes
+
+    def drop(self, column: Column, size_bytes: int) -> None:
+        count = self._holders.pop(column, 1)  # whoever is forgotten may be so on any thread
+        if count > 1:
+            self._holders[column] = count - 1
+        else:
+            self.held_bytes -= size_bytes
+
+
+def _buffers(column: pa.Array) -> list[pa.Buffer]:
+    found = [one for one in column.buffers() if one is not None]
+    return found + _buffers(column.dictionary) if pa.types.is_dictionary(column.type) else found
 
 
 class _Share:
@@ -39,15 +84,28 @@ class _Share:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+        self._columns: dict[Column, int] = {}
+        self._small_bytes = 0
         self.held_bytes = 0
 
-    def take(self, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
-        self._memory.held_bytes += size_bytes
+    def take(self, batch: pa.RecordBatch) -> None:
+        size_bytes = batch.nbytes
+        if size_bytes < LEAST_COUNTED:
+            self._small_bytes += size_bytes
+            self._memory.held_bytes += size_bytes
+            self.held_bytes += size_bytes
+            return
+        for column, size_bytes in self._memory.columns(batch).items():
+            if column not in self._columns:
+                self._columns[column] = size_bytes
+                self._memory.hold(column, size_bytes)
+                self.held_bytes += size_bytes
 
     def give_back(self) -> None:
-        self._memory.held_bytes -= self.held_bytes
-        self.held_bytes = 0
+        for column, size_bytes in self._columns.items():
+            self._memory.drop(column, size_bytes)
+        self._memory.held_bytes -= self._small_bytes
+        self._columns, self._small_bytes, self.held_bytes = {}, 0, 0
 
     @property
     def is_too_much(self) -> bool:
@@ -74,7 +132,7 @@ class Spill:
     def add(self, hand: Hand, batch: pa.RecordBatch) -> None:
         """Hold one more batch in `hand`."""
         hand.pieces.append(batch)
-        self._share.take(batch.nbytes)
+        self._share.take(batch)
         if self._share.is_too_much:
             for one in self._filling:
                 one.write_out()

@@ -184,6 +184,31 @@ def test_a_key_both_put_and_deleted_is_refused() -> None:
         merge_rows(table([]), table([("b", 0, "")]), pa.array(["b"]), None)
 
 
+@given(
+    st.lists(st.integers(0, 40), max_size=30, unique=True),
+    st.lists(st.integers(0, 40), max_size=6),
+    st.lists(st.integers(0, 40), max_size=6),
+    st.sampled_from(["a key of {:08d}", "{:08d} a key that ends alike", "{}"]),
+)
+def test_repeated_keys_are_refused_however_long_they_are(
+    put: list[int], again: list[int], gone: list[int], form: str
+) -> None:
+    rows = table([(form.format(one), 0, "") for one in [*put, *again]])
+    deletes = pa.array([form.format(one) for one in gone], pa.string())
+    base = table([(form.format(one), 0, "") for one in range(20)])
+    named = [*put, *again]
+    if len(set(named)) < len(named):
+        with pytest.raises(UsageError, match="key is given twice"):
+            merge_rows(base, rows, deletes, None)
+    elif {*named} & {*gone}:
+        with pytest.raises(UsageError, match="both put and deleted"):
+            merge_rows(base, rows, deletes, None)
+    else:
+        merged = merge_rows(base, rows, deletes, None)
+        want = ({*range(20)} - {*gone}) | {*named}
+        assert sorted(merged.table[KEY].to_pylist()) == sorted(map(form.format, want))
+
+
 def test_nested_ordering_is_refused() -> None:
     schema = pa.schema([("a", pa.list_(pa.int64())), ("b", pa.float64())])
     check_ordering(schema, "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +97,20 @@ def test_deal_splits_stably(places: list[int], count: int) -> None:
     for place, piece in dealt:
         assert piece["to"].to_pylist() == [place] * piece.num_rows
         assert piece["n"].to_pylist() == [n for n, to in enumerate(places) if to == place]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.text(max_size=3))), st.integers(0, 3))
+def test_a_text_that_is_there_twice_is_dealt_as_two_columns(
+    rows: list[tuple[int, str | None]], skipped: int
+) -> None:
+    words = pa.array([word for _, word in rows], pa.string())
+    shifted = pa.concat_arrays([words[1:], words[:1]])
+    to = pa.array([place for place, _ in rows], pa.int32())
+    columns = {"a": words, "to": to, "b": words, "c": shifted, "d": words.dictionary_encode()}
+    batch = pa.record_batch(columns).slice(skipped)
+    for place, piece in deal(batch, "to", 4):
+        want = pa.Table.from_batches([batch]).filter(pc.equal(batch["to"], place))
+        assert pa.Table.from_batches([piece]).equals(want)
 
 
 def test_more_places_than_sixteen_bits_have_are_told_apart() -> None:

@@ -213,7 +213,26 @@ def test_a_stream_in_memory_counts_against_the_budget(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Hand, "write_out", lambda self: spilled.append(1) or write_out(self))
     with engine.keep(rows) as kept:
         assert engine.to_table(kept).num_rows == 120_000
+    assert not spilled, "they are held once"
+    again = engine.map(rows, ["n"], _copied, rows.schema)
+    with engine.keep(again) as kept:
+        assert engine.to_table(kept).num_rows == 120_000
     assert spilled, "both together are more than the budget"
+
+
+def test_a_table_that_is_given_counts_nothing_against_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = LocalEngine(2, memory_bytes=0)
+    monkeypatch.setattr(Hand, "write_out", lambda self: pytest.fail("a copy frees nothing"))
+    table = pa.table({"n": np.arange(120_000), "text": pa.array(["x"] * 120_000)})
+    with engine.keep(engine.rows(table)) as kept:
+        assert engine.to_table(kept).equals(table)
+
+
+def _copied(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch({"n": pc.add(batch["n"], 0)})
 
 
 class Arrowish:

@@ -64,6 +64,46 @@ def wide() -> pa.RecordBatch:
     return pa.record_batch({"n": pa.nulls(1 << 14, pa.int64()).fill_null(7)})
 
 
+def test_columns_count_once_until_the_last_who_holds_them_is_forgotten() -> None:
+    memory = Memory(1 << 20)
+    first, second = Spill(memory), Spill(memory)
+    one, other = wide(), wide()
+    both = pa.record_batch({"n": one["n"], "m": one["n"], "o": other["n"]})
+    for spill, batch in ((first, one), (second, both), (second, one)):
+        spill.add(spill.hand(), batch)
+    assert memory.held_bytes == one.nbytes + other.nbytes
+    del first
+    gc.collect()
+    assert memory.held_bytes == one.nbytes + other.nbytes
+    del second, spill
+    gc.collect()
+    assert memory.held_bytes == 0
+
+
+def test_slices_of_a_column_and_dictionaries_count_for_themselves() -> None:
+    memory = Memory(1 << 20)
+    spill, rows = Spill(memory), wide()
+    for start in (0, 1 << 13):
+        spill.add(spill.hand(), rows.slice(start, 1 << 13))
+    assert memory.held_bytes == rows.nbytes
+    numbers = pa.nulls(1 << 14, pa.int32()).fill_null(0)
+    words = [pa.DictionaryArray.from_arrays(numbers, [word * 99]) for word in "ab"]
+    spill.add(spill.hand(), pa.record_batch(words, ["a", "b"]))
+    assert memory.held_bytes >= rows.nbytes + 2 * numbers.nbytes
+
+
+def test_columns_that_were_lent_count_nothing_and_what_is_made_of_them_does() -> None:
+    memory = Memory(1 << 20)
+    rows = wide()
+    memory.lend(pa.Table.from_batches([rows]))
+    spill = Spill(memory)
+    spill.add(spill.hand(), rows.slice(100))
+    assert memory.held_bytes == 0
+    spill.add(spill.hand(), rows.take(pa.array(range(1 << 14))))
+    assert memory.held_bytes >= 8 << 14
+    assert spill.spilled_bytes == 0
+
+
 def test_spills_share_a_budget_and_each_keeps_a_little_of_its_own() -> None:
     memory = Memory(1 << 20)
     first, second = Spill(memory), Spill(memory)
