@@ -70,7 +70,12 @@ class KeyPlaces:
     @property
     def are_distinct(self) -> bool:
         """Whether this is proved; else two keys may be one, of which `find` gives either."""
-        return bool(self.tables) and not len(self.twins)
+        if not self.tables or not len(self.twins):
+            return bool(self.tables)
+        alike = self.keys.take(
+            pa.array(np.flatnonzero(np.isin(self.words, self.words[self.twins])))
+        )
+        return len(alike.unique()) == len(alike)
 
     def find(self, asked: pa.Array) -> tuple[Positions, Positions]:
         """(which of `asked` are among the keys, ascending; where these are)."""

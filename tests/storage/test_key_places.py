@@ -53,6 +53,9 @@ def test_keys_that_end_alike_are_compared_whole() -> None:
     ]
     places = check(keys, [*keys, "00003-0123456789"])
     assert len(places.twins) == 2
+    assert places.are_distinct
+    assert not KeyPlaces.of(pa.array([*keys, keys[1]])).are_distinct
+    assert not KeyPlaces.of(pa.array([*keys, keys[700]])).are_distinct
     many = check([f"{number:05}-0123456789" for number in range(99)], ["00098-0123456789"])
     assert many.tables == ()
     assert not many.are_distinct
