@@ -47,6 +47,7 @@ from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
 
 __all__ = [
+    "add_changing_columns",
     "add_meta_columns",
     "columns_with_nan",
     "encoded_base_file",
@@ -100,6 +101,16 @@ def add_meta_columns(
     words = [pa.repeat(word, table.num_rows) for word in told]
     own = np.arange(table.num_rows) if numbers is None else numbers
     return with_meta_columns_of(table, keys, data_file.instant, words, own)
+
+
+def add_changing_columns(
+    table: pa.Table, instant: str, task: int, numbers: npt.NDArray[np.int64]
+) -> pa.Table:
+    """The same with those meta columns alone that a row of one key has anew in each file."""
+    own = pc.cast(pa.array(numbers), pa.string())
+    sequence = pc.binary_join_element_wise(f"{instant}_{task}", own, "_")
+    columns = [pa.repeat(instant, len(numbers)), sequence, *table.columns]
+    return pa.table(columns, schema=pa.schema([*META_FIELDS[:2], *table.schema]))
 
 
 def with_meta_columns_of(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.base_file import (
+    add_changing_columns,
     add_meta_columns,
     columns_with_nan,
     encoded_base_file,
@@ -102,6 +103,19 @@ class Entering:
             rows = pa.array(self.here[numbers])
             columns, keys = take(rows), self.keys.take(rows)
             return add_meta_columns(columns, keys, self.target, self.place, numbers).cast(schema)
+
+        return made
+
+    def changing(self, schema: pa.Schema) -> Take:
+        """The same without what a row of the same key has already: these columns alone, the first
+        two meta columns in front."""
+        own = [name for name in schema.names if name in self.columns.schema.names]
+        take = taker(self.columns.select(own))
+
+        def made(numbers: npt.NDArray[np.int64]) -> pa.Table:
+            columns = take(pa.array(self.here[numbers]))
+            told = columns, self.target.instant, self.place, numbers
+            return add_changing_columns(*told).cast(schema)
 
         return made
 

@@ -97,8 +97,19 @@ def spliced_file(
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
             return None
-        made = _Made(view, held, merge, plan, entering.taker(schema), entering.step, target, paged)
+        changing = entering.changing(_changing(view))
+        takes = entering.taker(schema), changing, entering.step
+        made = _Made(view, held, merge, plan, *takes, target, paged)
         return _filed(made, stored and stored[KEY], entering)
+
+
+def _changing(view: TableView) -> pa.Schema:
+    """Columns of a file that must be looked at where a row takes the place of another: of the rest,
+    rows of one key and one group have one value. A key of one text column is that text."""
+    key = view.options.key
+    is_text = len(key) == 1 and pa.types.is_string(view.schema.field(key[0]).type)
+    same = {KEY, _PATH.name, _NAME.name, *(key if is_text else ())}
+    return pa.schema([one for one in with_meta_columns(view.schema) if one.name not in same])
 
 
 def _paged(held: StoredParts) -> PagedFile | None:
@@ -185,6 +196,8 @@ class _Made:
     merge: Merge
     plan: _Plan
     take: Take
+    take_changing: Take
+    """The same, but for columns of which rows of one key and one group have one value."""
     step: int
     target: DataFile
     paged: PagedFile | None
@@ -263,11 +276,9 @@ class _Made:
         }
 
     def _looked(self, group: _Group) -> _Ready:
-        schema = with_meta_columns(self.view.schema)
         put, places = self._put(group)
-        rows = self.take(put).select([one for one in schema.names if one not in self._same])
         hit = np.flatnonzero(places >= len(places))
-        return _Ready(Hit(group.number, hit, rows), places)
+        return _Ready(Hit(group.number, hit, self.take_changing(put)), places)
 
     def _replaced(self, group: _Group, ready: _Ready) -> list[Chunk]:
         """A row group where rows take the places of others: columns that change are other ones."""
@@ -289,14 +300,6 @@ class _Made:
         if not changed:
             return ()
         return self.held.changed(trimmed(put_columns(piece, rows, places, changed)))
-
-    @property
-    def _same(self) -> set[str]:
-        """Columns that need not be looked at: rows of one key and one group have one value. A key
-        of one text column is that text."""
-        key = self.view.options.key
-        is_text = len(key) == 1 and pa.types.is_string(self.view.schema.field(key[0]).type)
-        return {KEY, _PATH.name, _NAME.name, *(key if is_text else ())}
 
     def _encoded(self, rows: pa.Table, with_new: bool) -> Iterator[tuple[Chunk, ...]]:
         """Row groups of these rows and, behind them, of all new ones."""
