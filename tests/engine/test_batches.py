@@ -104,9 +104,17 @@ def test_a_text_that_is_there_twice_is_dealt_as_two_columns(
     rows: list[tuple[int, str | None]], skipped: int
 ) -> None:
     words = pa.array([word for _, word in rows], pa.string())
-    shifted = pa.concat_arrays([words[1:], words[:1]])
+    twice = pa.concat_arrays([words, words])
+    shifted, first = twice[1 : len(words) + 1], twice[: len(words)]  # of the same buffers
     to = pa.array([place for place, _ in rows], pa.int32())
-    columns = {"a": words, "to": to, "b": words, "c": shifted, "d": words.dictionary_encode()}
+    columns = {
+        "a": words,
+        "to": to,
+        "b": words,
+        "c": shifted,
+        "e": first,
+        "d": words.dictionary_encode(),
+    }
     batch = pa.record_batch(columns).slice(skipped)
     for place, piece in deal(batch, "to", 4):
         want = pa.Table.from_batches([batch]).filter(pc.equal(batch["to"], place))

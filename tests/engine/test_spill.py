@@ -6,6 +6,7 @@ import gc
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -101,6 +102,12 @@ def test_columns_that_were_lent_count_nothing_and_what_is_made_of_them_does() ->
     assert memory.held_bytes == 0
     spill.add(spill.hand(), rows.take(pa.array(range(1 << 14))))
     assert memory.held_bytes >= 8 << 14
+    before, words = memory.held_bytes, pa.array(["a", "b" * 99])
+    memory.lend(pa.table({"words": words}))
+    numbers = pa.array(np.zeros(1 << 15, np.int32))
+    own = pa.DictionaryArray.from_arrays(numbers, words)
+    spill.add(spill.hand(), pa.record_batch({"words": own}))
+    assert memory.held_bytes >= before + numbers.nbytes
     assert spill.spilled_bytes == 0
 
 
