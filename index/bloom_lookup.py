@@ -9,6 +9,10 @@ answers go to rows by their number (`found_rows.py`); else candidates are sent t
 any index are (`presence.py`). Where ranges and filters come from is a `LookupSource`'s business:
 metadata or footers. All else is `BloomIndex`, the same for each of them.
 
+Where the third follows at once, filters are asked for all of many keys only if they deny most of
+some (`key_filters.admitted`): a file of which many keys are asked is looked through anyway, which
+tells it sooner than a filter.
+
 Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_ranges`,
 `tag.files_after_filters`, `tag.candidates`.
 """
@@ -34,7 +38,7 @@ from metatable.engine.batches import gathered
 from metatable.engine.by_row import ROW
 from metatable.engine.protocol import Engine
 from metatable.index.found_rows import ANSWERS, Candidates, found_rows
-from metatable.index.key_filters import AskedKeys, KeyFilter
+from metatable.index.key_filters import AskedKeys, KeyFilter, admitted
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
 from metatable.index.protocol import LOCATION_FIELD
 from metatable.metadata.partition import MetadataPartition
@@ -139,7 +143,7 @@ def locate(
     view = view.counting(counters)
     start = 0
     for batch in gathered(batches, BATCH_KEYS):
-        asked = _held(view, suspects(source, view, batch, counters))
+        asked = _held(view, suspects(source, view, batch, counters, at_once=True))
         found = found_rows(view, asked, len(batch), counters)
         rows = pa.array(found[ROW].to_numpy() + start)
         yield pa.RecordBatch.from_arrays([rows, *found.columns[1:]], schema=ANSWERS)
@@ -175,15 +179,21 @@ def _held(view: TableView, found: Iterator[Candidates]) -> Iterator[Candidates]:
 
 
 def suspects(
-    source: LookupSource, view: TableView, batch: pa.RecordBatch, counters: Counters
+    source: LookupSource,
+    view: TableView,
+    batch: pa.RecordBatch,
+    counters: Counters,
+    *,
+    at_once: bool = False,
 ) -> Iterator[Candidates]:
-    """Levels 1 and 2: the slices that may hold keys of these identity columns, file by file."""
+    """Levels 1 and 2: the slices that may hold keys of these identity columns, file by file.
+    `at_once`: level 3 follows here, so that keys which are supposed for nothing cost little."""
     keys, paths = coded_texts_of(view.options, view.schema, batch)
     counters.add("tag.keys", len(keys))
     probes = list(_probes(view, keys, paths))
     source.fetch(view, [path for path, _ in probes])
     for path, probe in probes:
-        yield from _suspects_in(source, view, probe, path)
+        yield from _suspects_in(source, view, probe, path, at_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +267,11 @@ def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.N
 
 
 def _suspects_in(
-    source: LookupSource, view: TableView, probe: _Probe, partition_path: str | None
+    source: LookupSource,
+    view: TableView,
+    probe: _Probe,
+    partition_path: str | None,
+    at_once: bool,
 ) -> Iterator[Candidates]:
     """Slices of a table partition that may hold some of its keys, and those."""
     counters = view.store.counters
@@ -269,8 +283,9 @@ def _suspects_in(
     slices = [ranges.files[place] for place in left.tolist()]
     lows, highs = first[left].tolist(), last[left].tolist()
     for place, body in source.filters(view, slices):
-        lo = lows[place]
-        passed = lo + np.flatnonzero(body.might_contain(probe.keys, lo, highs[place]))
+        asked = probe.keys, lows[place], highs[place]
+        told = admitted(body, *asked) if at_once else body.might_contain(*asked)
+        passed = lows[place] + np.flatnonzero(told)
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
         if len(passed):

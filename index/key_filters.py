@@ -19,9 +19,15 @@ from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 
-__all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter"]
+__all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter", "admitted"]
 
 Mask = npt.NDArray[np.bool_]
+
+MANY_KEYS = 8 << 10
+"""Of one file: its keys are decoded for them all, unless hardly any passes its filter."""
+
+SOME_KEYS = 256
+"""Of many, by which it is told how many of them pass."""
 
 
 class AskedKeys:
@@ -80,3 +86,15 @@ class NoFilter:
 
     def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
         return np.ones(last - first, dtype=bool)
+
+
+def admitted(body: KeyFilter, keys: AskedKeys, first: int, last: int) -> Mask:
+    """The same as `might_contain`; but where a filter denies less than half of some keys out of
+    many, all of them are admitted, hashed or not: looking for a key that is not there takes less
+    than asking for all of them."""
+    if last - first >= MANY_KEYS:
+        places = np.linspace(first, last - 1, SOME_KEYS).astype(np.int64)
+        some = AskedKeys(keys.texts.take(pa.array(places)))
+        if 2 * body.might_contain(some, 0, len(some)).sum() > len(some):
+            return np.ones(last - first, dtype=bool)
+    return body.might_contain(keys, first, last)

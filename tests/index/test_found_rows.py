@@ -15,14 +15,17 @@ from metatable.data.key_texts import identity_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.engine.by_row import ROW
 from metatable.engine.local import LocalEngine
-from metatable.index import bloom_lookup, create_index
+from metatable.index import bloom_lookup, create_index, key_filters
 from metatable.index.bloom_lookup import BloomIndex, candidates
 from metatable.index.found_rows import Candidates, _answers
+from metatable.index.key_filters import AskedKeys, HashFilters, NoFilter, admitted
 from metatable.index.presence import confirmed
+from metatable.metadata.bloom_filter import SEED, hashes_of
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.counters import Counters
+from metatable.storage.filters import build
 from metatable.storage.store import Store
 from tests.index.rows import make, rows, told_tags
 
@@ -75,6 +78,41 @@ def test_answers_by_row_are_those_by_value(
     assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(bloom_lookup, "APART", 1)  # each partition's keys in order by themselves
     assert table.tag_locations(asked).equals(expected)
+    monkeypatch.setattr(key_filters, "MANY_KEYS", 4)  # files asked for all keys of their bounds
+    monkeypatch.setattr(key_filters, "SOME_KEYS", 3)
+    assert table.tag_locations(asked).equals(expected)
+
+
+class TestFiltersOfManyKeys:
+    """A filter that denies few keys of some is not asked for all."""
+
+    @staticmethod
+    def denied(share: int, count: int) -> int:
+        """Of the keys but the first and last ones; of `share` in ten the filter is made."""
+        texts = pa.array([f"k{number:06d}" for number in range(count + 14)])
+        held = np.arange(len(texts)) % 10 < share
+        made = HashFilters((build("fingerprints", hashes_of(texts.filter(held)), 1e-6),), SEED)
+        found = admitted(made, AskedKeys(texts), 5, len(texts) - 9)
+        own = held[5:-9]
+        assert len(found) == count
+        assert found[own].all()
+        assert found[~own].all() or not found[~own].any()
+        return int((~found).sum())
+
+    def test_all_keys_are_admitted_where_most_of_some_are(self) -> None:
+        assert self.denied(9, key_filters.MANY_KEYS) == 0
+
+    def test_a_filter_that_denies_most_keys_is_asked_for_each(self) -> None:
+        count = key_filters.MANY_KEYS
+        assert 0.75 * count < self.denied(2, count) < 0.85 * count
+
+    def test_a_filter_is_asked_for_each_of_few_keys(self) -> None:
+        count = key_filters.MANY_KEYS - 1
+        assert 0.05 * count < self.denied(9, count) < 0.15 * count
+
+    def test_a_file_without_a_filter_admits_all(self) -> None:
+        texts = pa.array([f"{number:05d}" for number in range(key_filters.MANY_KEYS)])
+        assert admitted(NoFilter(), AskedKeys(texts), 0, len(texts)).all()
 
 
 def test_a_filter_is_decoded_once_a_process_whatever_the_version(
