@@ -71,6 +71,9 @@ class Distant:
         self.wait("get", path)
         return self._inner.read_whole(path)
 
+    def fill(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+        return None
+
     def map(self, path: str, size_bytes: int) -> None:
         return None
 

@@ -94,11 +94,21 @@ class LocalFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        return self._opened(
+            path, lambda handle: [_read_at(handle, offset, size) for offset, size in ranges]
+        )
+
+    def fill(
+        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+    ) -> list[int] | None:
+        return self._opened(path, lambda handle: _fill_from(handle, ranges, memory))
+
+    def _opened(self, path: str, read: Callable[[int], R]) -> R | None:
         try:
             # a file object would ask the system twice more
             handle = os.open(self._at(path), os.O_RDONLY)
             try:
-                return [_read_at(handle, offset, size) for offset, size in ranges]
+                return read(handle)
             finally:
                 os.close(handle)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -397,6 +407,21 @@ def _ours(error: OSError, path: str, root: str) -> MetatableError:
     if error.errno in _BUSY:
         return StoreError("too many files are open: raise the limit or try again", **facts)
     return StoreError("the disk did not do it: try again", **facts)
+
+
+def _fill_from(handle: int, ranges: Sequence[tuple[int, int]], memory: memoryview) -> list[int]:
+    """The bytes of ranges of an open file behind each other; how many of each there are."""
+    found, start = [], 0
+    for offset, size in ranges:
+        at = start
+        while at < start + size:
+            count = os.preadv(handle, [memory[at : start + size]], offset + at - start)
+            if not count:
+                break
+            at += count
+        found.append(at - start)
+        start += size
+    return found
 
 
 def _read_at(handle: int, offset: int, size: int) -> bytes:

@@ -129,6 +129,9 @@ class Objects:
                 _check_absence(error)
                 return None
 
+    def fill(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+        return None
+
     def map(self, path: str, size_bytes: int) -> None:
         return None
 

@@ -81,6 +81,13 @@ class Backend(Protocol):
     def size(self, path: str) -> int | None: ...
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
     def read_whole(self, path: str) -> bytes | None: ...
+    def fill(
+        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+    ) -> list[int] | None:
+        """The bytes of these ranges behind each other; how many of each there are. None where there
+        is no such file, or where it is far away, whence its bytes come as `read` has them."""
+        ...
+
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None: ...
     def put(self, path: str, body: bytes) -> None: ...
     def create(self, path: str, body: bytes | IO[bytes]) -> bool: ...
@@ -202,16 +209,28 @@ class Store:
             raise _missing(self, path)
         if held is None:
             self.counters.add("store.bytes_read", sum(map(len, parts)))
-        for (offset, size), part in zip(spans, parts, strict=True):
-            if len(part) != size:
-                raise CorruptError(
-                    "file ends too early",
-                    path=path,
-                    offset=offset,
-                    expected=f"{size} bytes",
-                    found=f"{len(part)} bytes",
-                )
+        _check_sizes(path, spans, map(len, parts))
         return parts
+
+    def read_into(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+        """The same bytes behind each other, in memory that has room for them and no more: near by
+        they are copied once, and between two ranges nothing is read.
+
+        Raises CorruptError, as `read` does.
+        """
+        if self.backend.distant:
+            at = 0
+            for part in self.read(path, ranges):
+                memory[at : at + len(part)] = part
+                at += len(part)
+            return
+        spans = _joined(ranges)
+        self._count("reads", len(spans))
+        found = self.backend.fill(_file(path), spans, memory)
+        if found is None:
+            raise _missing(self, path)
+        self.counters.add("store.bytes_read", sum(found))
+        _check_sizes(path, spans, found)
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         """A whole local file of this size as memory that is read when it is touched, else None.
@@ -485,6 +504,29 @@ def _length(body: bytes | IO[bytes]) -> int:
 
 def _missing(store: Store, path: str) -> CorruptError:
     return CorruptError("file is missing", path=path, store=store.uri)
+
+
+def _check_sizes(path: str, spans: Sequence[tuple[int, int]], found: Iterable[int]) -> None:
+    for (offset, size), own in zip(spans, found, strict=True):
+        if own != size:
+            raise CorruptError(
+                "file ends too early",
+                path=path,
+                offset=offset,
+                expected=f"{size} bytes",
+                found=f"{own} bytes",
+            )
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that follow each other without a gap as one."""
+    spans: list[tuple[int, int]] = []
+    for offset, size in ranges:
+        if spans and sum(spans[-1]) == offset:
+            spans[-1] = spans[-1][0], spans[-1][1] + size
+        else:
+            spans.append((offset, size))
+    return spans
 
 
 def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:

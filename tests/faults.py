@@ -71,6 +71,12 @@ class Watched:
         self._count("read", path)
         return self._inner.read(path, ranges)
 
+    def fill(
+        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+    ) -> list[int] | None:
+        self._count("read", path)
+        return self._inner.fill(path, ranges, memory)
+
     def read_whole(self, path: str) -> bytes | None:
         self._count("read_whole", path)
         return self._inner.read_whole(path)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet.page_cuts import Cut, Pages, Picked
+from metatable.storage.parquet.page_cuts import Bodies, Cut, Pages, Picked
 from metatable.storage.parquet.page_headers import Headers
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
@@ -107,7 +107,7 @@ class ColumnPages:
     runs: Runs
     pages: Pages
     headers: Headers | None
-    bodies: Sequence[bytes]
+    bodies: Bodies
     own: slice
     sums: Numbers
 
@@ -214,9 +214,8 @@ class ColumnPages:
         if self.headers is None:
             return None
         every = np.concatenate([group.dictionaries, group.data])
-        starts, plain = self.headers.sizes[every].tolist(), self.headers.plain[every]
-        bodies = zip(every.tolist(), starts, strict=True)
-        stored = [memoryview(self.bodies[place])[start:] for place, start in bodies]
+        plain = self.headers.plain[every]
+        stored = self.bodies.of(every, self.headers.sizes[every])
         raw = unpacked(self.pages.codecs[every].tolist(), stored, plain.tolist())
         if raw is None:
             return None
@@ -232,7 +231,7 @@ class ColumnPages:
         leaves = [shape.leaves[leaf] for leaf in shape.columns[self.column]]
         chunks = self.sums.reshape(len(self.cuts), len(leaves), -1)
         told = counts + (np.arange(len(counts)) == len(counts) - 1)  # one more: all comes back
-        raw = small_file(leaves, told, chunks, self.bodies[self.own])
+        raw = small_file(leaves, told, chunks, self.bodies.of(self.own))
         try:
             read = pq.ParquetFile(pa.BufferReader(raw)).read(use_threads=False)[0]
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -19,6 +19,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from isal.isal_zlib import crc32
 
 from metatable.storage.errors import CorruptError
@@ -31,7 +32,7 @@ from metatable.storage.parquet.pages import checked_page
 from metatable.storage.parquet.parts import Span
 from metatable.storage.store import Store
 
-__all__ = ["NO_ROWS", "Cut", "Pages", "Picked", "checked", "cuts_of", "read_pages"]
+__all__ = ["NO_ROWS", "Bodies", "Cut", "Pages", "Picked", "checked", "cuts_of", "read_pages"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -182,7 +183,7 @@ class Pages:
         """Of each page."""
         return np.asarray(self.parts[self.of, _CODEC])
 
-    def checked(self, part: int, bodies: Sequence[bytes]) -> tuple[int, int, int, int]:
+    def checked(self, part: int, bodies: Sequence[memoryview]) -> tuple[int, int, int, int]:
         """Of one part its codec; values; bytes of the dictionary and of the pages. Raises
         CorruptError."""
         cut, leaf, codec, *facts = self.parts[part].tolist()
@@ -191,7 +192,7 @@ class Pages:
         told = self.numbers[self.of == part].tolist()
         for (offset, size, rows), body in zip(told, bodies, strict=True):
             place = _Place(cut, leaf, offset)
-            kind, count, own = checked_page(place, body, *facts)
+            kind, count, own = checked_page(place, bytes(body), *facts)
             if kind == Page.DICTIONARY:
                 dictionary = size
                 continue
@@ -235,8 +236,35 @@ def cuts_of(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[Cu
     ]
 
 
-def read_pages(store: Store, pages: Pages) -> list[bytes]:
-    """Each page, as it is stored."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Bodies:
+    """Pages as they are stored: of each where it begins in `memory`, and its bytes."""
+
+    memory: memoryview
+    begins: Numbers
+    sizes: Numbers
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def of(self, pages: slice | Numbers, skip: Numbers | int = 0) -> list[memoryview]:
+        """These pages, without so many bytes at the beginning of each."""
+        begins, memory = self.begins[pages], self.memory
+        spans = zip((begins + skip).tolist(), (begins + self.sizes[pages]).tolist(), strict=True)
+        return [memory[begin:end] for begin, end in spans]
+
+    def heads(self, width: int) -> npt.NDArray[np.uint8]:
+        """The first bytes of each, with zeros behind one that is shorter."""
+        within = np.arange(width)
+        held = np.frombuffer(self.memory, np.uint8)
+        found = held.take(self.begins[:, None] + within, mode="clip")
+        found[within >= self.sizes[:, None]] = 0
+        return np.asarray(found)
+
+
+def read_pages(store: Store, pages: Pages) -> Bodies:
+    """Each page, as it is stored. All are in one piece of memory, which is Arrow's, as that is kept
+    for the next ones: a system clears what it gives, which takes longer than reading does."""
     paths = [cut.file.path for cut in pages.cuts]
     names = dict.fromkeys(paths)
     number = {path: place for place, path in enumerate(names)}
@@ -245,17 +273,22 @@ def read_pages(store: Store, pages: Pages) -> list[bytes]:
     borders = np.searchsorted(of[order], np.arange(len(names) + 1)).tolist()
     spans: list[Span] = [*zip(*pages.numbers[order, :2].T.tolist(), strict=True)]
     own = zip(names, pairwise(borders), strict=True)
-    calls = [partial(store.read, path, spans[low:high]) for path, (low, high) in own]
-    bodies = [b""] * len(spans)
-    found = (body for some in store.together(calls) for body in some)
-    for place, body in zip(order.tolist(), found, strict=True):
-        bodies[place] = body
-    store.counters.add("data.pages", len(bodies))
-    store.counters.add("data.page_bytes", int(pages.numbers[:, 1].sum()))
-    return bodies
+    sizes = pages.numbers[order, 1]
+    ends = np.cumsum(np.append(0, sizes))
+    memory = memoryview(pa.allocate_buffer(int(ends[-1]))).cast("B")
+    calls = [
+        partial(store.read_into, path, spans[low:high], memory[ends[low] : ends[high]])
+        for path, (low, high) in own
+    ]
+    store.together(calls)
+    begins = np.empty_like(sizes)
+    begins[order] = ends[:-1]
+    store.counters.add("data.pages", len(spans))
+    store.counters.add("data.page_bytes", int(ends[-1]))
+    return Bodies(memory, begins, pages.numbers[:, 1])
 
 
-def checked(pages: Pages, bodies: Sequence[bytes]) -> tuple[Numbers, Headers | None]:
+def checked(pages: Pages, bodies: Bodies) -> tuple[Numbers, Headers | None]:
     """(of each part its codec, values, bytes of the dictionary and of the pages, a row each; its
     pages' headers, None where they are not all of one form). Raises CorruptError."""
     first = np.searchsorted(pages.of, np.arange(len(pages.parts)))
@@ -263,18 +296,19 @@ def checked(pages: Pages, bodies: Sequence[bytes]) -> tuple[Numbers, Headers | N
     if found is not None:
         return found
     borders = pairwise([*first.tolist(), len(bodies)])
-    told = [pages.checked(part, bodies[low:high]) for part, (low, high) in enumerate(borders)]
+    told = [
+        pages.checked(part, bodies.of(slice(low, high))) for part, (low, high) in enumerate(borders)
+    ]
     return np.array(told, np.int64), None
 
 
 def _checked_together(
-    pages: Pages, bodies: Sequence[bytes], first: Numbers
+    pages: Pages, bodies: Bodies, first: Numbers
 ) -> tuple[Numbers, Headers] | None:
     """The same, from headers that are read at once; None where one is of another form, or anything
     is not as it should be."""
     is_dictionary, facts = pages.is_dictionary, pages.parts[pages.of]
-    raw = b"".join([body[:WIDTH].ljust(WIDTH, b"\0") for body in bodies])
-    headers = Headers.of(np.frombuffer(raw, np.uint8).reshape(-1, WIDTH), is_dictionary)
+    headers = Headers.of(bodies.heads(WIDTH), is_dictionary)
     sizes = pages.numbers[:, 1]
     leaves = pages.cuts[0].file.shape.leaves
     has_rows = is_dictionary | (headers.values == pages.numbers[:, ROW])
@@ -282,8 +316,7 @@ def _checked_together(
     is_sound = headers.fill(sizes) & headers.are_encoded(facts[:, _WAYS]) & has_rows
     if not (is_sound & (headers.plain <= facts[:, _PLAIN])).all():
         return None
-    starts = zip(bodies, headers.sizes.tolist(), strict=True)
-    if [crc32(memoryview(body)[start:]) for body, start in starts] != headers.sums:
+    if [*map(crc32, bodies.of(slice(None), headers.sizes))] != headers.sums:
         return None
     values, dictionaries = (
         np.add.reduceat(np.where(is_dictionary == is_it, one, 0), first)

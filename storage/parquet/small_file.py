@@ -49,7 +49,7 @@ _ENCODINGS = (0, 3, 8)
 
 
 def small_file(
-    leaves: Sequence[Leaf], rows: Numbers, chunks: Numbers, bodies: Sequence[bytes]
+    leaves: Sequence[Leaf], rows: Numbers, chunks: Numbers, bodies: Sequence[bytes | memoryview]
 ) -> bytes:
     """A file of the column with these leaves. `rows` of each row group, one at least; `chunks`: row
     group, leaf, and the numbers from CODEC to PAGES; `bodies`: all their bytes, in that order."""

@@ -250,6 +250,29 @@ class StoreContract:
         with pytest.raises(CorruptError, match="file ends too early: path='a' offset=2 "):
             store.read("a", [(2, 5)])
 
+    def test_ranges_are_read_behind_each_other_into_memory(self, store: Store) -> None:
+        store.put("a", body := bytes(range(256)) * 9)
+        for ranges in (
+            [(100, 2), (102, 30), (0, 1), (50, 7), (57, 0), (57, 3), (2303, 1)],
+            [(0, len(body))],
+            [(7, 2), (8, 2)],
+            [],
+        ):
+            memory = bytearray(sum(size for _, size in ranges))
+            store.read_into("a", ranges, memoryview(memory))
+            assert memory == b"".join(store.read("a", ranges))
+
+    def test_memory_is_not_filled_from_a_file_that_ends_before_or_is_not_there(
+        self, store: Store
+    ) -> None:
+        store.put("a", b"0123")
+        for ranges in ([(0, 1), (2, 5)], [(2, 1), (3, 5)]):
+            memory = memoryview(bytearray(6))
+            with pytest.raises(CorruptError, match="file ends too early: path='a' offset="):
+                store.read_into("a", ranges, memory)
+        with pytest.raises(CorruptError, match="file is missing: path='b'"):
+            store.read_into("b", [(0, 6)], memory)
+
     # paths
 
     @pytest.mark.parametrize("path", STRANGE_PATHS)
@@ -278,6 +301,7 @@ VERBS: list[Callable[[Store, str], object]] = [
     lambda store, path: store.get(path),
     lambda store, path: store.fetch(path),
     lambda store, path: store.read(path, [(0, 1)]),
+    lambda store, path: store.read_into(path, [(0, 1)], memoryview(bytearray(1))),
     lambda store, path: store.map(path, 1),
     lambda store, path: store.open(path, 1).read(),
     lambda store, path: store.put(path, b"1"),
