@@ -33,6 +33,7 @@ __all__ = ["Block", "ValueForm", "places_of", "values_at"]
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
 
 _OPTIONAL, _REQUIRED = 1, 0
 _TEXT = 6
@@ -52,6 +53,9 @@ _SIZE = 4
 
 _WORD = 8
 """Bytes of a text, its size before it included, by which most others are told from it."""
+
+MOST_HITS = 64
+"""Texts that end as one that is looked for; more are told apart by more of their bytes."""
 
 _HEAD_BYTES = 5
 """Of the varint that a run begins with."""
@@ -159,14 +163,15 @@ def places_of(
     if form.width or levels is None or levels[1] or (block.data_encodings != _PLAIN).any():
         return None
     pages, _ = levels
-    sizes = _sizes_of_all(block.body, pages)
+    sizes = _first_sizes(block.body, pages)
     if (sizes < _WORD - _SIZE).any():
         return None
     found = [np.empty((2, 0), np.int64)]
     for low, high in _alike(pages, sizes):
-        size = int(sizes[low])
-        view = _column(block.body, pages, slice(low, high), size + _SIZE - _WORD, size, "<u8")
-        own = _search(block.body, pages.begins[low:high], view, size, texts[low:high])
+        some = _Alike(block.body, pages, slice(low, high), int(sizes[low]))
+        own = _search(some, texts[low:high])
+        if own is None:
+            return None
         own[0] += low
         found.append(own)
     of, places = np.concatenate(found, axis=1)
@@ -174,35 +179,71 @@ def places_of(
     return of, places, _array(form, block.body, at, sizes[of], np.ones(len(of), np.bool_))
 
 
-def _search(
-    body: Bytes,
-    begins: Numbers,
-    words: npt.NDArray[np.uint64],
-    size: int,
-    texts: Sequence[Sequence[bytes]],
-) -> Numbers:
-    """Pages and positions, a row each, of texts of one size. `words`: page, position."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Alike:
+    """Pages that lie equally far from each other and hold as many texts, all of this size if the
+    first ones tell it."""
+
+    body: Bytes
+    pages: _Pages
+    some: slice
+    size: int
+
+    def ends(self) -> Words | None:
+        """Of each text its last four bytes and the size of the next one, which is the same; None
+        where one is of another size. So one sweep reads both. Page, position."""
+        begins, count = self.pages.begins[self.some], int(self.pages.counts[self.some.start])
+        words = np.empty((len(begins), count), "<u8")
+        words[:, :-1] = _column(self.body, self.pages, self.some, self.size, self.size, "<u8", 1)
+        last = begins + count * (_SIZE + self.size) - _SIZE
+        words[:, -1] = _numbers(self.body, last, _SIZE) | self.size << 8 * _SIZE
+        return words if (words.view("<u4")[:, 1::2] == self.size).all() else None
+
+    def last_bytes(self) -> Words:
+        """Of each text the last eight bytes, its size before it included."""
+        skip = self.size + _SIZE - _WORD
+        held = _column(self.body, self.pages, self.some, skip, self.size, "<u8")
+        return np.ascontiguousarray(held)
+
+
+def _search(alike: _Alike, texts: Sequence[Sequence[bytes]]) -> Numbers | None:
+    """Pages and positions, a row each, of texts of one size; None where sizes differ."""
+    words, size = alike.ends(), alike.size
+    if words is None:
+        return None
     wanted = [(page, text) for page, own in enumerate(texts) for text in own if len(text) == size]
     if not wanted:
         return np.empty((2, 0), np.int64)
     page = np.array([one for one, _ in wanted], np.int64)
-    told = b"".join([size.to_bytes(_SIZE, "little") + text for _, text in wanted])
-    whole = np.frombuffer(told, np.uint8).reshape(len(wanted), _SIZE + size)
-    last = np.ascontiguousarray(whole[:, -_WORD:]).view("<u8")[:, 0]
+    told = b"".join([text + size.to_bytes(_SIZE, "little") for _, text in wanted])
+    whole = np.frombuffer(told, np.uint8).reshape(len(wanted), size + _SIZE)
+    hits = _hits(words, page, _last_words(whole))
+    if len(hits[0]) > MOST_HITS * len(wanted):  # many end alike
+        sized = np.roll(whole, _SIZE, axis=1)
+        hits = _hits(alike.last_bytes(), page, _last_words(sized))
+    which, place = hits
+    at = alike.pages.begins[alike.some][page[which]] + place * (_SIZE + size) + _SIZE
+    same = (_taken(alike.body, at, size) == whole[which, :size]).all(axis=1)
+    found = np.stack([page[which[same]], place[same]])
+    return found[:, np.lexsort(found[::-1])]
+
+
+def _last_words(rows: Bytes) -> Words:
+    return np.ascontiguousarray(rows[:, -_WORD:]).view("<u8")[:, 0]
+
+
+def _hits(held: Words, page: Numbers, wanted: Words) -> tuple[Numbers, Numbers]:
+    """Which of the `wanted` words, which are asked of these pages, equals which of its page's."""
     turn = np.arange(len(page)) - np.searchsorted(page, page)  # among those of its page
     hits = []
-    held = np.ascontiguousarray(words)
     for number in range(int(turn.max()) + 1):
         own = np.flatnonzero(turn == number)
         rows = held if len(own) == len(held) else held[page[own]]
-        hit = np.flatnonzero(rows == last[own, None])  # sooner than by row and column
+        hit = np.flatnonzero(rows == wanted[own, None])  # sooner than by row and column
         which, place = np.divmod(hit, rows.shape[1])
         hits.append(np.stack([own[which], place]))
     which, place = np.concatenate(hits, axis=1)
-    at = begins[page[which]] + place * (_SIZE + size)
-    same = (_taken(body, at, _SIZE + size) == whole[which]).all(axis=1)
-    found = np.stack([page[which[same]], place[same]])
-    return found[:, np.lexsort(found[::-1])]
+    return which, place
 
 
 def _levels(form: ValueForm, block: Block) -> tuple[_Pages, dict[int, int]] | None:
@@ -285,13 +326,19 @@ def _sizes(form: ValueForm, body: Bytes, pages: _Pages) -> tuple[Numbers, int]:
 
 def _sizes_of_all(body: Bytes, pages: _Pages) -> Numbers:
     """The size of all texts of each page, which fill it; -1 where they differ."""
-    sizes = np.where(pages.counts > 0, _numbers(body, pages.begins, _SIZE), 0)
-    sizes[pages.begins + pages.counts * (_SIZE + sizes) != pages.ends] = -1
+    sizes = _first_sizes(body, pages)
     for low, high in _alike(pages, sizes):
         size = int(sizes[low])
         if size >= 0 and pages.counts[low]:
             same = (_column(body, pages, slice(low, high), 0, size, "<u4") == size).all(axis=1)
             sizes[low:high][~same] = -1
+    return sizes
+
+
+def _first_sizes(body: Bytes, pages: _Pages) -> Numbers:
+    """The size of the first text of each page; -1 where as many of it do not fill the page."""
+    sizes = np.where(pages.counts > 0, _numbers(body, pages.begins, _SIZE), 0)
+    sizes[pages.begins + pages.counts * (_SIZE + sizes) != pages.ends] = -1
     return sizes
 
 
@@ -305,10 +352,10 @@ def _alike(pages: _Pages, sizes: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def _column(
-    body: Bytes, pages: _Pages, some: slice, skip: int, size: int, kind: str
-) -> npt.NDArray[np.uint64]:
-    """A number of each text of pages that are alike: page, position."""
-    begins, count = pages.begins[some], int(pages.counts[some.start])
+    body: Bytes, pages: _Pages, some: slice, skip: int, size: int, kind: str, less: int = 0
+) -> Words:
+    """A number of each text, but so many `less`, of pages that are alike: page, position."""
+    begins, count = pages.begins[some], int(pages.counts[some.start]) - less
     step = int(begins[1] - begins[0]) if len(begins) > 1 else 0
     shape, strides = (len(begins), count), (step, _SIZE + size)
     return np.ndarray(shape, kind, body, int(begins[0]) + skip, strides)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from metatable.storage.parquet import page_values
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.varints import write_varint
 
@@ -117,6 +118,43 @@ def test_texts_are_found_in_the_pages_where_they_are_looked_for() -> None:
     expected = [(0, 0, "abcd"), (0, 1, "cdef"), (0, 2, "abcd")]
     expected += [(1, 1, "Abcdefghijk"), (3, 1, "cdef")]
     assert found(pages, *asked) == expected
+
+
+def test_any_texts_are_found_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one size a page, with ends that many share or none; keys that are there and others."""
+    random_ = random.Random(7)
+    for turn in range(60):
+        monkeypatch.setattr(page_values, "MOST_HITS", turn % 3)
+        size = random_.choice([4, 5, 7, 8, 9, 36])
+        letters, end = random_.choice([b"ab", b"abcdefgh"]), random_.choice([b"", b"tail"])
+        pages = [
+            [
+                bytes(random_.choices(letters, k=size - len(end))) + end
+                for _ in range(random_.choice([1, 2, 30, 30]))
+            ]
+            for _ in range(6)
+        ]
+        asked = [
+            sorted({*random_.sample(own, len(own) // 2), *random_.choices(pages[0], k=2)})
+            for own in pages
+        ]
+        expected = [
+            (number, place, text.decode())
+            for number, own in enumerate(pages)
+            for place, text in enumerate(own)
+            if text in asked[number]
+        ]
+        assert found(block(*((texts(*own), len(own), PLAIN) for own in pages)), *asked) == expected
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_one_text_of_another_size_leaves_the_page_to_others(place: int) -> None:
+    """The page is as long as if all were of one size; one of another page makes no difference."""
+    own = [b"abcdefgh"] * 5
+    own[place], own[place - 1] = b"abcdef", b"abcdefghij"
+    even = texts(*[b"abcdefgh"] * 5), 5, PLAIN
+    assert found(block(even, (texts(*own), 5, PLAIN)), [b"abcdefgh"], [b"abcdefgh"]) is None
+    assert found(block(even, (texts(*own), 5, PLAIN)), [], []) is None
 
 
 def test_a_text_that_lies_across_two_is_not_found() -> None:
