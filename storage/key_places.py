@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from metatable.storage.byte_columns import byte_layout, size_of_all
 
-__all__ = ["KeyPlaces"]
+__all__ = ["KeyPlaces", "found_among"]
 
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -81,7 +81,7 @@ class KeyPlaces:
         """(which of `asked` are among the keys, ascending; where these are)."""
         words = _last_words(asked) if self.tables else None
         if words is None:
-            return _found_by_arrow(asked, self.keys)
+            return found_among(asked, self.keys)
         rows, places = _found(self.words, self.marks, self.tables, words)
         theirs, ours = asked.take(pa.array(rows)), self.keys.take(pa.array(places))
         same = pc.equal(theirs, ours.cast(asked.type)).to_numpy(zero_copy_only=False)
@@ -89,13 +89,14 @@ class KeyPlaces:
             return rows[same], places[same]
         others = np.flatnonzero(~same)
         twins = self.keys.take(pa.array(self.twins))
-        found, at = _found_by_arrow(theirs.take(pa.array(others)), twins)
+        found, at = found_among(theirs.take(pa.array(others)), twins)
         places[others[found]] = self.twins[at]
         same[others[found]] = True
         return rows[same], places[same]
 
 
-def _found_by_arrow(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
+def found_among(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
+    """What `KeyPlaces.find` answers, by Arrow: sooner where both are few."""
     found = pc.index_in(asked, value_set=keys.cast(asked.type))
     places = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.flatnonzero(places >= 0)

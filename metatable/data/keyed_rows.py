@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,12 @@ from metatable.data.slices import DataFile, FileSlice
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import whole
 from metatable.storage.errors import CorruptError
-from metatable.storage.key_places import KeyPlaces
+from metatable.storage.key_places import KeyPlaces, found_among
 from metatable.storage.parquet.chosen_pages import find_rows, read_rows
 from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
+from metatable.storage.threads import in_order, workers_here
 
 __all__ = ["Asked", "places_of_keys", "rows_of_keys"]
 
@@ -45,7 +46,7 @@ KEYS_TOGETHER = 512
 """Keys whose pages are read at once: of each some 2,048 keys are held."""
 
 KEYS_BESIDE = 128
-"""The same, where only keys are read: a thread's share, for their pages are decoded by one."""
+"""So few, where only keys are read, that their pages are shared between threads, not the keys."""
 
 FEW_KEYS = 64
 """Among so many, a table of all that are asked is not worth its making."""
@@ -115,7 +116,8 @@ def places_of_keys(
     slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
     other, on so many `workers`, a few ahead. Raises CorruptError."""
     look = partial(_places, store, columns, ordering)
-    for some in in_order(look, _together(asked, KEYS_BESIDE), workers):
+    shares = _shares(asked, workers_here() if workers is None else workers)
+    for some in in_order(look, shares, workers):
         yield from some
 
 
@@ -133,17 +135,18 @@ def _places_in(
     asked: Asked,
     held: tuple[Found, pa.Array] | None,
 ) -> tuple[Positions, Positions]:
-    known = KeyPlaces.of(asked.keys)
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
+        known = KeyPlaces.of(asked.keys)
         for keys, start in _all_keys(store, asked, columns, ordering):
             here, places = known.find(keys)
             position[places] = start + here
     elif asked.of.logs:
-        _, places = known.find(_merged_keys(store, asked, *held, columns, ordering))
+        merged = _merged_keys(store, asked, *held, columns, ordering)
+        _, places = found_among(merged, asked.keys)
         position[places] = 0
     else:
-        here, places = known.find(held[1])
+        here, places = found_among(held[1], asked.keys)
         position[places] = held[0].positions[here]
     rows = np.flatnonzero(position >= 0)
     return rows, position[rows]
@@ -283,6 +286,18 @@ def _rows_at(
             made[place] = rows.slice(start, len(found[place].positions))
             start += len(found[place].positions)
     return [made[place] for place in range(len(found))]
+
+
+def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
+    """Some slices at a time, for each of the workers about as many keys: one whose files are read
+    together takes fewer steps than one a file."""
+    for some in _together(asked, KEYS_TOGETHER * workers):
+        ends = np.cumsum([len(one.keys) for one in some])
+        count = int(ends[-1])
+        middles = ends - np.diff(ends, prepend=0) / 2
+        of = (middles * (workers if count > KEYS_BESIDE else 1) / count).astype(np.int64)
+        borders = np.flatnonzero(np.diff(of, prepend=-1, append=workers)).tolist()
+        yield from (some[low:high] for low, high in pairwise(borders))
 
 
 def _together(asked: Iterable[Asked], keys: int) -> Iterator[list[Asked]]:
