@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead", "workers_here"]
+__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead", "shared", "workers_here"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,6 +83,19 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
     if workers_here() <= 1:
         return function
     return _executor().submit(function).result
+
+
+def shared(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`function` of each item, of the last one on the caller's thread, which has made the items
+    before: for few long calls that do not need the interpreter's lock."""
+    begun: list[Callable[[], R]] = []
+    held: Callable[[], R] | None = None
+    for item in items:
+        if held is not None:
+            begun.append(beside(held))
+        held = partial(function, item)
+    last = [] if held is None else [held()]
+    return [*(one() for one in begun), *last]
 
 
 def one_ahead(items: Iterable[T]) -> Iterator[T]:

@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.parquet.column_pages import ColumnPages, Runs
+from metatable.storage.parquet.column_pages import ColumnPages, Runs, rows_of_columns
 from metatable.storage.parquet.page_cuts import Cut, Pages, checked, cuts_of, read_pages
 from metatable.storage.parquet.page_places import KeyPages, Wanted
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["find_rows", "read_rows"]
 
@@ -41,8 +40,8 @@ def read_rows(
     schema = pa.schema([shape.schema.field(column) for column in columns])
     tables = [schema.empty_table()]
     for cuts in _portions(cuts_of(store, asked), columns):
-        made = in_order(ColumnPages.rows, _read(store, cuts, columns))
-        tables.append(pa.table([*made], schema=schema))
+        made = [*rows_of_columns(_read(store, cuts, columns))]
+        tables.append(pa.table(made, schema=schema))
     return pa.concat_tables(tables)
 
 

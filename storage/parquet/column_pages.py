@@ -1,11 +1,12 @@
 """Column pages: the pages of a column, of several files, and what is asked of them.
 
 Few rows are taken out of the decompressed pages as they lie there, and few texts found in them, a
-block of pages at a time and several beside each other (`page_values.py`). Where that is not
-possible, all that was read goes to pyarrow as one small file (`small_file.py`), whatever files it
-is from, and of what comes back the rows are taken.
+block of pages at a time (`page_values.py`); those of several columns are decompressed together
+(`unpacked_pages.py`). Where that is not possible, all that was read goes to pyarrow as one small
+file (`small_file.py`), whatever files it is from, and of what comes back the rows are taken.
 
-    memory    a block of each thread; or all that was read, decoded
+    memory    ROUND_BYTES of several columns, or the pages of one, decompressed; or all that was
+              read, decoded
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -26,12 +27,13 @@ from metatable.storage.parquet.page_cuts import Bodies, Cut, Pages, Picked
 from metatable.storage.parquet.page_headers import Headers
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
-from metatable.storage.parquet.unpacked_pages import unpacked
+from metatable.storage.parquet.unpacked_pages import Packed, unpacked_each
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["ColumnPages", "Runs"]
+__all__ = ["ColumnPages", "Runs", "rows_of_columns"]
 
 Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 2 << 20
@@ -41,6 +43,12 @@ enough that two threads have some of a hundred pages of keys."""
 ALONE_BYTES = 8 << 20
 """The same where one thread has all of them, others having other files': some 20 steps of numpy a
 block then weigh nothing."""
+
+ROUND_BYTES = 32 << 20
+"""Of pages of several columns, decompressed, that are held at once."""
+
+FEW_BLOCKS = 8
+"""Of a column, that are decompressed before it is seen whether the first is of any use."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
@@ -111,11 +119,27 @@ class ColumnPages:
     own: slice
     sums: Numbers
 
+    def groups(self) -> list[_Group]:
+        """What has to be decompressed for single rows to be taken; none where they cannot be."""
+        form, runs = self._form, self.runs
+        if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
+            return []
+        groups = self._groups()
+        if len(groups) > FEW_BLOCKS and self.taken(groups[:1], self._unpacked(groups[:1])) is None:
+            return []
+        return groups
+
+    def taken(self, groups: Sequence[_Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
+        """The rows that are asked for, of these pages; None where they are not to be had so."""
+        form = self._form
+        if form is None or not groups:
+            return None
+        found = [*map(partial(self._taken_of, form), groups, raws)]
+        whole = [one for one in found if one is not None]
+        return _joined(whole) if len(whole) == len(found) else None
+
     def rows(self) -> pa.Array:
-        """The rows that are asked for. Raises CorruptError."""
-        taken = self._taken()
-        if taken is not None:
-            return taken
+        """The same, decoded with their neighbours. Raises CorruptError."""
         held, places = self._decoded(), self.runs.places
         is_all = np.array_equal(places, np.arange(len(held)))
         return held if is_all else held.take(pa.array(places))
@@ -135,20 +159,13 @@ class ColumnPages:
         for low, high in pairwise([0, *ends.tolist()]):
             yield rows[low:high], held.slice(low, high - low)
 
-    def _taken(self) -> pa.Array | None:
-        form, runs = self._form, self.runs
-        if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
-            return None
-        found = _all_or_none(in_order(partial(self._taken_of, form), self._groups()))
-        return None if found is None else _joined(found)
-
-    def _taken_of(self, form: ValueForm, group: _Group) -> pa.Array | None:
-        block = self._unpacked(group)
-        if block is None:
+    def _taken_of(self, form: ValueForm, group: _Group, raw: Bytes | None) -> pa.Array | None:
+        if raw is None:
             return None
         end = group.first + len(group.data)
         own = slice(*self.runs.of.searchsorted([group.first, end]).tolist())
-        return values_at(form, block, self.runs.of[own] - group.first, self.runs.within[own])
+        of, within = self.runs.of[own] - group.first, self.runs.within[own]
+        return values_at(form, self._block(group, raw), of, within)
 
     def _found(
         self, texts: Sequence[dict[int, list[bytes]]]
@@ -162,8 +179,10 @@ class ColumnPages:
         of = np.repeat(np.arange(len(cuts)), runs.of_cut).tolist()
         begins = zip(of, runs.begins.tolist(), strict=True)
         wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
+        groups = self._groups()
+        raws = self._unpacked(groups)
         find = partial(self._found_of, form, wanted)
-        found = _all_or_none(in_order(find, self._groups()))
+        found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
         if found is None:
             return None
         pages, places, held = zip(*found, strict=True)
@@ -171,11 +190,12 @@ class ColumnPages:
         return page, runs.begins[page] + np.concatenate(places), _joined(held)
 
     def _found_of(
-        self, form: ValueForm, wanted: Sequence[list[bytes]], group: _Group
+        self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[_Group, Bytes | None]
     ) -> tuple[Numbers, Numbers, pa.Array] | None:
-        block = self._unpacked(group)
-        if block is None:
+        group, raw = unpacked
+        if raw is None:
             return None
+        block = self._block(group, raw)
         found = places_of(form, block, wanted[group.first : group.first + len(group.data)])
         return None if found is None else (found[0] + group.first, *found[1:])
 
@@ -210,19 +230,29 @@ class ColumnPages:
             for (low, high), first, last in spans
         ]
 
-    def _unpacked(self, group: _Group) -> Block | None:
-        if self.headers is None:
-            return None
+    def _unpacked(self, groups: Sequence[_Group]) -> Iterator[Bytes | None]:
+        for low in range(0, len(groups), FEW_BLOCKS):
+            yield from unpacked_each([self.packed(one) for one in groups[low : low + FEW_BLOCKS]])
+
+    @property
+    def _known(self) -> Headers:
+        assert self.headers is not None, "pages in groups have known headers"
+        return self.headers
+
+    def packed(self, group: _Group) -> Packed:
+        headers = self._known
         every = np.concatenate([group.dictionaries, group.data])
-        plain = self.headers.plain[every]
-        stored = self.bodies.of(every, self.headers.sizes[every])
-        raw = unpacked(self.pages.codecs[every].tolist(), stored, plain.tolist())
-        if raw is None:
-            return None
+        stored = self.bodies.of(every, headers.sizes[every])
+        codecs = self.pages.codecs[every].tolist()
+        return Packed(codecs, stored, headers.plain[every].tolist())
+
+    def _block(self, group: _Group, raw: Bytes) -> Block:
+        headers = self._known
+        every = np.concatenate([group.dictionaries, group.data])
         whose, of = self.pages.of[group.dictionaries], self.pages.of[group.data]
         numbers = np.where(np.isin(of, whose), whose.searchsorted(of), -1)
-        told = self.headers.values[every], self.headers.encodings[every]
-        return Block(raw, np.cumsum(np.append(0, plain)), *told, numbers)
+        borders = np.cumsum(np.append(0, headers.plain[every]))
+        return Block(raw, borders, headers.values[every], headers.encodings[every], numbers)
 
     def _decoded(self) -> pa.Array:
         """All rows that were read."""
@@ -246,6 +276,37 @@ class ColumnPages:
         return CorruptError(
             "pages are not readable", path=", ".join(paths), column=name, found=found
         )
+
+
+def rows_of_columns(columns: Iterable[ColumnPages]) -> Iterator[pa.Array]:
+    """The rows that are asked for, of each column. Raises CorruptError."""
+    for some in _rounds(columns):
+        groups = [column.groups() for column in some]
+        every = [(one, group) for one, own in zip(some, groups, strict=True) for group in own]
+        raws = iter(unpacked_each([column.packed(group) for column, group in every]))
+        found = [
+            column.taken(own, islice(raws, len(own)))
+            for column, own in zip(some, groups, strict=True)
+        ]
+        left = [column for column, rows in zip(some, found, strict=True) if rows is None]
+        decoded = in_order(ColumnPages.rows, left)
+        for rows in found:
+            yield next(decoded) if rows is None else rows
+
+
+def _rounds(columns: Iterable[ColumnPages]) -> Iterator[list[ColumnPages]]:
+    """Some columns at a time, of ROUND_BYTES of pages, decompressed, or one."""
+    some: list[ColumnPages] = []
+    held = 0
+    for column in columns:
+        size = 0 if column.headers is None else int(column.headers.plain[column.own].sum())
+        if some and held + size > ROUND_BYTES:
+            yield some
+            some, held = [], 0
+        some.append(column)
+        held += size
+    if some:
+        yield some
 
 
 def _all_or_none(found: Iterable[_T | None]) -> list[_T] | None:

@@ -3,11 +3,17 @@
 A call of zstd makes a context of its own, which costs what decoding a small page does; and frames
 behind each other are decoded as one. What a page's header says that it holds is held against what
 its frame says, and a frame that holds anything else is damage to zstd.
+
+Groups of pages are decompressed beside each other, as many in a call as each thread's share is. A
+thread does nothing else meanwhile, and its caller waits: with steps of Python between its calls, or
+beside them, each would wait for the interpreter's lock longer than it decompresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import cast
 
 import numpy as np
@@ -16,8 +22,9 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from metatable.storage.parquet.varints import read_varint
+from metatable.storage.threads import in_order, shared, workers_here
 
-__all__ = ["MOST_BYTES", "unpacked"]
+__all__ = ["MOST_BYTES", "Packed", "unpacked", "unpacked_each"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +39,64 @@ _HEAD_BYTES = 16
 
 MOST_BYTES = 16 << 20
 """Of a page that is decompressed here: its header's word is believed for the allocation."""
+
+
+LUMP_BYTES = 8 << 20
+"""Of pages, decompressed, that one call makes, about, where a thread's share is more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Pages behind their headers, as they are stored, and the `sizes` that they should have."""
+
+    codecs: Sequence[int]
+    bodies: Sequence[memoryview]
+    sizes: Sequence[int]
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether all are frames of zstd that say that they are so long."""
+        return (
+            min(self.sizes, default=0) > 0
+            and max(self.sizes) <= MOST_BYTES
+            and all(codec == _ZSTD for codec in self.codecs)
+            and bool((_frame_sizes(_heads(self.bodies)) == self.sizes).all())
+        )
+
+    def unpacked(self) -> Bytes | None:
+        return unpacked(self.codecs, self.bodies, self.sizes)
+
+
+def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
+    """`unpacked` of each, frames of many groups by few calls. Memory: twice the sizes of all."""
+    found: dict[int, Bytes | None] = {}
+    framed = [place for place, one in enumerate(groups) if one.is_framed]
+    lumps = _lumps({place: sum(groups[place].sizes) for place in framed})
+    frames = (_joined([groups[place] for place in lump]) for lump in lumps)
+    for lump, raw in zip(lumps, shared(_decompressed, frames), strict=True):
+        ends = np.cumsum([sum(groups[place].sizes) for place in lump])[:-1]
+        if raw is not None:
+            found.update(zip(lump, np.split(raw, ends), strict=True))
+    left = [place for place in range(len(groups)) if place not in found]
+    others = in_order(Packed.unpacked, [groups[place] for place in left])
+    found.update(zip(left, others, strict=True))
+    return [found[place] for place in range(len(groups))]
+
+
+def _joined(groups: Sequence[Packed]) -> tuple[bytes, int]:
+    """Frames behind each other, and how much they hold."""
+    frames = b"".join([body for one in groups for body in one.bodies])
+    return frames, sum(sum(one.sizes) for one in groups)
+
+
+def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
+    """Which go together, so that threads have alike much of these sizes: large ones first."""
+    count = max(min(workers_here(), len(sizes)), -(-sum(sizes.values()) // LUMP_BYTES))
+    lumps: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
+    for place in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        held, own = heappop(lumps)
+        heappush(lumps, (held + sizes[place], [*own, place]))
+    return [own for _, own in lumps if own]
 
 
 def unpacked(
@@ -53,14 +118,21 @@ def unpacked(
 
 
 def _of_frames(stored: Sequence[memoryview], sizes: Sequence[int]) -> Bytes | None:
-    heads = b"".join([bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0") for body in stored])
-    if (_frame_sizes(heads) != sizes).any():
+    if (_frame_sizes(_heads(stored)) != sizes).any():
         return None
+    return _decompressed((b"".join(stored), sum(sizes)))
+
+
+def _decompressed(frames: tuple[bytes, int]) -> Bytes | None:
     try:
-        raw = pa.Codec("zstd").decompress(b"".join(stored), sum(sizes))
+        raw = pa.Codec("zstd").decompress(*frames)
     except (pa.ArrowException, OSError, ValueError):
         return None
     return np.frombuffer(raw, np.uint8)
+
+
+def _heads(stored: Sequence[memoryview]) -> bytes:
+    return b"".join([bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0") for body in stored])
 
 
 def _frame_sizes(heads: bytes) -> Numbers:

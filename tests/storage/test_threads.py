@@ -14,7 +14,15 @@ import pytest
 from metatable.storage import cache, counters
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
-from metatable.storage.threads import WORKERS, beside, here_alone, in_order, one_ahead, workers_here
+from metatable.storage.threads import (
+    WORKERS,
+    beside,
+    here_alone,
+    in_order,
+    one_ahead,
+    shared,
+    workers_here,
+)
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
@@ -88,6 +96,23 @@ def test_one_item_is_taken_ahead_and_no_more(count: int) -> None:
         given.append(one)
         assert taken == [*range(min(one + 2, count))]
     assert given == [*range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_of_shared_items_the_last_is_the_callers(count: int) -> None:
+    def name(item: int) -> tuple[int, str]:
+        time.sleep(0.001 * (count - item))
+        return item, threading.current_thread().name
+
+    found, here = shared(name, iter(range(count))), threading.current_thread().name
+    assert [item for item, _ in found] == [*range(count)]
+    assert [place for place, (_, name) in enumerate(found) if name == here][-1:] == (
+        [count - 1] if count else []
+    )
+    if WORKERS > 1:
+        assert all(name != here for _, name in found[:-1])
+    with here_alone():
+        assert shared(name, range(count)) == [(item, here) for item in range(count)]
 
 
 def test_an_exception_arrives_in_its_place_and_ends_it() -> None:

@@ -99,6 +99,7 @@ def test_rows_by_position_are_those_of_the_whole_file(
     monkeypatch.setattr(column_pages, "small_file", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(column_pages, "ALONE_BYTES", 1000)
+    monkeypatch.setattr(column_pages, "ROUND_BYTES", 9000)
     if is_decoded:
         monkeypatch.setattr(column_pages, "ROWS_OF_A_PAGE", 0)
     for turn, count in enumerate((9, 200)):
@@ -119,11 +120,11 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     file = opened(store, written(ROWS, **OPTIONS["as ours"] | PAGES))
     blocks: list[int] = []
 
-    def noted(codecs: Any, stored: Any, sizes: Any) -> Any:
-        blocks.append(sum(sizes))
-        return unpacked_pages.unpacked(codecs, stored, sizes)
+    def noted(groups: Any) -> Any:
+        blocks.extend(sum(one.sizes) for one in groups)
+        return unpacked_pages.unpacked_each(groups)
 
-    monkeypatch.setattr(column_pages, "unpacked", noted)
+    monkeypatch.setattr(column_pages, "unpacked_each", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(column_pages, "workers_here", lambda: 2)
     rows, name = some(9), ROWS.column_names[0]

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from metatable.storage.parquet.unpacked_pages import MOST_BYTES, _frame_sizes, unpacked
+from metatable.storage.parquet import unpacked_pages
+from metatable.storage.parquet.unpacked_pages import (
+    MOST_BYTES,
+    Packed,
+    _frame_sizes,
+    unpacked,
+    unpacked_each,
+)
 
 CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd"}
 
@@ -65,3 +72,48 @@ def test_a_damaged_frame_is_told_or_read_as_it_was() -> None:
         one[draw.randrange(12)] ^= 1 << draw.randrange(8)
         found = told([6] * 4, [bytes(one) for one in bad], sizes)
         assert found is None or len(found) == sum(sizes)
+
+
+def a_group(draw: random.Random) -> Packed:
+    """Pages of one codec or several, now and then damaged or of another size than told."""
+    codecs = [draw.choice([6, 6, 6, draw.choice([*CODECS])]) for _ in range(draw.randrange(5))]
+    pages = [draw.randbytes(draw.randrange(1, 300)).hex().encode() for _ in codecs]
+    stored = [packed(*one) for one in zip(codecs, pages, strict=True)]
+    sizes = [*map(len, pages)]
+    if stored and draw.random() < 0.3:
+        at = draw.randrange(len(stored))
+        bad = bytearray(stored[at])
+        bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
+        stored[at] = bytes(bad)
+        sizes[at] += draw.choice([0, 0, 1, -1, -sizes[at], MOST_BYTES])
+    return Packed(codecs, [memoryview(one) for one in stored], sizes)
+
+
+@pytest.mark.parametrize("most", [100, 2_000, 8 << 20])
+def test_groups_together_are_what_each_is(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked_pages, "LUMP_BYTES", most)
+    draw = random.Random(most)
+    told = 0
+    for workers in (1, 2, 3) * 40:
+        monkeypatch.setattr(unpacked_pages, "workers_here", lambda workers=workers: workers)
+        groups = [a_group(draw) for _ in range(draw.randrange(7))]
+        alone = [unpacked(one.codecs, one.bodies, one.sizes) for one in groups]
+        found = unpacked_each(groups)
+        for one, other in zip(found, alone, strict=True):
+            assert (one is None) is (other is None)
+            assert one is None or other is None or one.tobytes() == other.tobytes()
+        told += sum(one is not None for one in found)
+    assert told > 100
+
+
+def test_each_thread_has_alike_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked_pages, "workers_here", lambda: 2)
+    assert sorted(unpacked_pages._lumps({0: 5, 2: 9, 3: 3})) == [[0, 3], [2]]
+    assert unpacked_pages._lumps({4: 7}) == [[4]]
+    assert unpacked_pages._lumps({}) == []
+    monkeypatch.setattr(unpacked_pages, "LUMP_BYTES", 4)
+    assert sorted(map(sorted, unpacked_pages._lumps({0: 4, 1: 4, 2: 2, 3: 2}))) == [
+        [0],
+        [1],
+        [2, 3],
+    ]
