@@ -49,7 +49,7 @@ KEYS_BESIDE = 128
 """So few, where only keys are read, that their pages are shared between threads, not the keys."""
 
 FEW_KEYS = 64
-"""Among so many, a table of all that are asked is not worth its making."""
+"""Of so many, the interpreter's own set is made sooner than a call of Arrow."""
 
 _KEY = pa.field(KEY_COLUMN, pa.string())
 
@@ -198,7 +198,7 @@ def _find_keys(
     alike: dict[Shape, list[tuple[int, PagedFile, KeyPages, Wanted]]] = {}
     for (place, file), pages in zip(known, bounds, strict=True):
         if pages is not None:
-            texts = sorted(set(asked[place][1].cast(pa.binary()).to_pylist()))
+            texts = sorted(set(_raw(asked[place][1])))
             one = place, file, pages, pages.wanted(texts)
             alike.setdefault(file.shape, []).append(one)
     found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
@@ -241,14 +241,23 @@ def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
 
 def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
     """The rows of these keys; None where some are missing that are there: bounds were wrong."""
-    distinct = asked.keys.unique()
-    if len(keys) <= FEW_KEYS:
-        rows = np.flatnonzero(pc.is_in(keys, value_set=distinct).to_numpy(zero_copy_only=False))
-    else:
-        rows, _ = KeyPlaces.of(distinct).find(keys)
-    if asked.are_there and not asked.of.logs and len(rows) < len(distinct):
+    rows, distinct = _rows_among(keys, asked.keys)
+    if asked.are_there and not asked.of.logs and len(rows) < distinct:
         return None
+    if len(rows) == len(keys):
+        return Found(held.file, held.positions, keys)
     return Found(held.file, held.positions[rows], keys.take(pa.array(rows)))
+
+
+def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Positions, int]:
+    """(which of these keys, by number, are among those asked; how many these are)."""
+    if max(len(keys), len(asked)) <= FEW_KEYS:
+        wanted = set(_raw(asked))
+        found = [row for row, key in enumerate(_raw(keys)) if key in wanted]
+        return np.array(found, np.int64), len(wanted)
+    distinct = asked.unique()
+    rows, _ = KeyPlaces.of(distinct).find(keys)
+    return rows, len(distinct)
 
 
 def _rows_with_keys(
@@ -310,3 +319,9 @@ def _together(asked: Iterable[Asked], keys: int) -> Iterator[list[Asked]]:
         some.append(one)
     if some:
         yield some
+
+
+def _raw(texts: pa.Array) -> list[bytes]:
+    """Their bytes: those on disk may be no UTF-8."""
+    raw: list[bytes] = texts.view(pa.binary()).to_pylist()
+    return raw

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,14 +43,16 @@ def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:
     location = tagged[LOCATION_COLUMN].combine_chunks()
     [keys] = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks().to_batches()
     texts, _ = texts_of(view.options, view.schema, keys)
-    positions = pc.struct_field(location, "position")
-    asked = []
-    for _, held, here in located_slices(view, location):
+    located = located_slices(view, location)
+    order = pa.array(np.concatenate([rows for _, _, rows in located]))
+    texts, positions = texts.take(order), pc.struct_field(location, "position").take(order)
+    asked, low = [], 0
+    for _, held, rows in located:
         if held is not None:
-            rows = pa.array(here)
-            own = positions.take(rows)
+            own = positions.slice(low, len(rows))
             known = None if own.null_count else own.to_numpy()
-            asked.append(Asked(held, texts.take(rows), are_there, known))
+            asked.append(Asked(held, texts.slice(low, len(rows)), are_there, known))
+        low += len(rows)
     return asked
 
 

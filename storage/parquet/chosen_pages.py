@@ -17,7 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.storage.parquet.column_pages import ColumnPages, Runs, rows_of_columns
-from metatable.storage.parquet.page_cuts import Cut, Pages, checked, cuts_of, read_pages
+from metatable.storage.parquet.page_cuts import (
+    Cut,
+    Pages,
+    checked,
+    cuts_of,
+    decoded_bytes,
+    read_pages,
+)
 from metatable.storage.parquet.page_places import KeyPages, Wanted
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.store import Store
@@ -76,8 +83,8 @@ def find_rows(
 def _portions(cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[list[Cut]]:
     portion: list[Cut] = []
     held = 0
-    for cut in cuts:
-        size = cut.decoded_bytes(columns)
+    sizes = decoded_bytes(cuts, columns) if cuts else []
+    for cut, size in zip(cuts, sizes, strict=True):
         if portion and held + size > PORTION_BYTES:
             yield portion
             portion, held = [], 0

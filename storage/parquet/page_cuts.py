@@ -32,7 +32,17 @@ from metatable.storage.parquet.pages import checked_page
 from metatable.storage.parquet.parts import Span
 from metatable.storage.store import Store
 
-__all__ = ["NO_ROWS", "Bodies", "Cut", "Pages", "Picked", "checked", "cuts_of", "read_pages"]
+__all__ = [
+    "NO_ROWS",
+    "Bodies",
+    "Cut",
+    "Pages",
+    "Picked",
+    "checked",
+    "cuts_of",
+    "decoded_bytes",
+    "read_pages",
+]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -58,7 +68,7 @@ class Picked:
 
     @property
     def rows(self) -> int:
-        return int(self.counts.sum())
+        return sum(self.counts.tolist())
 
     @property
     def places(self) -> Numbers:
@@ -100,15 +110,6 @@ class Cut:
         distinct = {id(one): one for one in pages.starts}
         made = {name: Picked.of(one, end, rows) for name, one in distinct.items()}
         return cls(number, file, group, pages, tuple(made[id(one)] for one in pages.starts))
-
-    def decoded_bytes(self, columns: Sequence[int]) -> int:
-        """Of what is read, about."""
-        plain, rows = self.file.chunks[self.group, :, UNCOMPRESSED], self.file.rows[self.group]
-        of = self.file.shape.columns
-        if self.pages.is_even:
-            leaves = [leaf for one in columns for leaf in of[one]]
-            return int(plain[leaves].sum() * self.picked[0].rows // rows)
-        return sum(int(plain[[*of[one]]].sum() * self.picked[one].rows // rows) for one in columns)
 
     def parts(self, columns: Sequence[int], leaves: Numbers) -> tuple[Numbers, Numbers]:
         """What is read of these leaves, which are those of the columns: how many pages of each, and
@@ -234,6 +235,22 @@ def cuts_of(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[Cu
         Cut.of(number, *one, pages, own)
         for one, pages, (number, own) in zip(wanted, found, rows, strict=True)
     ]
+
+
+def decoded_bytes(cuts: Sequence[Cut], columns: Sequence[int]) -> list[int]:
+    """Of what is read of each of these cuts, one at least, about."""
+    of = cuts[0].file.shape.columns
+    plain = np.array([cut.file.chunks[cut.group, :, UNCOMPRESSED] for cut in cuts])
+    sizes = np.stack([plain[:, [*of[one]]].sum(axis=1) for one in columns], axis=1).tolist()
+    made = []
+    for cut, own in zip(cuts, sizes, strict=True):
+        end = int(cut.file.rows[cut.group])
+        if cut.pages.is_even:
+            made.append(sum(own) * cut.picked[0].rows // end)
+        else:
+            read = zip(own, columns, strict=True)
+            made.append(sum(size * cut.picked[one].rows // end for size, one in read))
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)

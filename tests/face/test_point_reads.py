@@ -198,3 +198,19 @@ def test_a_damaged_page_is_told_with_its_place(tmp_path: Path) -> None:
     cache.clear()
     with pytest.raises(metatable.CorruptError, match=r"page.* path='city=.*column='.*offset="):
         table.read_keys(rows(0, 300))
+
+
+@pytest.mark.parametrize("asked", [[], ["b"], ["b", "a", "b"], ["c", "x", "\u00e4", ""]], ids=str)
+def test_few_keys_are_found_among_others_as_many_are(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = [b"a", b"b", b"c", "\u00e4".encode(), b"\xff is no text", b""]
+    keys = pa.array([b"before", *raw], pa.binary()).view(pa.string())
+    ours = pa.array(["before", *asked], pa.string())
+    told = []
+    for few in (keyed_rows.FEW_KEYS, -1):
+        monkeypatch.setattr(keyed_rows, "FEW_KEYS", few)
+        rows, distinct = keyed_rows._rows_among(keys.slice(1), ours.slice(1))
+        told.append((rows.tolist(), distinct))
+    expected = [row for row, key in enumerate(raw) if key in {one.encode() for one in asked}]
+    assert told == [(expected, len({*asked}))] * 2
