@@ -16,9 +16,10 @@ not understood: it is decoded the plain way, which finds the same, or says what 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,9 @@ def _end(last: int) -> re.Pattern[bytes]:
     return re.compile(told + _INDEXES + b"\\x00")
 
 
-_ENDS = {last: _end(last) for last in (Meta.DATA_PAGE, Meta.DICTIONARY, Meta.STATISTICS)}
+_BEHIND_DATA_PAGE = _end(Meta.DATA_PAGE).match
+_BEHIND_DICTIONARY = _end(Meta.DICTIONARY).match
+_BEHIND_STATISTICS = _end(Meta.STATISTICS).match
 
 _GROUP_END = re.compile(rb"\x16%b\x16(%b)(?:\x26%b(?:\x16%b(?:\x14%b)?)?)?\x00" % ((_V,) * 5))
 """Bytes, rows; place, bytes, number."""
@@ -166,8 +169,8 @@ class FooterForm:
             at = end.end()
         words = self._words(head, at, tail, tail_at)
         body = np.frombuffer(head, np.uint8)
-        found = _decoded(body, np.array(spans, np.int64)).reshape(count, len(self.paths), -1)
-        told = _decoded(body, np.array(rows, np.int64))
+        found = _decoded(body, chain.from_iterable(spans)).reshape(count, len(self.paths), -1)
+        told = _decoded(body, rows)
         ways = np.array(encodings, np.int64).reshape(count, -1)
         if not self._are_sound(told, found, data_end):
             return None
@@ -181,16 +184,22 @@ class FooterForm:
         if count != len(self.paths):
             raise _OtherFormError
         for path in self.paths:
-            begin = _matched(_BEGIN, head, at)
-            if not head.startswith(path, begin.end()):
+            begin = _BEGIN.match(head, at)
+            if begin is None or not head.startswith(path, begin.end()):
                 raise _OtherFormError
-            numbers = _matched(_NUMBERS, head, begin.end() + len(path))
-            at, last = numbers.end(), Meta.DATA_PAGE if numbers[6] is None else Meta.DICTIONARY
+            numbers = _NUMBERS.match(head, begin.end() + len(path))
+            if numbers is None:
+                raise _OtherFormError
+            at, places = numbers.end(), numbers.regs
             if numbers[7] or numbers[8]:
-                at, last = _passed_over(head, at), Meta.STATISTICS
-            end = _matched(_ENDS[last], head, at)
-            spans.append((*numbers.regs[1:7], *end.regs[1:]))
-            encodings.append(_bits(begin[1][1:]))
+                at, end_of = _passed_over(head, at), _BEHIND_STATISTICS
+            else:
+                end_of = _BEHIND_DATA_PAGE if places[6][0] < 0 else _BEHIND_DICTIONARY
+            end = end_of(head, at)
+            if end is None:
+                raise _OtherFormError
+            spans.append(places[1:7] + end.regs[1:])
+            encodings.append(_bits(begin[1]))
             at = end.end()
         return at
 
@@ -296,12 +305,13 @@ def _passed_over(raw: bytes, at: int) -> int:
 
 @lru_cache(256)
 def _bits(encodings: bytes) -> int:
-    """Of zigzag numbers of one byte: four at most, and the same ones in most chunks."""
-    known = {one >> 1 for one in encodings if not one & 1 and one >> 1 < _ENCODINGS}
+    """Of a list of zigzag numbers of one byte: four at most, and the same ones in most chunks."""
+    known = {one >> 1 for one in encodings[1:] if not one & 1 and one >> 1 < _ENCODINGS}
     return sum(1 << one for one in known)
 
 
-def _decoded(body: npt.NDArray[np.uint8], spans: Numbers) -> Numbers:
+def _decoded(body: npt.NDArray[np.uint8], spans: Iterable[tuple[int, int]]) -> Numbers:
     """The zigzag varints from and to these places; 0 where there is none (-1)."""
-    starts, ends = spans[..., 0], spans[..., 1]
+    places = np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
+    starts, ends = places[:, 0], places[:, 1]
     return zigzags(body, np.maximum(starts, 0), ends - starts)
