@@ -5,8 +5,7 @@ block of pages at a time (`page_values.py`); those of several columns are decomp
 (`unpacked_pages.py`). Where that is not possible, all that was read goes to pyarrow as one small
 file (`small_file.py`), whatever files it is from, and of what comes back the rows are taken.
 
-    memory    ROUND_BYTES of several columns, or the pages of one, decompressed; or all that was
-              read, decoded
+    memory    ROUND_BYTES, or a block of each thread; or all that was read, decoded
 """
 
 from __future__ import annotations
@@ -45,10 +44,12 @@ ALONE_BYTES = 8 << 20
 block then weigh nothing."""
 
 ROUND_BYTES = 32 << 20
-"""Of pages of several columns, decompressed, that are held at once."""
+"""Of pages of all columns, decompressed, that are held at once. Where they are more each thread has
+a column, and a block of it at a time."""
 
 FEW_BLOCKS = 8
-"""Of a column, that are decompressed before it is seen whether the first is of any use."""
+"""Of a column of keys, that are decompressed before one is looked into. More would not stay in a
+processor's cache until then."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
@@ -124,19 +125,21 @@ class ColumnPages:
         form, runs = self._form, self.runs
         if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
             return []
-        groups = self._groups()
-        if len(groups) > FEW_BLOCKS and self.taken(groups[:1], self._unpacked(groups[:1])) is None:
-            return []
-        return groups
+        return self._groups()
 
     def taken(self, groups: Sequence[_Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
         """The rows that are asked for, of these pages; None where they are not to be had so."""
         form = self._form
         if form is None or not groups:
             return None
-        found = [*map(partial(self._taken_of, form), groups, raws)]
-        whole = [one for one in found if one is not None]
-        return _joined(whole) if len(whole) == len(found) else None
+        found = _all_or_none(map(partial(self._taken_of, form), groups, raws))
+        return None if found is None else _joined(found)
+
+    def rows_alone(self) -> pa.Array:
+        """The same, without other columns, a block at a time. Raises CorruptError."""
+        groups = self.groups()
+        taken = self.taken(groups, (self.packed(group).unpacked() for group in groups))
+        return self.rows() if taken is None else taken
 
     def rows(self) -> pa.Array:
         """The same, decoded with their neighbours. Raises CorruptError."""
@@ -180,7 +183,9 @@ class ColumnPages:
         begins = zip(of, runs.begins.tolist(), strict=True)
         wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
         groups = self._groups()
-        raws = self._unpacked(groups)
+        raws: Sequence[Bytes | None] = [None] * len(groups)
+        if len(groups) <= FEW_BLOCKS:  # else each is decompressed where it is looked into
+            raws = unpacked_each([self.packed(group) for group in groups])
         find = partial(self._found_of, form, wanted)
         found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
         if found is None:
@@ -193,6 +198,7 @@ class ColumnPages:
         self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[_Group, Bytes | None]
     ) -> tuple[Numbers, Numbers, pa.Array] | None:
         group, raw = unpacked
+        raw = self.packed(group).unpacked() if raw is None else raw
         if raw is None:
             return None
         block = self._block(group, raw)
@@ -229,10 +235,6 @@ class ColumnPages:
             _Group(low, data[low:high], dictionaries[first:last])
             for (low, high), first, last in spans
         ]
-
-    def _unpacked(self, groups: Sequence[_Group]) -> Iterator[Bytes | None]:
-        for low in range(0, len(groups), FEW_BLOCKS):
-            yield from unpacked_each([self.packed(one) for one in groups[low : low + FEW_BLOCKS]])
 
     @property
     def _known(self) -> Headers:
@@ -280,33 +282,22 @@ class ColumnPages:
 
 def rows_of_columns(columns: Iterable[ColumnPages]) -> Iterator[pa.Array]:
     """The rows that are asked for, of each column. Raises CorruptError."""
-    for some in _rounds(columns):
-        groups = [column.groups() for column in some]
-        every = [(one, group) for one, own in zip(some, groups, strict=True) for group in own]
-        raws = iter(unpacked_each([column.packed(group) for column, group in every]))
-        found = [
-            column.taken(own, islice(raws, len(own)))
-            for column, own in zip(some, groups, strict=True)
-        ]
-        left = [column for column, rows in zip(some, found, strict=True) if rows is None]
-        decoded = in_order(ColumnPages.rows, left)
-        for rows in found:
-            yield next(decoded) if rows is None else rows
-
-
-def _rounds(columns: Iterable[ColumnPages]) -> Iterator[list[ColumnPages]]:
-    """Some columns at a time, of ROUND_BYTES of pages, decompressed, or one."""
-    some: list[ColumnPages] = []
-    held = 0
-    for column in columns:
-        size = 0 if column.headers is None else int(column.headers.plain[column.own].sum())
-        if some and held + size > ROUND_BYTES:
-            yield some
-            some, held = [], 0
-        some.append(column)
-        held += size
-    if some:
-        yield some
+    some = [*columns]
+    plain = [one.headers.plain[one.own] for one in some if one.headers is not None]
+    if sum(int(one.sum()) for one in plain) > ROUND_BYTES:
+        yield from in_order(ColumnPages.rows_alone, some)
+        return
+    groups = [column.groups() for column in some]
+    every = [(one, group) for one, own in zip(some, groups, strict=True) for group in own]
+    raws = iter(unpacked_each([column.packed(group) for column, group in every]))
+    found = [
+        column.taken(own, [*islice(raws, len(own))])
+        for column, own in zip(some, groups, strict=True)
+    ]
+    left = [column for column, rows in zip(some, found, strict=True) if rows is None]
+    decoded = in_order(ColumnPages.rows, left)
+    for rows in found:
+        yield next(decoded) if rows is None else rows
 
 
 def _all_or_none(found: Iterable[_T | None]) -> list[_T] | None:
