@@ -14,6 +14,7 @@ import metatable
 from metatable import AddColumn, RenameColumn, Table
 from metatable.data import base_file, keyed_rows
 from metatable.storage import cache
+from metatable.storage.parquet import column_pages
 from metatable.storage.parquet.page_places import KeyPages
 from tests.index.rows import SCHEMA, expected_tags, fitting, index_of, rows, told_tags
 
@@ -38,6 +39,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
     monkeypatch.setattr(keyed_rows, "FOUND_ROWS", 0)
+    monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(column_pages, "FEW_BLOCKS", 2)
     yield
     cache.clear()
 
