@@ -184,7 +184,7 @@ class ColumnPages:
         wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
         groups = self._groups()
         raws: Sequence[Bytes | None] = [None] * len(groups)
-        if len(groups) <= FEW_BLOCKS:  # else each is decompressed where it is looked into
+        if len(groups) <= FEW_BLOCKS and workers_here() > 1:  # else each where it is looked into
             raws = unpacked_each([self.packed(group) for group in groups])
         find = partial(self._found_of, form, wanted)
         found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
