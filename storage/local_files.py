@@ -164,8 +164,8 @@ class LocalFiles:
         """Whether `target` has become another name, which is to settle, of the last empty file.
         Else a new one is to be made, which tells what is wrong, if anything is."""
         empty, made = self._empty or ("", -math.inf)
-        word = _first_word(empty)
-        if time.monotonic() - made > _YOUNG_SECONDS or not word or word not in target:
+        word, path = _first_word(empty), target.removeprefix(self._below)
+        if time.monotonic() - made > _YOUNG_SECONDS or not word or word not in path:
             return False
         folder = os.path.dirname(target)
         for _ in range(2):

@@ -153,6 +153,13 @@ def test_what_is_created_empty_is_one_file_of_many_names(
     assert not _is_one(store, "a/1.x", "a/2")
 
 
+def test_where_a_table_lies_says_nothing_of_its_instants(tmp_path: Path) -> None:
+    store = Store(tmp_path / "of-1")
+    assert store.create("a/1.x", b"")
+    assert store.create("a/2", b"")
+    assert not _is_one(store, "a/1.x", "a/2")
+
+
 def test_name_that_is_taken_stays_as_it_is_whatever_is_to_be_there(store: Store) -> None:
     store.put("a/1.2", b"theirs")
     assert store.create("a/1", b"")
