@@ -369,7 +369,8 @@ def _literal(values: pa.Array) -> Column:
     """An array of texts and numbers. As one text, which Spark's optimizer parses, once: a literal
     of its own for each would be many calls, and is looked at by every rule."""
     [item] = spark_schema(pa.schema([pa.field("item", values.type)])).fields
-    return F.from_json(F.lit(json.dumps(values.to_pylist())), ArrayType(item.dataType))
+    told, kind = F.lit(json.dumps(values.to_pylist())), ArrayType(item.dataType)
+    return F.from_json(told, kind, {"mode": "FAILFAST"})  # else a fault would be null, as no place
 
 
 def _weight(schema: StructType) -> Column:
