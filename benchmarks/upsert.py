@@ -61,6 +61,9 @@ ASKED = {
 }
 """Of kinds of keys and rows into ten million, with a record index: times as fast as Delta."""
 
+ASKED_UNCOMPRESSED = 1.2
+"""The same of a million random keys, where the metadata table's HFiles are not compressed."""
+
 CHANGED = (META_COLUMNS[0], META_COLUMNS[1], "customer", "amount", "quantity", "city", "note")
 """Columns in which other rows of the same keys differ, but for the name of the file, which is one
 value. Those of REPEATED are dictionaries."""
@@ -104,12 +107,25 @@ def cases(setup: Setup) -> Iterator[Case]:
                 READING,
             )
     if setup.full:
+        yield from _uncompressed(setup, held, counts[0])
         yield from _time_keys(setup, held, counts)
         yield from _memory(setup, held, counts)
         yield from _on_read(setup, held, counts)
         return
     for name in ("time keys", "memory", "merge-on-read"):
         yield left_out(name, "left to --size full: 45 s are not enough for it")
+
+
+def _uncompressed(setup: Setup, held: int, count: int) -> Iterator[Case]:
+    """Random keys, many of them, beside an index that no codec makes slower, or smaller."""
+    name = f"{count:,} rows, record of HFiles without compression"
+    if setup.asks(name):
+        make = partial(make_table, kind="uuid", index="record", rows=held, hfile_codec="none")
+        table = setup.cupboard.made(f"table-{held}-uuid-record-none", make)
+        batch = batch_rows("uuid", held, count)
+        upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
+        peers = [_delta(setup, held, batch, "uuid", ASKED_UNCOMPRESSED)]
+        yield Case(name, _setting("uuid", held, batch), upsert, peers, READING)
 
 
 def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
