@@ -24,7 +24,7 @@ from isal import isal_zlib
 from metatable.storage.parquet.varints import read_varint
 from metatable.storage.threads import in_order, shared, workers_here
 
-__all__ = ["MOST_BYTES", "Packed", "unpacked", "unpacked_each"]
+__all__ = ["MOST_BYTES", "Packed", "unpacked_each"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -40,7 +40,6 @@ _HEAD_BYTES = 16
 MOST_BYTES = 16 << 20
 """Of a page that is decompressed here: its header's word is believed for the allocation."""
 
-
 LUMP_BYTES = 8 << 20
 """Of pages, decompressed, that one call makes, about, where a thread's share is more."""
 
@@ -54,21 +53,34 @@ class Packed:
     sizes: Sequence[int]
 
     @property
+    def is_told(self) -> bool:
+        """Whether there are pages, none of them empty or too large."""
+        return bool(self.bodies) and 0 < min(self.sizes) <= max(self.sizes) <= MOST_BYTES
+
+    @property
     def is_framed(self) -> bool:
         """Whether all are frames of zstd that say that they are so long."""
-        return (
-            min(self.sizes, default=0) > 0
-            and max(self.sizes) <= MOST_BYTES
-            and all(codec == _ZSTD for codec in self.codecs)
-            and bool((_frame_sizes(_heads(self.bodies)) == self.sizes).all())
-        )
+        is_zstd = self.is_told and all(codec == _ZSTD for codec in self.codecs)
+        return is_zstd and _are_frames(self.bodies, self.sizes)
 
     def unpacked(self) -> Bytes | None:
-        return unpacked(self.codecs, self.bodies, self.sizes)
+        """The pages, decompressed and behind each other; None where one is another codec's, or does
+        not say that it is so long. Memory: twice the sizes."""
+        if self.is_framed:
+            return _decompressed(_joined([self]))
+        if not self.is_told:
+            return None
+        pages: list[bytes | memoryview] = []
+        for codec, body, size in zip(self.codecs, self.bodies, self.sizes, strict=True):
+            page = _ONE[codec](body, size) if codec in _ONE else None
+            if page is None:
+                return None
+            pages.append(page)
+        return np.frombuffer(b"".join(pages), np.uint8)
 
 
 def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
-    """`unpacked` of each, frames of many groups by few calls. Memory: twice the sizes of all."""
+    """Each `unpacked`, frames of many groups by few calls. Memory: twice the sizes of all."""
     found: dict[int, Bytes | None] = {}
     framed = [place for place, one in enumerate(groups) if one.is_framed]
     lumps = _lumps({place: sum(groups[place].sizes) for place in framed})
@@ -99,30 +111,6 @@ def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
     return [own for _, own in lumps if own]
 
 
-def unpacked(
-    codecs: Sequence[int], stored: Sequence[memoryview], sizes: Sequence[int]
-) -> Bytes | None:
-    """Pages behind their headers, decompressed and behind each other, of these `sizes`; None where
-    one is another codec's, or does not say that it is so long. Memory: twice the sizes."""
-    if not stored or not 0 < min(sizes) <= max(sizes) <= MOST_BYTES:
-        return None
-    if all(codec == _ZSTD for codec in codecs):
-        return _of_frames(stored, sizes)
-    pages: list[bytes | memoryview] = []
-    for codec, body, size in zip(codecs, stored, sizes, strict=True):
-        page = _ONE[codec](body, size) if codec in _ONE else None
-        if page is None:
-            return None
-        pages.append(page)
-    return np.frombuffer(b"".join(pages), np.uint8)
-
-
-def _of_frames(stored: Sequence[memoryview], sizes: Sequence[int]) -> Bytes | None:
-    if (_frame_sizes(_heads(stored)) != sizes).any():
-        return None
-    return _decompressed((b"".join(stored), sum(sizes)))
-
-
 def _decompressed(frames: tuple[bytes, int]) -> Bytes | None:
     try:
         raw = pa.Codec("zstd").decompress(*frames)
@@ -131,8 +119,9 @@ def _decompressed(frames: tuple[bytes, int]) -> Bytes | None:
     return np.frombuffer(raw, np.uint8)
 
 
-def _heads(stored: Sequence[memoryview]) -> bytes:
-    return b"".join([bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0") for body in stored])
+def _are_frames(bodies: Sequence[memoryview], sizes: Sequence[int]) -> bool:
+    heads = b"".join([bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0") for body in bodies])
+    return bool((_frame_sizes(heads) == sizes).all())
 
 
 def _frame_sizes(heads: bytes) -> Numbers:
@@ -173,7 +162,7 @@ def _unsnapped(body: memoryview, size: int) -> bytes | None:
 
 
 def _unzstd(body: memoryview, size: int) -> memoryview | None:
-    page = _of_frames([body], [size])
+    page = _decompressed((bytes(body), size)) if _are_frames([body], [size]) else None
     return None if page is None else page.data
 
 

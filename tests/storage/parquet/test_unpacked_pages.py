@@ -13,7 +13,6 @@ from metatable.storage.parquet.unpacked_pages import (
     MOST_BYTES,
     Packed,
     _frame_sizes,
-    unpacked,
     unpacked_each,
 )
 
@@ -26,7 +25,7 @@ def packed(codec: int, page: bytes) -> bytes:
 
 
 def told(codecs: Sequence[int], stored: Sequence[bytes], sizes: Sequence[int]) -> bytes | None:
-    found = unpacked(codecs, [memoryview(one) for one in stored], sizes)
+    found = Packed(codecs, [memoryview(one) for one in stored], sizes).unpacked()
     return None if found is None else found.tobytes()
 
 
@@ -97,7 +96,7 @@ def test_groups_together_are_what_each_is(most: int, monkeypatch: pytest.MonkeyP
     for workers in (1, 2, 3) * 40:
         monkeypatch.setattr(unpacked_pages, "workers_here", lambda workers=workers: workers)
         groups = [a_group(draw) for _ in range(draw.randrange(7))]
-        alone = [unpacked(one.codecs, one.bodies, one.sizes) for one in groups]
+        alone = [one.unpacked() for one in groups]
         found = unpacked_each(groups)
         for one, other in zip(found, alone, strict=True):
             assert (one is None) is (other is None)
