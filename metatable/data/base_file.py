@@ -107,9 +107,7 @@ def add_changing_columns(
     table: pa.Table, instant: str, task: int, numbers: npt.NDArray[np.int64]
 ) -> pa.Table:
     """The same with those meta columns alone that a row of one key has anew in each file."""
-    own = pc.cast(pa.array(numbers), pa.string())
-    sequence = pc.binary_join_element_wise(f"{instant}_{task}", own, "_")
-    columns = [pa.repeat(instant, len(numbers)), sequence, *table.columns]
+    columns = [*_changing(instant, str(task), numbers), *table.columns]
     return pa.table(columns, schema=pa.schema([*META_FIELDS[:2], *table.schema]))
 
 
@@ -123,11 +121,18 @@ def with_meta_columns_of(
     """The same for rows of several files. `words` (strings): partition path, file name and task of
     each row."""
     partition_paths, names, tasks = words
+    changing = _changing(instant, tasks, numbers)
+    columns = [*changing, keys, partition_paths, names, *table.columns]
+    return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
+
+
+def _changing(
+    instant: str, tasks: pa.Array | str, numbers: npt.NDArray[np.int64]
+) -> tuple[pa.Array, pa.Array]:
+    """The instant and the sequence number of each row."""
     own = pc.cast(pa.array(numbers), pa.string())
     sequence = pc.binary_join_element_wise(instant, tasks, own, "_")
-    instants = pa.repeat(instant, table.num_rows)
-    columns = [instants, sequence, keys, partition_paths, names, *table.columns]
-    return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
+    return pa.repeat(instant, len(numbers)), sequence
 
 
 def with_file_name(table: pa.Table, name: str) -> pa.Table:
