@@ -85,11 +85,8 @@ def locate_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     view = view.counting(counters)
-    for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(view.options, view.schema, batch)
-        counters.add("tag.keys", len(keys))
-        found = _located(view, locate(view, keys, paths))
-        yield pa.RecordBatch.from_arrays([found], schema=LOCATION_FIELD)
+    for found in _found(locate, view, batches, counters):
+        yield pa.RecordBatch.from_arrays([_located(view, found)], schema=LOCATION_FIELD)
 
 
 def place_batches(
@@ -100,14 +97,23 @@ def place_batches(
     values: pa.Array,
 ) -> Iterator[pa.RecordBatch]:
     """Task: where in `known_locations` the location of each row's key is, row by row."""
-    view = view.counting(counters)
     names = (pc.struct_field(values, name).to_pylist() for name in ("partition_path", "file_id"))
     places = {group: place for place, group in enumerate(zip(*names, strict=True))}
+    for found in _found(locate, view.counting(counters), batches, counters):
+        placed = _placed(places, found)
+        yield pa.RecordBatch.from_arrays([placed], names=LOCATION_FIELD.names)
+
+
+def _found(
+    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    view: TableView,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[Located]:
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        placed = _placed(places, locate(view, keys, paths))
-        yield pa.RecordBatch.from_arrays([placed], names=LOCATION_FIELD.names)
+        yield locate(view, keys, paths)
 
 
 def _placed(places: Mapping[tuple[str, str], int], found: Located) -> pa.Array:
