@@ -24,7 +24,7 @@ from __future__ import annotations
 import bz2
 import struct
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
@@ -48,6 +48,7 @@ __all__ = [
     "beginnings",
     "compress",
     "decompress",
+    "decompress_into",
 ]
 
 Raw: TypeAlias = bytes | memoryview | npt.NDArray[np.uint8]
@@ -182,6 +183,39 @@ def decompress(codec: Codec, raw: Raw, size: int, *, path: str = "", offset: int
             found=f"{len(payload)}" if len(payload) < size else f"more than {size}",
         )
     return payload
+
+
+def decompress_into(
+    codec: Codec,
+    raws: Sequence[memoryview],
+    sizes: Sequence[int],
+    out: npt.NDArray[np.uint8],
+    *,
+    path: str = "",
+    offsets: Sequence[int],
+) -> None:
+    """What `decompress` gives of each of `raws`, end to end in `out`, which they fill. A payload is
+    copied while it is near the processor, and the next one has its memory. Raises as
+    `decompress`, with anything in `out`."""
+    room, end = out.data, 0
+    inflate = codec is Codec.GZ and max(sizes, default=0) <= BOMB_BYTES
+    for raw, size, offset in zip(raws, sizes, offsets, strict=True):
+        start, end = end, end + size
+        payload = _whole_member(raw, size) if inflate else None
+        if payload is None:
+            payload = decompress(codec, raw, size, path=path, offset=offset)
+        room[start:end] = payload
+
+
+def _whole_member(raw: memoryview, size: int) -> bytes | None:
+    """What `raw` is inflated to, None unless it is one member of so many bytes and nothing else."""
+    inflater = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+    try:
+        payload: bytes = inflater.decompress(raw, size + 1)
+    except (_DAMAGED, EOFError):
+        return None
+    is_whole = len(payload) == size and inflater.eof and not inflater.unused_data
+    return payload if is_whole else None
 
 
 def beginnings(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.storage.byte_columns import is_ascii, size_of_all
+from metatable.storage.byte_columns import fresh, is_ascii, size_of_all
 
 values = st.lists(st.binary(max_size=20) | st.text("abé", max_size=20).map(str.encode), max_size=9)
 
@@ -39,3 +39,11 @@ def test_the_size_of_all_is_told_where_they_have_one(sizes: list[int], begin: in
 def test_a_size_of_all_is_told_up_to_the_last_offset_there_can_be() -> None:
     most = (1 << 31) - 1
     assert size_of_all(np.array([most - 6, most - 3, most], np.int32)) == 3
+
+
+@pytest.mark.parametrize("size", [0, 1, 2 << 20, (2 << 20) + 1, (4 << 20) - 1, 4 << 20, 5 << 20])
+def test_fresh_memory_has_the_size_that_is_asked_for(size: int) -> None:
+    memory = fresh(size)
+    memory[:] = 7
+    assert memory.nbytes == size
+    assert not (memory != 7).any()

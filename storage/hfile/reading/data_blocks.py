@@ -15,7 +15,7 @@ from itertools import accumulate
 import google_crc32c
 import numpy as np
 
-from metatable.storage.byte_columns import Voids
+from metatable.storage.byte_columns import Voids, fresh
 from metatable.storage.hfile.block import (
     HEADER_SIZE,
     HEADERS,
@@ -24,7 +24,7 @@ from metatable.storage.hfile.block import (
     decode_block,
 )
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_chunks
-from metatable.storage.hfile.codec import Codec, decompress
+from metatable.storage.hfile.codec import Codec, decompress, decompress_into
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_frames import are_frames, unpack_frames
@@ -91,7 +91,7 @@ def _room(size: int, *, lasting: bool) -> UInt8s:
     """Memory of this thread's own, unless it is to last: fresh memory for every group costs more
     than filling it."""
     if lasting or size > ROOM_BYTES:
-        return np.empty(size, np.uint8)
+        return fresh(size)
     room: UInt8s | None = getattr(_here, "room", None)
     if room is None:
         room = _here.room = np.empty(ROOM_BYTES, np.uint8)
@@ -119,17 +119,20 @@ def decode_blocks(
 def decode_together(
     stored: Stored, headers: Headers, codec: Codec, path: str, *, lasting: bool
 ) -> Payloads | None:
-    """The payloads of data blocks, verified, where one call makes them all; None where
-    `decode_blocks` is to. Raises CorruptError. `lasting`: as with `Payloads.joined`."""
-    if codec is not Codec.ZSTD or len(stored) < 2:
+    """The payloads of data blocks, verified, in memory of this thread, unless they are to be
+    `lasting` (as with `Payloads.joined`); None where `decode_blocks` is to make them. Raises
+    CorruptError."""
+    if codec is Codec.NONE or len(stored) < 2:
         return None
-    blocks, sizes = stored.blocks(), headers["payload_size"].tolist()
-    frames = [body.data for body in bodies(blocks, headers)]
-    if not are_frames(frames, sizes):
-        return None
-    verify(blocks, stored.offsets.tolist(), headers, path)
+    blocks, offsets = stored.blocks(), stored.offsets.tolist()
+    sizes: list[int] = headers["payload_size"].tolist()
+    verify(blocks, offsets, headers, path)
+    packed = [body.data for body in bodies(blocks, headers)]
     room = _room(sum(sizes), lasting=lasting)
-    return Payloads.of(room, sizes) if unpack_frames(frames, room) else None
+    is_made = codec is Codec.ZSTD and are_frames(packed, sizes) and unpack_frames(packed, room)
+    if not is_made:
+        decompress_into(codec, packed, sizes, room, path=path, offsets=offsets)
+    return Payloads.of(room, sizes)
 
 
 def columns_of_blocks(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from metatable.storage.byte_columns import fresh
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
 __all__ = ["Stored", "cut", "fetch", "fetch_one", "meta_payload"]
+
+LARGE_BYTES = 1 << 20
+"""From here on memory that is asked for in large pages is worth a way of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,17 @@ def fetch(
     firsts = np.flatnonzero(opens)
     lengths = np.add.reduceat(sizes, firsts) if len(firsts) else firsts
     ranges = list(zip(offsets[firsts].tolist(), lengths.tolist(), strict=True))
-    pieces = [np.frombuffer(one, np.uint8) for one in store.read(opened.path, ranges)]
+    pieces = _pieces(store, opened.path, ranges)
     piece_of = np.cumsum(opens) - 1
     return Stored(pieces, piece_of, offsets - offsets[firsts][piece_of], offsets, sizes)
+
+
+def _pieces(store: Store, path: str, ranges: Sequence[tuple[int, int]]) -> list[UInt8s]:
+    if len(ranges) == 1 and ranges[0][1] >= LARGE_BYTES and not store.is_distant:
+        room = fresh(ranges[0][1])
+        store.read_into(path, ranges, room.data)
+        return [room]
+    return [np.frombuffer(one, np.uint8) for one in store.read(path, ranges)]
 
 
 def fetch_one(store: Store, opened: OpenedHFile, offset: int, size: int) -> bytes | memoryview:

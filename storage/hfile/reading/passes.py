@@ -297,7 +297,8 @@ class Pass:
     def _payloads(self, group: _Group, stored: Stored, headers: Headers) -> Payloads:
         """Of all blocks of a group, `stored` those that were not in the cache."""
         blocks = stored, headers, self._codec, self._opened.path
-        if len(stored) == len(group.held):
+        is_kept = self._keep and self._offered_bytes <= self._share
+        if len(stored) == len(group.held) and not (is_kept and self._codec is not Codec.ZSTD):
             made = decode_together(*blocks, lasting=self._lasting)
             if made is not None:
                 self._offered(stored, made.parts())

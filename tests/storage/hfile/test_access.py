@@ -22,6 +22,7 @@ from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.columns import views
 from metatable.storage.hfile.forms import HUDI, OURS, Form
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import fetch as fetching
 from metatable.storage.hfile.reading import passes
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
@@ -327,13 +328,37 @@ def test_reading_decodes_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(passes, "ALONE_BYTES", 0)
     monkeypatch.setattr("metatable.storage.threads.WORKERS", 2)
     seen = set()
-    decode = passes.decode_blocks
+    decode = passes.decode_together
 
-    def watched(*arguments: Any) -> Any:
+    def watched(*arguments: Any, **how: Any) -> Any:
         seen.add(threading.current_thread().name.rpartition("_")[0])
         time.sleep(0.001)
-        return decode(*arguments)
+        return decode(*arguments, **how)
 
-    monkeypatch.setattr(passes, "decode_blocks", watched)
+    monkeypatch.setattr(passes, "decode_together", watched)
     assert entries_of(cold(store, "a.hfile")) == list(MIXED.items())
     assert seen == {"metatable"}
+
+
+@pytest.mark.parametrize("codec", SUPPORTED)
+def test_what_is_read_into_memory_at_hand_is_what_is_stored(
+    tmp_path: Path, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder(tmp_path)
+    put(store, MIXED, codec=codec)
+    monkeypatch.setattr(fetching, "LARGE_BYTES", 1)
+    assert entries_of(cold(store, "a.hfile")) == list(MIXED.items())
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "LARGE_BYTES", 1)
+    store = folder(tmp_path)
+    put(store, MIXED, codec=Codec.GZ)
+    found = cold(store, "a.hfile")
+    found.get(KEYS[0])
+    with (tmp_path / "a.hfile").open("rb+") as file:
+        file.truncate(10_000)
+    with pytest.raises(CorruptError, match=r"a\.hfile"):
+        found.get_sorted(binary(KEYS))

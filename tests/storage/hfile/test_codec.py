@@ -30,6 +30,7 @@ from metatable.storage.hfile.codec import (
     beginnings,
     compress,
     decompress,
+    decompress_into,
 )
 
 FRAMED = {Codec.SNAPPY: "snappy", Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
@@ -328,6 +329,49 @@ def test_damaged_frames_make_the_payloads_size_or_nothing(
     with suppress(CorruptError):
         made = decompress(codec, bytes(raw), sum(sizes))
     assert len(made) == sum(sizes)
+
+
+def each_alone(codec: Codec, raws: list[bytes], sizes: list[int]) -> bytes | str:
+    try:
+        return b"".join(
+            decompress(codec, raw, size, path="p", offset=at)
+            for at, (raw, size) in enumerate(zip(raws, sizes, strict=True))
+        )
+    except CorruptError as error:
+        return str(error)
+
+
+def into(codec: Codec, raws: list[bytes], sizes: list[int]) -> bytes | str:
+    out = np.full(sum(sizes), 7, np.uint8)
+    views = list(map(memoryview, raws))
+    try:
+        decompress_into(codec, views, sizes, out, path="p", offsets=range(len(sizes)))
+    except CorruptError as error:
+        return str(error)
+    return out.tobytes()
+
+
+@readable
+@given(data=st.data(), payloads=st.lists(st.binary(max_size=90), max_size=4))
+def test_payloads_side_by_side_are_those_of_each_alone(
+    codec: Codec, data: st.DataObject, payloads: list[bytes]
+) -> None:
+    raws, sizes = [stored_as(codec, one) for one in payloads], list(map(len, payloads))
+    assert into(codec, raws, sizes) == b"".join(payloads)
+    if raws:
+        place = data.draw(st.integers(0, len(raws) - 1))
+        change = data.draw(st.sampled_from(["flip", "cut", "more", "size", "twice"]))
+        raw = bytearray(raws[place])
+        if change == "flip" and raw:
+            raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        elif change == "cut":
+            del raw[data.draw(st.integers(0, len(raw))) :]
+        elif change == "size":
+            sizes[place] = data.draw(st.integers(0, 200))
+        else:
+            raw += bytes(raw) if change == "twice" else data.draw(st.binary(min_size=1, max_size=9))
+        raws[place] = bytes(raw)
+        assert into(codec, raws, sizes) == each_alone(codec, raws, sizes)
 
 
 def test_gz_is_held_to_its_own_checksum_and_size() -> None:
