@@ -48,9 +48,6 @@ NO_BYTES = np.zeros(0, np.uint8)
 ROOM_BYTES = 64 << 20
 """So large a piece of memory is the operating system's own, which can lengthen it in place."""
 
-_LARGE_BYTES = 4 << 20
-"""So much numpy asks for in pages of 2 MiB: 512 times less often the system has to give one."""
-
 _WORD = 8
 _HIGHEST_BITS = 0x8080808080808080
 _MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
@@ -88,9 +85,9 @@ def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
 
 
 def fresh(size: int) -> Bytes:
-    """Memory of so many bytes, with anything in them: megabytes in large pages."""
-    is_large = _LARGE_BYTES // 2 < size < _LARGE_BYTES
-    return np.empty(_LARGE_BYTES if is_large else size, np.uint8)[:size]
+    """Memory of so many bytes, with anything in them. It is Arrow's, which keeps megabytes that
+    were given back for who asks next: the system would have to clear each page anew."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
 def first_words(

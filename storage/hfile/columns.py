@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import fresh
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -148,9 +149,20 @@ def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     four, the buffer's number and the place in it (Arrow columnar format, "Binary View").
     """
     check_width(raw)
-    made = np.empty((len(starts), 4), "<u4")
-    made[:, 0] = sizes
+    made = fresh(16 * len(starts)).view("<u4").reshape(-1, 4)
+    made[:, 0] = once(sizes)
     heads = made[:, 1:]
+    if len(starts) and int(once(sizes).min()) > _INLINE_BYTES:
+        heads[:, 0] = np.ndarray((len(raw) - 3,), "<u4", raw, strides=(1,))[starts]
+        heads[:, 1], heads[:, 2] = 0, starts
+    else:
+        _put_heads(heads, raw, starts, sizes)
+    buffers = [None, pa.py_buffer(made), pa.py_buffer(raw)]
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+
+
+def _put_heads(heads: npt.NDArray[np.uint32], raw: UInt8s, starts: Int64s, sizes: Int64s) -> None:
+    """The twelve bytes behind the size of each view, of which some hold the bytes themselves."""
     safe = np.minimum(starts, max(len(raw) - _INLINE_BYTES, 0))
     source = raw if len(raw) >= _INLINE_BYTES else np.zeros(_INLINE_BYTES, np.uint8)
     words = np.ndarray((len(source) - 7,), "<u8", source, strides=(1,))
@@ -168,8 +180,6 @@ def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
         heads[place] = np.frombuffer(piece.ljust(_INLINE_BYTES, b"\0"), "<u4")
     heads[is_long, 1] = 0
     heads[is_long, 2] = starts[is_long]
-    buffers = [None, pa.py_buffer(made), pa.py_buffer(raw)]
-    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
 
 
 def numbers_at(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:

@@ -16,7 +16,7 @@ from metatable.storage.store import Store
 __all__ = ["Stored", "cut", "fetch", "fetch_one", "meta_payload"]
 
 LARGE_BYTES = 1 << 20
-"""From here on memory that is asked for in large pages is worth a way of its own."""
+"""So much, of a file that is near by, is read into memory that waits for the next part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metatable.storage import cache, filters
@@ -255,7 +255,11 @@ def test_an_equal_size_that_is_not_true_is_reported(monkeypatch: pytest.MonkeyPa
     assert entries_of(cold(store, "a.hfile")) == list(ALIKE.items())  # scans prove each record
 
 
-@given(st.lists(st.binary(max_size=20)), st.binary(max_size=5))
+@given(
+    st.lists(st.binary(max_size=20)) | st.lists(st.binary(min_size=12, max_size=20)),
+    st.binary(max_size=5),
+)
+@example([b"a" * 13, b"b" * 14], b"")
 def test_views_are_what_they_view(pieces: list[bytes], before: bytes) -> None:
     raw = np.frombuffer(before + b"".join(pieces), np.uint8)
     sizes = np.array([len(one) for one in pieces], np.int64)
@@ -272,7 +276,8 @@ def test_views_share_the_payload(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     batches = list(found.scan(views=True))
     assert sum(map(len, batches)) == COUNT
-    assert pa.total_allocated_bytes() == before
+    views_bytes = 2 * 16 * COUNT  # what they view is twice as much
+    assert pa.total_allocated_bytes() - before < views_bytes * 1.1
 
 
 def test_a_file_that_was_opened_stays_readable_when_it_is_deleted(tmp_path: Path) -> None:
