@@ -45,6 +45,8 @@ FEW_KEYS = 2
 """Of a block, on average: so many bisections cost less than copying words of all its keys."""
 
 _WORD = 8
+_FEW_WORDS = 2
+"""Keys of so many are compared word by word: copying them costs as much."""
 
 
 class Searched(Protocol):
@@ -234,10 +236,16 @@ class _Block:
 
 
 def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:
-    """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is."""
+    """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is. Mostly all
+    of them are, which a comparison of all bytes tells."""
+    size = keys.dtype.itemsize
+    if size > _FEW_WORDS * _WORD:
+        there = pieces_at(raw, rows, size)
+        if np.array_equal(there.view(np.uint8), keys.view(np.uint8)):
+            return np.ones(len(rows), bool)
     at_every_byte = np.ndarray((len(raw) - _WORD + 1,), np.uint64, raw, strides=(1,))
     same = np.ones(len(rows), bool)
-    last = keys.dtype.itemsize - _WORD
+    last = size - _WORD
     for at in {*range(0, last, _WORD), last} - {known}:
         same &= at_every_byte[rows + at] == _column(keys, at)
     return same

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from metatable.storage.byte_columns import from_voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at, repeated
+from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at, once, repeated
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
@@ -58,6 +58,7 @@ ROW_AT = _HEADER.size
 """Where the row of a record begins."""
 _PUT = 4
 _ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
+_ENDING_THERE = np.frombuffer(KEY_SUFFIX[2:], np.uint64)[0]
 _QUAD, _FULL = 4, 0xFFFFFFFF
 _ONES_BEFORE = (0xFF000000, 0xFFFF0000, 0xFFFFFF00)
 """A little-endian number is not below these if its last byte, its last two, three are ff."""
@@ -203,14 +204,15 @@ def check_records(records: KeyValues, path: str, offset: int) -> None:
     """Raise CorruptError unless the bytes of every record say that it is one."""
     if not len(records):
         return
-    raw, starts = records.raw, records.row_starts - ROW_AT
-    rows = records.row_sizes  # eight of the ten bytes: the first two of a key length are zeros
-    lengths = ((rows + 2 + len(KEY_SUFFIX)) << 48) + (records.value_sizes << 16) + rows
-    words = _words(raw)
-    sound = words[starts + 2] == lengths.astype(np.uint64)
-    sound &= words[records.value_starts - 8] == _ENDING
+    raw, words = records.raw, _words(records.raw).view(np.uint64)
+    rows, values = once(records.row_sizes), once(records.value_sizes)
+    # eight of the ten bytes: the first two of a key length are zeros
+    told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
+    told = told.astype(">u8").view(np.uint64)  # as they lie there, so that nothing is turned
+    sound = words[records.row_starts - (ROW_AT - 2)] == told
+    sound &= words[records.row_starts + (rows + once(records.value_gaps) - 8)] == _ENDING_THERE
     if not sound.all():
-        at = int(starts[int(np.argmin(sound))])
+        at = int(records.row_starts[int(np.argmin(sound))]) - ROW_AT
         found = raw[at : at + ROW_AT].tobytes().hex()
         raise _unfit(path, offset, f"a record at byte {at}", found)
 
