@@ -12,7 +12,8 @@ Counted: `data.pages`, `data.page_bytes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -31,6 +32,7 @@ from metatable.storage.parquet.paged_file import CODEC, ENCODINGS, START, UNCOMP
 from metatable.storage.parquet.pages import checked_page
 from metatable.storage.parquet.parts import Span
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order, shared, workers_here
 
 __all__ = [
     "NO_ROWS",
@@ -48,6 +50,9 @@ Numbers = npt.NDArray[np.int64]
 
 NO_ROWS = -1
 """Of a dictionary."""
+
+BESIDE_BYTES = 4 << 20
+"""Of pages that are read, or whose checksums are made, by more than one thread."""
 
 _FACTS = [CODEC, UNCOMPRESSED, ENCODINGS]
 
@@ -297,7 +302,10 @@ def read_pages(store: Store, pages: Pages) -> Bodies:
         partial(store.read_into, path, spans[low:high], memory[ends[low] : ends[high]])
         for path, (low, high) in own
     ]
-    store.together(calls)
+    if store.is_distant or ends[-1] < BESIDE_BYTES:
+        store.together(calls)
+    else:
+        deque(in_order(_called, calls), maxlen=0)
     begins = np.empty_like(sizes)
     begins[order] = ends[:-1]
     store.counters.add("data.pages", len(spans))
@@ -319,6 +327,24 @@ def checked(pages: Pages, bodies: Bodies) -> tuple[Numbers, Headers | None]:
     return np.array(told, np.int64), None
 
 
+def _called(call: Callable[[], None]) -> None:
+    call()
+
+
+def _sums(bodies: Bodies, headers: Headers) -> list[int]:
+    """CRC32 of each page without its header."""
+    many = bodies.of(slice(None), headers.sizes)
+    if sum(map(len, many)) < BESIDE_BYTES:
+        return [*map(crc32, many)]
+    step = -(-len(many) // workers_here())
+    parts = [many[start : start + step] for start in range(0, len(many), step)]
+    return [*chain.from_iterable(shared(_sums_of, parts))]
+
+
+def _sums_of(pages: Sequence[memoryview]) -> list[int]:
+    return [*map(crc32, pages)]
+
+
 def _checked_together(
     pages: Pages, bodies: Bodies, first: Numbers
 ) -> tuple[Numbers, Headers] | None:
@@ -333,7 +359,7 @@ def _checked_together(
     is_sound = headers.fill(sizes) & headers.are_encoded(facts[:, _WAYS]) & has_rows
     if not (is_sound & (headers.plain <= facts[:, _PLAIN])).all():
         return None
-    if [*map(crc32, bodies.of(slice(None), headers.sizes))] != headers.sums:
+    if _sums(bodies, headers) != headers.sums:
         return None
     values, dictionaries = (
         np.add.reduceat(np.where(is_dictionary == is_it, one, 0), first)
