@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,6 @@ FOUND_ROWS = 2 << 10
 
 KEYS_TOGETHER = 512
 """Keys whose pages are read at once: of each some 2,048 keys are held."""
-
-KEYS_BESIDE = 128
-"""So few, where only keys are read, that their pages are shared between threads, not the keys."""
 
 FEW_KEYS = 64
 """Of so many, the interpreter's own set is made sooner than a call of Arrow."""
@@ -124,17 +121,19 @@ def places_of_keys(
 def _places(
     store: Store, columns: TableSchema, ordering: str | None, asked: Sequence[Asked]
 ) -> list[tuple[Asked, Positions, Positions]]:
-    looked = zip(asked, _looked(store, asked, FOUND_ROWS), strict=True)
-    return [(one, *_places_in(store, columns, ordering, one, held)) for one, held in looked]
+    looked = _looked(store, asked, FOUND_ROWS)
+    find = partial(_places_in, store, columns, ordering)
+    some = zip(asked, looked, strict=True)
+    return [*(map(find, some) if all(looked) else in_order(find, some))]
 
 
 def _places_in(
     store: Store,
     columns: TableSchema,
     ordering: str | None,
-    asked: Asked,
-    held: tuple[Found, pa.Array] | None,
-) -> tuple[Positions, Positions]:
+    looked: tuple[Asked, tuple[Found, pa.Array] | None],
+) -> tuple[Asked, Positions, Positions]:
+    asked, held = looked
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
         known = KeyPlaces.of(asked.keys)
@@ -149,7 +148,7 @@ def _places_in(
         here, places = found_among(held[1], asked.keys)
         position[places] = held[0].positions[here]
     rows = np.flatnonzero(position >= 0)
-    return rows, position[rows]
+    return asked, rows, position[rows]
 
 
 def _all_keys(
@@ -299,12 +298,17 @@ def _rows_at(
 
 def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
     """Some slices at a time, for each of the workers about as many keys: one whose files are read
-    together takes fewer steps than one a file."""
-    for some in _together(asked, KEYS_TOGETHER * workers):
+    together takes fewer steps than one a file. Few that are all are one share: threads have pages
+    of it each."""
+    portions = _together(asked, KEYS_TOGETHER * workers)
+    begun = [*islice(portions, 2)]
+    if len(begun) < 2:
+        yield from begun
+        return
+    for some in chain(begun, portions):
         ends = np.cumsum([len(one.keys) for one in some])
-        count = int(ends[-1])
         middles = ends - np.diff(ends, prepend=0) / 2
-        of = (middles * (workers if count > KEYS_BESIDE else 1) / count).astype(np.int64)
+        of = (middles * workers / ends[-1]).astype(np.int64)
         borders = np.flatnonzero(np.diff(of, prepend=-1, append=workers)).tolist()
         yield from (some[low:high] for low, high in pairwise(borders))
 

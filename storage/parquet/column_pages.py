@@ -40,15 +40,15 @@ BLOCK_BYTES = 2 << 20
 enough that two threads have some of a hundred pages of keys."""
 
 ALONE_BYTES = 8 << 20
-"""The same where one thread has all of them, others having other files': some 20 steps of numpy a
-block then weigh nothing."""
+"""The same at most, where one thread has all of them, others having other files', or so many of
+keys that each thread has several blocks: some 20 steps of numpy a block then weigh nothing."""
 
 ROUND_BYTES = 32 << 20
 """Of pages of all columns, decompressed, that are held at once. Where they are more each thread has
 a column, and a block of it at a time."""
 
-FEW_BLOCKS = 8
-"""Of a column of keys, that are decompressed before one is looked into. More would not stay in a
+FEW_BYTES = 16 << 20
+"""Of pages of keys, that are decompressed before one is looked into. More would not stay in a
 processor's cache until then."""
 
 ROWS_OF_A_PAGE = 32
@@ -125,7 +125,7 @@ class ColumnPages:
         form, runs = self._form, self.runs
         if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
             return []
-        return self._groups()
+        return self._groups(BLOCK_BYTES if workers_here() > 1 else ALONE_BYTES)
 
     def taken(self, groups: Sequence[_Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
         """The rows that are asked for, of these pages; None where they are not to be had so."""
@@ -182,9 +182,10 @@ class ColumnPages:
         of = np.repeat(np.arange(len(cuts)), runs.of_cut).tolist()
         begins = zip(of, runs.begins.tolist(), strict=True)
         wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
-        groups = self._groups()
+        size = self._block_bytes
+        groups = self._groups(size)
         raws: Sequence[Bytes | None] = [None] * len(groups)
-        if len(groups) <= FEW_BLOCKS and workers_here() > 1:  # else each where it is looked into
+        if size == BLOCK_BYTES:  # else each where it is looked into
             raws = unpacked_each([self.packed(group) for group in groups])
         find = partial(self._found_of, form, wanted)
         found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
@@ -215,16 +216,25 @@ class ColumnPages:
             return None
         return ValueForm.of(shape.leaves[leaves[0]], shape.schema.field(self.column).type)
 
-    def _groups(self) -> list[_Group]:
+    @property
+    def _block_bytes(self) -> int:
+        """Of pages of keys that are decompressed together. Each thread has as many blocks, where
+        they are decompressed where they are looked into."""
+        workers, total = workers_here(), int(self._known.plain[self.own].sum())
+        if workers == 1:
+            return ALONE_BYTES
+        if total <= FEW_BYTES:
+            return BLOCK_BYTES
+        return -(-total // (workers * -(-total // (workers * ALONE_BYTES))))
+
+    def _groups(self, size: int) -> list[_Group]:
         """Of so many bytes; where a part is in two of them, its dictionary is in both."""
-        if self.headers is None:
-            return []
+        plain = self._known.plain[self.own]
         is_dictionary, of = self.pages.is_dictionary[self.own], self.pages.of[self.own]
         numbers = np.arange(self.own.start, self.own.stop)
         data, dictionaries = numbers[~is_dictionary], numbers[is_dictionary]
         owners, whose = of[~is_dictionary], of[is_dictionary]
-        size = BLOCK_BYTES if workers_here() > 1 else ALONE_BYTES
-        turn = np.cumsum(self.headers.plain[self.own])[~is_dictionary] // size
+        turn = (np.cumsum(plain) - plain)[~is_dictionary] // size
         borders = [0, *(np.diff(turn).nonzero()[0] + 1).tolist(), len(data)]
         these = (
             whose.searchsorted(owners[borders[:-1]]),
@@ -244,9 +254,10 @@ class ColumnPages:
     def packed(self, group: _Group) -> Packed:
         headers = self._known
         every = np.concatenate([group.dictionaries, group.data])
-        stored = self.bodies.of(every, headers.sizes[every])
-        codecs = self.pages.codecs[every].tolist()
-        return Packed(codecs, stored, headers.plain[every].tolist())
+        begins, sizes = self.bodies.begins[every], headers.sizes[every]
+        ends = begins + self.bodies.sizes[every]
+        codecs, plain = self.pages.codecs[every], headers.plain[every]
+        return Packed(codecs, plain, self.bodies.memory, sizes, begins + sizes, ends)
 
     def _block(self, group: _Group, raw: Bytes) -> Block:
         headers = self._known

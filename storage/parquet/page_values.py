@@ -197,7 +197,8 @@ class _Alike:
         words[:, :-1] = _column(self.body, self.pages, self.some, self.size, self.size, "<u8", 1)
         last = begins + count * (_SIZE + self.size) - _SIZE
         words[:, -1] = _numbers(self.body, last, _SIZE) | self.size << 8 * _SIZE
-        return words if (words.view("<u4")[:, 1::2] == self.size).all() else None
+        above = int(words.min()) >> 8 * _SIZE, int(words.max()) >> 8 * _SIZE
+        return words if above == (self.size, self.size) else None
 
     def last_bytes(self) -> Words:
         """Of each text the last eight bytes, its size before it included."""

@@ -1,8 +1,10 @@
 """Unpacked pages: many pages decompressed behind each other, frames of zstd by one call.
 
 A call of zstd makes a context of its own, which costs what decoding a small page does; and frames
-behind each other are decoded as one. What a page's header says that it holds is held against what
-its frame says, and a frame that holds anything else is damage to zstd.
+behind each other are decoded as one, as are those between which there are frames to be skipped, of
+whatever bytes. So pages that were read into one piece of memory are not copied together. What a
+page's header says that it holds is held against what its frame says, and a frame that holds
+anything else is damage to zstd.
 
 Groups of pages are decompressed beside each other, as many in a call as each thread's share is. A
 thread does nothing else meanwhile, and its caller waits: with steps of Python between its calls, or
@@ -34,6 +36,9 @@ _GZIP_MEMBER = 31
 _DAMAGED = cast("type[Exception]", isal_zlib.error)
 _ZSTD_MAGIC = np.frombuffer(bytes.fromhex("28b52ffd"), np.uint8)
 
+_SKIPPED_MAGIC, _SKIPPED_BYTES = 0x184D2A50, 8
+"""What a frame that is skipped begins with, and that and its size take (RFC 8878, 3.1.2)."""
+
 _HEAD_BYTES = 16
 """More than of a frame of zstd comes before its blocks."""
 
@@ -46,47 +51,80 @@ LUMP_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Pages behind their headers, as they are stored, and the `sizes` that they should have."""
+    """Pages as they are stored in `memory`: of each its codec, the size that it should have when
+    decompressed, the bytes of its header, and where it begins behind that, and ends. No page is in
+    two groups that are decompressed at once and lie together."""
 
-    codecs: Sequence[int]
-    bodies: Sequence[memoryview]
-    sizes: Sequence[int]
+    codecs: Numbers
+    sizes: Numbers
+    memory: memoryview
+    headers: Numbers
+    begins: Numbers
+    ends: Numbers
 
     @property
     def is_told(self) -> bool:
         """Whether there are pages, none of them empty or too large."""
-        return bool(self.bodies) and 0 < min(self.sizes) <= max(self.sizes) <= MOST_BYTES
+        sizes = self.sizes
+        return bool(len(sizes) and sizes.min() > 0 and sizes.max() <= MOST_BYTES)
 
     @property
     def is_framed(self) -> bool:
         """Whether all are frames of zstd that say that they are so long."""
-        is_zstd = self.is_told and all(codec == _ZSTD for codec in self.codecs)
-        return is_zstd and _are_frames(self.bodies, self.sizes)
+        is_zstd = self.is_told and bool((self.codecs == _ZSTD).all())
+        return is_zstd and bool((_frame_sizes(self.heads()) == self.sizes).all())
+
+    @property
+    def bodies(self) -> list[memoryview]:
+        """The pages, without their headers."""
+        spans = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+        return [self.memory[begin:end] for begin, end in spans]
+
+    @property
+    def plain_bytes(self) -> int:
+        """How much they hold."""
+        return int(self.sizes.sum())
+
+    @property
+    def is_together(self) -> bool:
+        """Whether only its header is between a page and the one before, and has room for a frame's
+        that is skipped."""
+        headers = self.headers[1:]
+        behind = self.begins[1:] - headers == self.ends[:-1]
+        return bool((behind & (headers >= _SKIPPED_BYTES)).all())
 
     def unpacked(self) -> Bytes | None:
         """The pages, decompressed and behind each other; None where one is another codec's, or does
         not say that it is so long. Memory: twice the sizes."""
         if self.is_framed:
-            return _decompressed(_joined([self]))
+            return _skipping(self) if self.is_together else _decompressed(_joined([self]))
         if not self.is_told:
             return None
         pages: list[bytes | memoryview] = []
-        for codec, body, size in zip(self.codecs, self.bodies, self.sizes, strict=True):
+        told = zip(self.codecs.tolist(), self.bodies, self.sizes.tolist(), strict=True)
+        for codec, body, size in told:
             page = _ONE[codec](body, size) if codec in _ONE else None
             if page is None:
                 return None
             pages.append(page)
         return np.frombuffer(b"".join(pages), np.uint8)
 
+    def heads(self) -> Bytes:
+        """The first bytes of each, with zeros behind one that is shorter."""
+        at = self.begins[:, None] + np.arange(_HEAD_BYTES)
+        found = np.frombuffer(self.memory, np.uint8).take(at, mode="clip")
+        found[at >= self.ends[:, None]] = 0
+        return found
+
 
 def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
     """Each `unpacked`, frames of many groups by few calls. Memory: twice the sizes of all."""
     found: dict[int, Bytes | None] = {}
     framed = [place for place, one in enumerate(groups) if one.is_framed]
-    lumps = _lumps({place: sum(groups[place].sizes) for place in framed})
+    lumps = _lumps({place: groups[place].plain_bytes for place in framed})
     frames = (_joined([groups[place] for place in lump]) for lump in lumps)
     for lump, raw in zip(lumps, shared(_decompressed, frames), strict=True):
-        ends = np.cumsum([sum(groups[place].sizes) for place in lump])[:-1]
+        ends = np.cumsum([groups[place].plain_bytes for place in lump])[:-1]
         if raw is not None:
             found.update(zip(lump, np.split(raw, ends), strict=True))
     left = [place for place in range(len(groups)) if place not in found]
@@ -95,10 +133,26 @@ def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
     return [found[place] for place in range(len(groups))]
 
 
+def _skipping(group: Packed) -> Bytes | None:
+    """Frames where they lie: headers between them are frames that are skipped, as long as it takes,
+    since who decodes a page otherwise needs its header."""
+    headers = group.headers[1:]
+    held = np.frombuffer(group.memory, np.uint8)
+    at = group.ends[:-1, None] + np.arange(_SKIPPED_BYTES)
+    before = held[at]
+    told = np.stack([np.full(len(headers), _SKIPPED_MAGIC), headers - _SKIPPED_BYTES], axis=1)
+    held[at] = told.astype("<u4").view(np.uint8)
+    try:
+        frames = group.memory[int(group.begins[0]) : int(group.ends[-1])]
+        return _decompressed((frames, group.plain_bytes))
+    finally:
+        held[at] = before
+
+
 def _joined(groups: Sequence[Packed]) -> tuple[bytes, int]:
     """Frames behind each other, and how much they hold."""
     frames = b"".join([body for one in groups for body in one.bodies])
-    return frames, sum(sum(one.sizes) for one in groups)
+    return frames, sum(one.plain_bytes for one in groups)
 
 
 def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
@@ -111,7 +165,7 @@ def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
     return [own for _, own in lumps if own]
 
 
-def _decompressed(frames: tuple[bytes, int]) -> Bytes | None:
+def _decompressed(frames: tuple[bytes | memoryview, int]) -> Bytes | None:
     try:
         raw = pa.Codec("zstd").decompress(*frames)
     except (pa.ArrowException, OSError, ValueError):
@@ -119,15 +173,9 @@ def _decompressed(frames: tuple[bytes, int]) -> Bytes | None:
     return np.frombuffer(raw, np.uint8)
 
 
-def _are_frames(bodies: Sequence[memoryview], sizes: Sequence[int]) -> bool:
-    heads = b"".join([bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0") for body in bodies])
-    return bool((_frame_sizes(heads) == sizes).all())
-
-
-def _frame_sizes(heads: bytes) -> Numbers:
-    """What frames say that they hold; -1 where one does not, or has a dictionary. Without such a
-    word less would leave memory as it was."""
-    rows = np.frombuffer(heads, np.uint8).reshape(-1, _HEAD_BYTES)
+def _frame_sizes(rows: Bytes) -> Numbers:
+    """What frames that begin so say that they hold; -1 where one does not, or has a dictionary.
+    Without such a word less would leave memory as it was."""
     told = rows[:, 4].astype(np.int64)
     flag, is_single = told >> 6, told >> 5 & 1
     width = np.where(flag == 0, is_single, 1 << flag)
@@ -162,7 +210,9 @@ def _unsnapped(body: memoryview, size: int) -> bytes | None:
 
 
 def _unzstd(body: memoryview, size: int) -> memoryview | None:
-    page = _decompressed((bytes(body), size)) if _are_frames([body], [size]) else None
+    head = np.frombuffer(bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0"), np.uint8)
+    is_frame = _frame_sizes(head.reshape(1, -1))[0] == size
+    page = _decompressed((body, size)) if is_frame else None
     return None if page is None else page.data
 
 

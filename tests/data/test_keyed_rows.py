@@ -22,7 +22,6 @@ def shares(counts: Sequence[int], workers: int) -> list[list[int]]:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", 100)
-    monkeypatch.setattr(keyed_rows, "KEYS_BESIDE", 20)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +29,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([], 2, []),
         ([5, 5, 10], 2, [[5, 5, 10]]),
-        ([5, 5, 11], 2, [[5, 5], [11]]),
-        ([30] * 6, 2, [[30] * 3] * 2),
+        ([30] * 6, 2, [[30] * 6]),  # all are few: threads share their pages
         ([30] * 6, 1, [[30] * 3] * 2),
         ([30] * 7, 2, [[30] * 3] * 2 + [[30]]),
-        ([50, 1, 1], 3, [[50], [1, 1]]),
-        ([1, 1, 50], 2, [[1, 1], [50]]),
+        ([280, 10, 10, 250], 3, [[280], [10, 10], [250]]),
+        ([10, 10, 170, 20], 2, [[10, 10], [170], [20]]),
+        ([900], 2, [[900]]),
         ([900, 5, 901, 30], 2, [[900], [5], [901], [30]]),
     ],
 )

@@ -40,7 +40,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
     monkeypatch.setattr(keyed_rows, "FOUND_ROWS", 0)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
-    monkeypatch.setattr(column_pages, "FEW_BLOCKS", 2)
+    monkeypatch.setattr(column_pages, "FEW_BYTES", 800)
     yield
     cache.clear()
 

@@ -54,6 +54,9 @@ from tests.storage.parquet.files import (
     written,
 )
 
+KEYS: dict[str, Any] = PAGES | {"compression": "zstd", "use_dictionary": False}
+"""As columns of keys are written."""
+
 UNEVEN: dict[str, Any] = PAGES | {"data_page_size": 300, "write_batch_size": 16}
 """Columns have pages of different rows, nested ones some without any."""
 
@@ -121,7 +124,7 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     blocks: list[int] = []
 
     def noted(groups: Any) -> Any:
-        blocks.extend(sum(one.sizes) for one in groups)
+        blocks.extend(one.plain_bytes for one in groups)
         return unpacked_pages.unpacked_each(groups)
 
     monkeypatch.setattr(column_pages, "unpacked_each", noted)
@@ -135,6 +138,67 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     alone = blocks[len(few) :]
     assert len(alone) < len(few)
     assert sum(alone) <= sum(few)  # a dictionary is in each block
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("few", [0, 1 << 20])
+def test_texts_are_found_by_whatever_blocks(
+    store: Store, workers: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_pages, "workers_here", lambda: workers)
+    monkeypatch.setattr(page_cuts, "BESIDE_BYTES", few)
+    monkeypatch.setattr(column_pages, "FEW_BYTES", few)
+    monkeypatch.setattr(column_pages, "BLOCK_BYTES", 300)
+    for turn, alone in enumerate((200, 900, 8 << 20)):
+        monkeypatch.setattr(column_pages, "ALONE_BYTES", alone)
+        texts = [f"{number * 7919 % 600:03d}-{turn}" for number in range(600)]
+        rows = pa.table({"k": texts if turn else sorted(texts)})
+        odd = rows.take(np.arange(599, -1, -1))
+        files = [
+            opened(store, written(one, **KEYS), f"{name}-{turn}")
+            for name, one in (("one", rows), ("other", odd))
+        ]
+        wanted = sorted(f"{number:03d}-{turn}".encode() for number in (0, 5, 77, 78, 301, 599, 600))
+        bounds = key_pages(store, files, "k")
+        asked = [
+            (file, own, own.wanted(wanted)) for file, own in zip(files, bounds, strict=True) if own
+        ]
+        found = chosen_pages.find_rows(store, asked, "k")
+        for table, (places, held) in zip((rows, odd), found, strict=True):
+            told = dict(zip(held.cast(pa.binary()).to_pylist(), places.tolist(), strict=True))
+            keys = table["k"].to_pylist()
+            assert held.to_pylist() == [keys[place] for place in places.tolist()]
+            assert sorted(told) == wanted[:-1]
+
+
+def test_each_thread_has_as_many_blocks_of_keys(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_pages, "workers_here", lambda: 2)
+    monkeypatch.setattr(column_pages, "FEW_BYTES", 0)
+    rows = pa.table({"k": [f"{number:05d}" for number in range(600)]})
+    file = opened(store, written(rows, **KEYS))
+    [bounds] = key_pages(store, [file], "k")
+    assert bounds is not None
+    asked = [(file, bounds, bounds.wanted([*(b"%05d" % place for place in range(0, 600, 9))]))]
+    blocks: list[int] = []
+
+    def noted(group: unpacked_pages.Packed) -> Any:
+        blocks.append(group.plain_bytes)
+        return unpacked_pages.Packed.unpacked(group)
+
+    class Noting(unpacked_pages.Packed):
+        unpacked = noted
+
+    monkeypatch.setattr(column_pages, "Packed", Noting)
+    for alone in (700, 2_000, 4_000, 8 << 20):
+        monkeypatch.setattr(column_pages, "ALONE_BYTES", alone)
+        blocks.clear()
+        [(places, _)] = chosen_pages.find_rows(store, asked, "k")
+        assert places.tolist() == [*range(0, 600, 9)]
+        assert len(blocks) % 2 == 0
+        assert max(blocks) < alone + 300
+        assert max(blocks) - min(blocks) < 400  # a page or two
 
 
 def test_no_page_is_read_but_those_of_the_rows_and_dictionaries(store: Store) -> None:
@@ -281,10 +345,16 @@ def spoiled(store: Store, raw: bytes, field: str) -> Iterator[PagedFile]:
 @pytest.mark.parametrize(
     ("field", "least"), [("places", 60), ("bounds", 3), ("pages", 40)], ids=str
 )
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize(("version", "beside"), [("1.0", 4 << 20), ("1.0", 0), ("2.0", 0)])
 def test_a_bit_that_is_another_one_is_damage_or_says_nothing(
-    store: Store, version: str, field: str, least: int
+    store: Store,
+    version: str,
+    beside: int,
+    field: str,
+    least: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(page_cuts, "BESIDE_BYTES", beside)
     rows = ROWS.select(["id", "city", *(["list"] if version == "2.0" else [])])
     raw = written(rows, data_page_version=version, compression="zstd", **PAGES)
     positions, sound = some(40), 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,8 +25,37 @@ def packed(codec: int, page: bytes) -> bytes:
     return page if name is None else pa.Codec(name).compress(page, asbytes=True)
 
 
-def told(codecs: Sequence[int], stored: Sequence[bytes], sizes: Sequence[int]) -> bytes | None:
-    found = Packed(codecs, [memoryview(one) for one in stored], sizes).unpacked()
+def laid(
+    codecs: Sequence[int],
+    stored: Sequence[bytes],
+    sizes: Sequence[int],
+    headers: Sequence[int] = (),
+    gap: int = 0,
+) -> Packed:
+    """Pages in memory, each behind a header of so many bytes; so many others are between them."""
+    headers = headers or [0] * len(stored)
+    memory, begins, ends = bytearray(b"#" * gap), [], []
+    for header, body in zip(headers, stored, strict=True):
+        memory += b"h" * header + body
+        begins.append(len(memory) - len(body))
+        ends.append(len(memory))
+        memory += b"#" * gap
+    numbers = (np.array(one, np.int64) for one in (headers, begins, ends))
+    told = np.array(codecs, np.int64), np.array(sizes, np.int64)
+    return Packed(*told, memoryview(memory), *numbers)
+
+
+def told(
+    codecs: Sequence[int],
+    stored: Sequence[bytes],
+    sizes: Sequence[int],
+    headers: Sequence[int] = (),
+    gap: int = 0,
+) -> bytes | None:
+    some = laid(codecs, stored, sizes, headers, gap)
+    before = bytes(some.memory)
+    found = some.unpacked()
+    assert bytes(some.memory) == before  # headers are there again
     return None if found is None else found.tobytes()
 
 
@@ -54,10 +84,15 @@ def test_a_page_of_another_size_than_it_says_is_not_unpacked(codec: int) -> None
 
 @pytest.mark.parametrize("size", [1, 255, 256, 300, 65_791, 65_792, 70_000])
 def test_a_frame_tells_its_size(size: int) -> None:
+    def sizes_of(heads: bytes) -> list[int]:
+        rows = np.frombuffer(heads, np.uint8).reshape(-1, 16)
+        found: list[int] = _frame_sizes(rows).tolist()
+        return found
+
     head = packed(6, bytes(size))[:16].ljust(16, b"\0")
     other = b"\x28\xb5\x2f\xfd" + bytes(12)  # no word of its size
-    assert _frame_sizes(head + other + bytes(16)).tolist() == [size, -1, -1]
-    assert _frame_sizes(head[:4] + bytes([head[4] | 1]) + head[5:]).tolist() == [-1]
+    assert sizes_of(head + other + bytes(16)) == [size, -1, -1]
+    assert sizes_of(head[:4] + bytes([head[4] | 1]) + head[5:]) == [-1]
 
 
 def test_a_damaged_frame_is_told_or_read_as_it_was() -> None:
@@ -73,6 +108,43 @@ def test_a_damaged_frame_is_told_or_read_as_it_was() -> None:
         assert found is None or len(found) == sum(sizes)
 
 
+@pytest.mark.parametrize("gap", [0, 1])
+def test_frames_are_decompressed_where_they_lie(gap: int) -> None:
+    draw = random.Random(gap)
+    together = damaged = 0
+    for _ in range(300):
+        pages = [draw.randbytes(draw.randrange(1, 300)).hex().encode() for _ in range(5)]
+        stored = [packed(6, page) for page in pages]
+        headers = [draw.randrange(7 if draw.random() < 0.1 else 8, 48) for _ in pages]
+        given = [6] * 5, stored, [*map(len, pages)]
+        whole = b"".join(pages)
+        assert told(*given, headers, gap) == told(*given) == whole
+        is_together = laid(*given, headers, gap).is_together
+        assert is_together is (not gap and min(headers[1:]) >= 8)
+        together += is_together
+        place, bad = draw.randrange(5), [*map(bytearray, stored)]
+        bad[place][draw.randrange(len(bad[place]))] ^= 1 << draw.randrange(8)
+        odd = [6] * 5, [*map(bytes, bad)], given[2]
+        joined = unpacked_pages._decompressed(unpacked_pages._joined([laid(*odd)]))
+        other = told(*odd, headers, gap)
+        assert other is None or (joined is not None and other == joined.tobytes())
+        damaged += other is None
+    assert together > (-1 if gap else 200)
+    assert damaged > 20  # most of a text is literals, which may be any
+
+
+def test_a_frame_that_goes_on_in_the_next_page_is_damage() -> None:
+    pages = [random.Random(5).randbytes(90).hex().encode()] * 3
+    frames = [packed(6, page) for page in pages]
+    sizes = [*map(len, pages)]
+    for cut in range(1, len(frames[0])):
+        stored = [frames[0][:-cut], frames[0][-cut:] + frames[1], frames[2]]
+        assert told([6] * 3, stored, sizes, [20] * 3) is None
+    for more in (frames[1], b"\x50\x2a\x4d\x18\x02\0\0\0ab", b"a", bytes(9)):
+        found = told([6] * 3, [frames[0] + more, *frames[1:]], sizes, [20] * 3)
+        assert found in (None, b"".join(pages))
+
+
 def a_group(draw: random.Random) -> Packed:
     """Pages of one codec or several, now and then damaged or of another size than told."""
     codecs = [draw.choice([6, 6, 6, draw.choice([*CODECS])]) for _ in range(draw.randrange(5))]
@@ -85,7 +157,8 @@ def a_group(draw: random.Random) -> Packed:
         bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
         stored[at] = bytes(bad)
         sizes[at] += draw.choice([0, 0, 1, -1, -sizes[at], MOST_BYTES])
-    return Packed(codecs, [memoryview(one) for one in stored], sizes)
+    headers = [draw.randrange(6, 20) for _ in stored]
+    return laid(codecs, stored, sizes, headers, draw.choice([0, 0, 3]))
 
 
 @pytest.mark.parametrize("most", [100, 2_000, 8 << 20])
