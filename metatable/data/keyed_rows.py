@@ -112,19 +112,23 @@ def places_of_keys(
     """Which of the keys that are asked of each slice it holds, ascending, and their positions; of a
     slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
     other, on so many `workers`, a few ahead. Raises CorruptError."""
-    look = partial(_places, store, columns, ordering)
+    look = partial(_places, store, columns, ordering, workers)
     shares = _shares(asked, workers_here() if workers is None else workers)
     for some in in_order(look, shares, workers):
         yield from some
 
 
 def _places(
-    store: Store, columns: TableSchema, ordering: str | None, asked: Sequence[Asked]
+    store: Store,
+    columns: TableSchema,
+    ordering: str | None,
+    workers: int | None,
+    asked: Sequence[Asked],
 ) -> list[tuple[Asked, Positions, Positions]]:
     looked = _looked(store, asked, FOUND_ROWS)
     find = partial(_places_in, store, columns, ordering)
     some = zip(asked, looked, strict=True)
-    return [*(map(find, some) if all(looked) else in_order(find, some))]
+    return [*(map(find, some) if all(looked) else in_order(find, some, workers))]
 
 
 def _places_in(
