@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.pieces import Pieces
 from metatable.storage.together import in_turn
 
 __all__ = ["LocalFiles", "in_temporary_folder"]
@@ -145,11 +146,7 @@ class LocalFiles:
                 self._settle_folder(os.path.dirname(target))
                 return True
         with self._staged(path) as (file, staged), self._asking(path):
-            if isinstance(body, bytes):
-                file.write(body)
-            else:
-                body.seek(0)
-                shutil.copyfileobj(body, file, _COPIED_BYTES)
+            _copy(body, file)
             try:
                 self._place(file, target, lambda: os.link(staged, target))
             except FileExistsError:
@@ -325,6 +322,16 @@ class LocalFiles:
             yield
         except OSError as error:
             raise _ours(error, path, self._root) from error
+
+
+def _copy(body: bytes | IO[bytes], file: IO[bytes]) -> None:
+    if isinstance(body, bytes):
+        file.write(body)
+    elif isinstance(body, Pieces):
+        body.copy_to(file)
+    else:
+        body.seek(0)
+        shutil.copyfileobj(body, file, _COPIED_BYTES)
 
 
 class _StagedFile(io.FileIO):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_right
-from typing import Any
+from typing import IO, Any
 
 __all__ = ["Pieces"]
 
@@ -42,6 +42,11 @@ class Pieces(io.RawIOBase):
             self._size += len(piece)
         self._place = self._size
         return len(piece)
+
+    def copy_to(self, sink: IO[bytes]) -> None:
+        """All of it is written to `sink`, each piece as it lies."""
+        for piece in self._pieces:
+            sink.write(piece)
 
     def tell(self) -> int:
         return self._place

@@ -18,6 +18,7 @@ import pytest
 
 from metatable.storage import local_files
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
+from metatable.storage.pieces import Pieces
 from metatable.storage.store import Store
 
 
@@ -37,8 +38,25 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "sink": _sink,
     "mark": lambda store: [mark() for mark in store.marking(["a/b"])],
 }
+
+
 STEPS = {"put": "replace", "create": "link", "sink": "replace", "mark": "link"}
 """How each gives a file its name."""
+
+
+# what is written
+
+
+def test_pieces_are_stored_as_an_open_file_is(store: Store) -> None:
+    parts = [b"a" * 300_000, b"", b"b", b"c" * 5000, b"d" * (2 << 20)]
+    pieces, plain = Pieces(), io.BytesIO(b"".join(parts))
+    for part in parts:
+        pieces.write(part)
+    assert store.create("pieces", pieces)
+    assert store.create("plain", plain)
+    assert store.get("pieces") == store.get("plain") == plain.getvalue()
+    assert store.create("pieces", pieces)
+    assert not store.create("pieces", io.BytesIO(b"other"))
 
 
 # durability

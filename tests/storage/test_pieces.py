@@ -31,6 +31,17 @@ def test_pieces_are_read_as_if_they_lay_in_one_place(
     assert pieces.readall() == plain.getvalue()
 
 
+@given(PIECES, st.integers(0, 20))
+def test_pieces_are_copied_whole_wherever_they_were_read(written: list[bytes], place: int) -> None:
+    pieces, copy = Pieces(), io.BytesIO()
+    for one in written:
+        pieces.write(one)
+    pieces.seek(place)
+    pieces.copy_to(copy)
+    assert copy.getvalue() == b"".join(written)
+    assert pieces.tell() == place
+
+
 def test_what_was_written_is_not_copied() -> None:
     held, pieces = bytearray(b"ab"), Pieces()
     pieces.write(held)
