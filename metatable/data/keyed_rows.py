@@ -32,7 +32,14 @@ from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["Asked", "places_of_keys", "rows_of_keys"]
+__all__ = [
+    "Asked",
+    "paged_for_rows",
+    "places_of_keys",
+    "raw_texts",
+    "rows_of_keys",
+    "together",
+]
 
 Positions = npt.NDArray[np.int64]
 
@@ -83,7 +90,7 @@ def rows_of_keys(
     slice. `key`: the column that has the keys' texts (`key_texts.key_column`), which is not read
     where they were found. Raises CorruptError."""
     with_key = pa.schema([_KEY, *schema])
-    for some in _together(asked, KEYS_TOGETHER):
+    for some in together(asked):
         found = _found(store, some)
         there = [held for held in found if held is not None]
         if any(one.of.logs for one in some):
@@ -201,7 +208,7 @@ def _find_keys(
     alike: dict[Shape, list[tuple[int, PagedFile, KeyPages, Wanted]]] = {}
     for (place, file), pages in zip(known, bounds, strict=True):
         if pages is not None:
-            texts = sorted(set(_raw(asked[place][1])))
+            texts = sorted(set(raw_texts(asked[place][1])))
             one = place, file, pages, pages.wanted(texts)
             alike.setdefault(file.shape, []).append(one)
     found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
@@ -227,12 +234,16 @@ def _paged(
     ]
 
 
+def paged_for_rows(store: Store, asked: Sequence[Asked]) -> list[PagedFile | None]:
+    """The base file of each slice, where so few rows of it are asked that it is read by pages."""
+    return _paged(store, [(one.of.base, len(one.keys)) for one in asked], KEY_ROWS)
+
+
 def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
     """Of each slice the rows of its base file that hold the keys; None: it is read whole."""
     found: list[Found | None] = [None] * len(asked)
     known = {place: one.positions for place, one in enumerate(asked) if one.positions is not None}
-    sized = [(asked[place].of.base, len(asked[place].keys)) for place in known]
-    files = _paged(store, sized, KEY_ROWS)
+    files = paged_for_rows(store, [asked[place] for place in known])
     for (place, positions), file in zip(known.items(), files, strict=True):
         found[place] = None if file is None else Found(file, np.unique(positions))
     others = [place for place in range(len(asked)) if place not in known]
@@ -255,8 +266,8 @@ def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
 def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Positions, int]:
     """(which of these keys, by number, are among those asked; how many these are)."""
     if max(len(keys), len(asked)) <= FEW_KEYS:
-        wanted = set(_raw(asked))
-        found = [row for row, key in enumerate(_raw(keys)) if key in wanted]
+        wanted = set(raw_texts(asked))
+        found = [row for row, key in enumerate(raw_texts(keys)) if key in wanted]
         return np.array(found, np.int64), len(wanted)
     distinct = asked.unique()
     rows, _ = KeyPlaces.of(distinct).find(keys)
@@ -304,7 +315,7 @@ def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
     """Some slices at a time, for each of the workers about as many keys: one whose files are read
     together takes fewer steps than one a file. Few that are all are one share: threads have pages
     of it each."""
-    portions = _together(asked, KEYS_TOGETHER * workers)
+    portions = together(asked, workers)
     begun = [*islice(portions, 2)]
     if len(begun) < 2:
         yield from begun
@@ -317,8 +328,9 @@ def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
         yield from (some[low:high] for low, high in pairwise(borders))
 
 
-def _together(asked: Iterable[Asked], keys: int) -> Iterator[list[Asked]]:
-    """Some slices at a time, of which so many `keys` are asked, or one."""
+def together(asked: Iterable[Asked], workers: int = 1) -> Iterator[list[Asked]]:
+    """Some slices at a time, of which so many keys are asked as go together, or one."""
+    keys = KEYS_TOGETHER * workers
     some: list[Asked] = []
     for one in asked:
         if some and sum(len(other.keys) for other in some) + len(one.keys) > keys:
@@ -329,7 +341,7 @@ def _together(asked: Iterable[Asked], keys: int) -> Iterator[list[Asked]]:
         yield some
 
 
-def _raw(texts: pa.Array) -> list[bytes]:
+def raw_texts(texts: pa.Array) -> list[bytes]:
     """Their bytes: those on disk may be no UTF-8."""
     raw: list[bytes] = texts.view(pa.binary()).to_pylist()
     return raw

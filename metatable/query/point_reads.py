@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.key_texts import key_column, texts_of
-from metatable.data.keyed_rows import Asked, rows_of_keys
+from metatable.data.keyed_rows import Asked
+from metatable.data.proven_rows import rows_of_proven_keys
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
@@ -32,7 +33,7 @@ def read_keys(
     tagged = engine.to_table(index.tag(engine, engine.rows(keys), view))
     asked = _asked(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid()), index.proves_presence)
     ordering, key = view.options.ordering, key_column(view.options, view.schema)
-    rows = rows_of_keys(view.store, asked, wanted, view.table_schema, ordering, key)
+    rows = rows_of_proven_keys(view.store, asked, wanted, view.table_schema, ordering, key)
     return pa.concat_tables([wanted.empty_table(), *rows])
 
 

@@ -16,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.parquet.column_pages import ColumnPages, Runs, rows_of_columns
+from metatable.storage.parquet.column_pages import (
+    TEXTS_OF_A_PAGE,
+    ColumnPages,
+    Runs,
+    found_with_columns,
+    rows_of_columns,
+)
 from metatable.storage.parquet.page_cuts import (
     Cut,
     Pages,
@@ -29,7 +35,7 @@ from metatable.storage.parquet.page_places import KeyPages, Wanted
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.store import Store
 
-__all__ = ["find_rows", "read_rows"]
+__all__ = ["find_rows", "read_found", "read_rows"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -60,13 +66,8 @@ def find_rows(
     shape = asked[0][0].shape
     columns = [shape.names.index(name)]
     found: list[list[tuple[Numbers, pa.Array]]] = [[] for _ in asked]
-    firsts = [np.unique(pages.starts[[*wanted]]) for _, pages, wanted in asked]
-    texts = [
-        dict(zip(pages.starts[[*wanted]].tolist(), wanted.values(), strict=True))
-        for _, pages, wanted in asked
-    ]
-    rows = [(file, own) for (file, _, _), own in zip(asked, firsts, strict=True)]
-    for cuts in _portions(cuts_of(store, rows), columns):
+    every, texts = _cuts_of_texts(store, asked)
+    for cuts in _portions(every, columns):
         [read] = _read(store, cuts, columns)
         for cut, (own, held) in zip(cuts, read.rows_with(texts), strict=True):
             found[cut.number].append((own + cut.file.starts[cut.group], held))
@@ -78,6 +79,49 @@ def find_rows(
         )
         for own in found
     ]
+
+
+def read_found(
+    store: Store,
+    asked: Sequence[tuple[PagedFile, KeyPages, Wanted]],
+    name: str,
+    names: Sequence[str],
+) -> tuple[list[int], pa.Array, pa.Table] | None:
+    """Rows of these files, which are of one shape, that have a text in the column `name` that is
+    wanted of a page, and other columns of them: all is read at once. How many there are of each
+    file, the texts that they have (binary), and the columns, one at least, in the order of files
+    and rows. None where pages of columns hold other rows, or so much is wanted of them that they
+    are better decoded. Raises CorruptError."""
+    shape = asked[0][0].shape
+    columns = [shape.names.index(one) for one in (name, *names)]
+    schema = pa.schema([shape.schema.field(column) for column in columns[1:]])
+    pages = sum(len(wanted) for *_, wanted in asked)
+    if sum(len(own) for *_, wanted in asked for own in wanted.values()) > TEXTS_OF_A_PAGE * pages:
+        return None
+    every, texts = _cuts_of_texts(store, asked)
+    if not all(cut.pages.is_even for cut in every):
+        return None
+    counts, held, tables = np.zeros(len(asked), np.int64), [], [schema.empty_table()]
+    for cuts in _portions(every, columns):
+        keys, *others = _read(store, cuts, columns)
+        runs, own, made = found_with_columns(keys, others, texts)
+        owners = np.repeat([cut.number for cut in cuts], runs.of_cut)[runs.of]
+        counts += np.bincount(owners, minlength=len(asked))
+        held.append(own.cast(pa.binary()))
+        tables.append(pa.table(made, schema=schema))
+    return counts.tolist(), pa.concat_arrays(held), pa.concat_tables(tables)
+
+
+def _cuts_of_texts(
+    store: Store, asked: Sequence[tuple[PagedFile, KeyPages, Wanted]]
+) -> tuple[list[Cut], list[dict[int, list[bytes]]]]:
+    """What is read of files for pages that may have what is wanted; of each file what that is, by
+    the first rows of its pages."""
+    firsts = [pages.starts[[*wanted]] for _, pages, wanted in asked]
+    own = zip(firsts, asked, strict=True)
+    texts = [dict(zip(rows.tolist(), wanted.values(), strict=True)) for rows, (*_, wanted) in own]
+    rows = [(file, np.unique(first)) for (file, *_), first in zip(asked, firsts, strict=True)]
+    return cuts_of(store, rows), texts
 
 
 def _portions(cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[list[Cut]]:

@@ -11,14 +11,15 @@ file (`small_file.py`), whatever files it is from, and of what comes back the ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metatable.storage.errors import CorruptError
@@ -29,7 +30,7 @@ from metatable.storage.parquet.small_file import small_file
 from metatable.storage.parquet.unpacked_pages import Packed, unpacked_each
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["ColumnPages", "Runs", "rows_of_columns"]
+__all__ = ["TEXTS_OF_A_PAGE", "ColumnPages", "Runs", "found_with_columns", "rows_of_columns"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -106,6 +107,10 @@ class _Group:
     dictionaries: Numbers
 
 
+_Unpacked: TypeAlias = tuple[Sequence[_Group], Sequence[Bytes | None]]
+"""Blocks of a column, and what is in each; None where it is not decompressed yet."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnPages:
     """The pages of a column, of all cuts, checked: `own` among those that were read, with their
@@ -162,6 +167,25 @@ class ColumnPages:
         for low, high in pairwise([0, *ends.tolist()]):
             yield rows[low:high], held.slice(low, high - low)
 
+    def found(
+        self,
+        texts: Sequence[dict[int, list[bytes]]],
+        unpacked: _Unpacked | None = None,
+    ) -> tuple[Runs, pa.Array]:
+        """The same runs with those rows asked that have one of the texts, and their texts; none is
+        given twice. `unpacked`: its pages, where they are. Raises CorruptError."""
+        found = self._found(texts, unpacked)
+        if found is not None:
+            of, rows, held = found
+        else:
+            decoded = self._decoded().cast(pa.binary())
+            wanted = {text for one in texts for own in one.values() for text in own}
+            is_asked = pc.is_in(decoded, value_set=pa.array(wanted, pa.binary()))
+            own = np.flatnonzero(is_asked)
+            of = np.repeat(np.arange(len(self.runs.counts)), self.runs.counts)[own]
+            rows, held = self.runs.rows[own], decoded.take(pa.array(own))
+        return replace(self.runs, of=of, within=rows - self.runs.begins[of]), held
+
     def _taken_of(self, form: ValueForm, group: _Group, raw: Bytes | None) -> pa.Array | None:
         if raw is None:
             return None
@@ -171,7 +195,9 @@ class ColumnPages:
         return values_at(form, self._block(group, raw), of, within)
 
     def _found(
-        self, texts: Sequence[dict[int, list[bytes]]]
+        self,
+        texts: Sequence[dict[int, list[bytes]]],
+        unpacked: _Unpacked | None = None,
     ) -> tuple[Numbers, Numbers, pa.Array] | None:
         """The run of each row that has one of the texts, the row in its row group, the text."""
         form, runs = self._form, self.runs
@@ -182,11 +208,9 @@ class ColumnPages:
         of = np.repeat(np.arange(len(cuts)), runs.of_cut).tolist()
         begins = zip(of, runs.begins.tolist(), strict=True)
         wanted = [cuts[cut][0][cuts[cut][1] + begin] for cut, begin in begins]
-        size = self._block_bytes
-        groups = self._groups(size)
-        raws: Sequence[Bytes | None] = [None] * len(groups)
-        if size == BLOCK_BYTES:  # else each where it is looked into
-            raws = unpacked_each([self.packed(group) for group in groups])
+        groups, raws = self._key_blocks() if unpacked is None else unpacked
+        if not groups:
+            return None
         find = partial(self._found_of, form, wanted)
         found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
         if found is None:
@@ -194,6 +218,14 @@ class ColumnPages:
         pages, places, held = zip(*found, strict=True)
         page = np.concatenate(pages)
         return page, runs.begins[page] + np.concatenate(places), _joined(held)
+
+    def _key_blocks(self) -> _Unpacked:
+        """All of its pages, where few are decompressed; others are where they are looked into."""
+        size = self._block_bytes
+        groups = self._groups(size)
+        if size == BLOCK_BYTES:
+            return groups, unpacked_each([self.packed(group) for group in groups])
+        return groups, [None] * len(groups)
 
     def _found_of(
         self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[_Group, Bytes | None]
@@ -294,18 +326,51 @@ class ColumnPages:
 def rows_of_columns(columns: Iterable[ColumnPages]) -> Iterator[pa.Array]:
     """The rows that are asked for, of each column. Raises CorruptError."""
     some = [*columns]
-    plain = [one.headers.plain[one.own] for one in some if one.headers is not None]
-    if sum(int(one.sum()) for one in plain) > ROUND_BYTES:
+    if not _are_few(some):
         yield from in_order(ColumnPages.rows_alone, some)
         return
     groups = [column.groups() for column in some]
-    every = [(one, group) for one, own in zip(some, groups, strict=True) for group in own]
+    yield from _taken_or_decoded(some, groups, _unpacked(some, groups))
+
+
+def found_with_columns(
+    keys: ColumnPages, others: Sequence[ColumnPages], texts: Sequence[dict[int, list[bytes]]]
+) -> tuple[Runs, pa.Array, list[pa.Array]]:
+    """The rows that have one of the texts (`ColumnPages.found`), and what other columns, whose
+    pages hold the same rows, have there: all are decompressed together. Raises CorruptError."""
+    every = [keys, *others]
+    if not _are_few(every):
+        runs, held = keys.found(texts)
+        return runs, held, [*rows_of_columns(replace(one, runs=runs) for one in others)]
+    groups = [column.groups() for column in every]
+    raws = _unpacked(every, groups)
+    runs, held = keys.found(texts, (groups[0], raws[0]))
+    asked = [replace(one, runs=runs) for one in others]
+    return runs, held, [*_taken_or_decoded(asked, groups[1:], raws[1:])]
+
+
+def _are_few(columns: Sequence[ColumnPages]) -> bool:
+    """Whether the pages of all of them are decompressed at once."""
+    plain = [one.headers.plain[one.own] for one in columns if one.headers is not None]
+    return sum(int(one.sum()) for one in plain) <= ROUND_BYTES
+
+
+def _unpacked(
+    columns: Sequence[ColumnPages], groups: Sequence[Sequence[_Group]]
+) -> list[list[Bytes | None]]:
+    """What is in the groups of each column."""
+    every = [(one, group) for one, own in zip(columns, groups, strict=True) for group in own]
     raws = iter(unpacked_each([column.packed(group) for column, group in every]))
-    found = [
-        column.taken(own, [*islice(raws, len(own))])
-        for column, own in zip(some, groups, strict=True)
-    ]
-    left = [column for column, rows in zip(some, found, strict=True) if rows is None]
+    return [[*islice(raws, len(own))] for own in groups]
+
+
+def _taken_or_decoded(
+    columns: Sequence[ColumnPages],
+    groups: Sequence[Sequence[_Group]],
+    raws: Sequence[Sequence[Bytes | None]],
+) -> Iterator[pa.Array]:
+    found = [*map(ColumnPages.taken, columns, groups, raws)]
+    left = [column for column, rows in zip(columns, found, strict=True) if rows is None]
     decoded = in_order(ColumnPages.rows, left)
     for rows in found:
         yield next(decoded) if rows is None else rows

@@ -149,9 +149,16 @@ def _skipping(group: Packed) -> Bytes | None:
         held[at] = before
 
 
-def _joined(groups: Sequence[Packed]) -> tuple[bytes, int]:
-    """Frames behind each other, and how much they hold."""
-    frames = b"".join([body for one in groups for body in one.bodies])
+def _joined(groups: Sequence[Packed]) -> tuple[pa.Buffer, int]:
+    """Frames behind each other, and how much they hold. The memory is Arrow's, as that is kept for
+    the next ones: megabytes of the interpreter's are given back, and cleared when they come."""
+    bodies = [body for one in groups for body in one.bodies]
+    frames = pa.allocate_buffer(sum(map(len, bodies)))
+    memory, at = memoryview(frames).cast("B"), 0
+    for body in bodies:
+        end = at + len(body)
+        memory[at:end] = body
+        at = end
     return frames, sum(one.plain_bytes for one in groups)
 
 
@@ -165,7 +172,7 @@ def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
     return [own for _, own in lumps if own]
 
 
-def _decompressed(frames: tuple[bytes | memoryview, int]) -> Bytes | None:
+def _decompressed(frames: tuple[memoryview | pa.Buffer, int]) -> Bytes | None:
     try:
         raw = pa.Codec("zstd").decompress(*frames)
     except (pa.ArrowException, OSError, ValueError):

@@ -1,0 +1,194 @@
+"""Rows of proven keys, read at once: those that are read in two steps, which are the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import AddColumn, RenameColumn, Table
+from metatable.data import base_file, keyed_rows, proven_rows
+from metatable.storage import cache
+from metatable.storage.parquet import chosen_pages, column_pages
+from metatable.storage.parquet.page_places import KeyPages, Wanted
+from tests.index.rows import SCHEMA, rows
+
+NAMES = (None, ["note", "id"], ["value"], ["id"])
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pages of eight rows, of which keys are asked however many they are."""
+    cache.clear()
+    monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
+    monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
+    monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
+    yield
+    cache.clear()
+
+
+def made(folder: Path, kind: str = "cow", **options: str | int) -> Table:
+    """300 rows in no order, of which some were updated, and have nulls."""
+    table = metatable.create(
+        folder,
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        index="record",
+        table_type=kind,
+        options={"file_rows": 80, "row_group_rows": 40, "small_file_bytes": 0, **options},
+        storage_options={"durable": "false"},
+    )
+    table.insert(rows(0, 300).take(pa.array(np.random.default_rng(3).permutation(300))))
+    some = rows(100, 120, value=1000)
+    nulls = pa.array([None if row % 3 else f"new {row}" for row in range(20)])
+    table.upsert(some.set_column(3, "note", nulls))
+    return table
+
+
+def both(table: Table, asked: pa.Table, names: list[str] | None = None) -> tuple[pa.Table, int]:
+    """The rows, which are those of two steps, and of how many keys these were not needed."""
+    ordinary, others = proven_rows.rows_of_keys, [0]
+
+    def noted(store: Any, some: Any, *more: Any) -> Any:
+        others[0] += sum(len(one.keys) for one in some)
+        return ordinary(store, some, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proven_rows, "rows_of_keys", noted)
+        found = table.read_keys(asked, names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proven_rows, "_is_proven", lambda one: False)
+        expected = table.read_keys(asked, names)
+    assert found.equals(expected)
+    found.validate(full=True)
+    return found, asked.num_rows - others[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_at_once_are_those_of_two_steps(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    monkeypatch.setattr(column_pages, "ROUND_BYTES", [1, 1 << 20][seed % 2])
+    monkeypatch.setattr(chosen_pages, "PORTION_BYTES", [900, 1 << 20][seed // 2 % 2])
+    monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", [5, 500][seed // 4 % 2])
+    table = made(tmp_path)
+    count = int(random.integers(1, 60))
+    asked = rows(0, 320).take(pa.array(random.choice(320, count, replace=False)))
+    there = asked.filter(pa.array([one < "k000300" for one in asked["id"].to_pylist()]))
+    for names in NAMES:
+        found, at_once = both(table, asked, names)
+        assert found.num_rows == there.num_rows
+        if names != ["id"]:  # which is not read besides the pages of keys
+            assert at_once == asked.num_rows
+    assert sorted(both(table, asked)[0]["id"].to_pylist()) == sorted(there["id"].to_pylist())
+
+
+def test_one_step_reads_what_two_steps_read(tmp_path: Path) -> None:
+    table, asked, told = made(tmp_path), rows(20, 60), []
+    for is_proven in (proven_rows._is_proven, lambda one: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(proven_rows, "_is_proven", is_proven)
+            table.read_keys(asked)
+            before = dict(table.counters)
+            table.read_keys(asked)
+            told.append(table.counters.since(before))
+    names = "data.pages", "data.page_bytes", "store.bytes_read"
+    assert [told[0][name] for name in names] == [told[1][name] for name in names]
+
+
+def test_keys_in_logs_are_read_in_two_steps(tmp_path: Path) -> None:
+    found, at_once = both(made(tmp_path, "mor"), rows(90, 110))
+    assert at_once < 20
+    assert found.num_rows == 20
+
+
+def test_keys_that_are_asked_twice_come_once(tmp_path: Path) -> None:
+    asked = pa.concat_tables([rows(30, 40), rows(35, 45)])
+    found, at_once = both(made(tmp_path), asked)
+    assert (found.num_rows, at_once) == (15, 20)
+
+
+def test_so_many_keys_of_a_page_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chosen_pages, "TEXTS_OF_A_PAGE", 2)
+    found, at_once = both(made(tmp_path), rows(0, 300))
+    assert (found.num_rows, at_once) == (300, 0)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_bounds_that_are_wrong_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    table, plain = made(tmp_path), KeyPages.wanted
+
+    def wrong(self: KeyPages, texts: list[bytes]) -> Wanted:
+        told, count = plain(self, texts), len(self.least)
+        return dict(sorted(((page + turn) % count, own) for page, own in told.items()))
+
+    monkeypatch.setattr(KeyPages, "wanted", wrong)
+    found, at_once = both(table, rows(50, 53))
+    assert at_once == 0
+    assert found.sort_by("id").to_pylist() == rows(50, 53).to_pylist()
+
+
+def test_keys_between_pages_are_looked_for_in_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def everywhere(self: KeyPages, texts: list[bytes]) -> Wanted:
+        return {page: [*texts] for page in range(len(self.least))}
+
+    monkeypatch.setattr(KeyPages, "wanted", everywhere)
+    assert both(made(tmp_path), rows(50, 53))[1] == 0
+
+
+def test_pages_of_which_columns_begin_at_other_rows_are_read_in_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = base_file.pq.ParquetWriter
+
+    def without(*given: Any, **words: Any) -> Any:
+        return plain(*given, **words | {"data_page_size": 60, "write_batch_size": 3})
+
+    monkeypatch.setattr(base_file.pq, "ParquetWriter", without)
+    assert both(made(tmp_path), rows(50, 53))[1] == 0
+
+
+def test_keys_with_a_dictionary_are_decoded_and_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = base_file.pq.ParquetWriter
+
+    def encoded(*given: Any, **words: Any) -> Any:
+        return plain(*given, **{**words, "use_dictionary": True, "column_encoding": None})
+
+    monkeypatch.setattr(base_file.pq, "ParquetWriter", encoded)
+    found, at_once = both(made(tmp_path), rows(50, 70))
+    assert (found.num_rows, at_once) == (20, 20)
+
+
+def test_files_of_other_columns_are_read_at_once_too(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.alter(RenameColumn("note", "text"), AddColumn("note", pa.string()))
+    table.insert(rows(300, 340).append_column("text", pa.array(["t"] * 40)))
+    asked = pa.concat_tables([rows(95, 105), rows(310, 315)])
+    for names in (None, ["id", "text"], ["note"]):
+        assert both(table, asked, names)[0].num_rows == 15
+
+
+def test_a_damaged_page_is_told_with_its_place(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for file in tmp_path.rglob("*.parquet"):
+        raw = bytearray(file.read_bytes())
+        raw[60:2000] = bytes(1940)
+        file.write_bytes(raw)
+    cache.clear()
+    with pytest.raises(metatable.CorruptError, match=r"page.* path='city=.*column='.*offset="):
+        table.read_keys(rows(0, 300))
