@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import identity_columns, texts_of
 from metatable.data.options import Options
+from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_FIELD, known_locations, locations, register
@@ -26,7 +27,7 @@ from metatable.metadata.view import Located, TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
-__all__ = ["KeyedIndex", "RecordIndex"]
+__all__ = ["BATCH_KEYS", "KeyedIndex", "RecordIndex"]
 
 BATCH_KEYS = 512 << 10
 """Keys looked up together: each batch decodes the blocks it touches, with random keys all."""
@@ -59,6 +60,14 @@ class KeyedIndex:
         find = partial(locate_batches, self.locate, view)
         return engine.extend(rows, inputs, find, LOCATION_FIELD, at_once=True)
 
+    def find(
+        self, view: TableView, batch: pa.RecordBatch
+    ) -> tuple[pa.Array, list[FileSlice], npt.NDArray[np.int64]]:
+        """What `tag` tells of a few rows, without a column for it: their record keys (texts), some
+        slices, and in which of these each key is, -1 for nowhere. Raises CorruptError."""
+        keys, found = _looked_up(self.locate, view, batch)
+        return keys, _slices(view, found), found.group
+
     def placement(self, view: TableView) -> None:
         return None
 
@@ -85,7 +94,7 @@ def locate_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     view = view.counting(counters)
-    for found in _found(locate, view, batches, counters):
+    for found in _found(locate, view, batches):
         yield pa.RecordBatch.from_arrays([_located(view, found)], schema=LOCATION_FIELD)
 
 
@@ -99,7 +108,7 @@ def place_batches(
     """Task: where in `known_locations` the location of each row's key is, row by row."""
     names = (pc.struct_field(values, name).to_pylist() for name in ("partition_path", "file_id"))
     places = {group: place for place, group in enumerate(zip(*names, strict=True))}
-    for found in _found(locate, view.counting(counters), batches, counters):
+    for found in _found(locate, view.counting(counters), batches):
         placed = _placed(places, found)
         yield pa.RecordBatch.from_arrays([placed], names=LOCATION_FIELD.names)
 
@@ -108,12 +117,19 @@ def _found(
     locate: Callable[[TableView, pa.Array, pa.Array], Located],
     view: TableView,
     batches: Iterator[pa.RecordBatch],
-    counters: Counters,
 ) -> Iterator[Located]:
     for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(view.options, view.schema, batch)
-        counters.add("tag.keys", len(keys))
-        yield locate(view, keys, paths)
+        yield _looked_up(locate, view, batch)[1]
+
+
+def _looked_up(
+    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    view: TableView,
+    batch: pa.RecordBatch,
+) -> tuple[pa.Array, Located]:
+    keys, paths = texts_of(view.options, view.schema, batch)
+    view.store.counters.add("tag.keys", len(keys))
+    return keys, locate(view, keys, paths)
 
 
 def _placed(places: Mapping[tuple[str, str], int], found: Located) -> pa.Array:
@@ -132,13 +148,20 @@ def _nowhere(group: tuple[str, str]) -> CorruptError:
 def _located(view: TableView, found: Located) -> pa.Array:
     partition_paths = [path for path, _ in found.groups]
     file_ids = [file_id for _, file_id in found.groups]
-    slices = view.current(partition_paths, file_ids)
-    instants = []
-    for group, one in zip(found.groups, slices, strict=True):
+    instants = [one.instant for one in _slices(view, found)]
+    return locations(found.group, partition_paths, file_ids, instants)
+
+
+def _slices(view: TableView, found: Located) -> list[FileSlice]:
+    """The current one of each group."""
+    paths = [path for path, _ in found.groups]
+    slices = []
+    current = view.current(paths, [file_id for _, file_id in found.groups])
+    for group, one in zip(found.groups, current, strict=True):
         if one is None:
             raise _nowhere(group)
-        instants.append(one.instant)
-    return locations(found.group, partition_paths, file_ids, instants)
+        slices.append(one)
+    return slices
 
 
 register(RecordIndex.name, RecordIndex)

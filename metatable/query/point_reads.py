@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import key_column, texts_of
+from metatable.data.key_texts import identity_columns, key_column, texts_of
 from metatable.data.keyed_rows import Asked
 from metatable.data.proven_rows import rows_of_proven_keys
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
+from metatable.index.record import KeyedIndex
 from metatable.metadata.view import TableView
 from metatable.storage.errors import UsageError
 
 __all__ = ["read_keys"]
+
+FEW_ROWS = 64 << 10
+"""So many keys, which the caller holds, are looked up at once, without a column for locations."""
 
 
 def read_keys(
@@ -29,12 +34,29 @@ def read_keys(
     Raises UsageError for unknown columns and for keys without their columns.
     """
     wanted = _chosen(view.schema, columns)
-    index = create_index(view.options)
-    tagged = engine.to_table(index.tag(engine, engine.rows(keys), view))
-    asked = _asked(view, tagged.filter(tagged[LOCATION_COLUMN].is_valid()), index.proves_presence)
+    index, rows = create_index(view.options), engine.rows(keys)
+    is_few = isinstance(keys, pa.Table | pa.RecordBatch) and 0 < keys.num_rows <= FEW_ROWS
+    if is_few and isinstance(index, KeyedIndex):
+        asked = _found(view, engine.to_table(rows), index)
+    else:
+        tagged = engine.to_table(index.tag(engine, rows, view))
+        there = tagged.filter(tagged[LOCATION_COLUMN].is_valid())
+        asked = _asked(view, there, index.proves_presence)
     ordering, key = view.options.ordering, key_column(view.options, view.schema)
-    rows = rows_of_proven_keys(view.store, asked, wanted, view.table_schema, ordering, key)
-    return pa.concat_tables([wanted.empty_table(), *rows])
+    read = rows_of_proven_keys(view.store, asked, wanted, view.table_schema, ordering, key)
+    return pa.concat_tables([wanted.empty_table(), *read])
+
+
+def _found(view: TableView, rows: pa.Table, index: KeyedIndex) -> list[Asked]:
+    """The keys of some rows by slice, of which the index tells nothing else."""
+    inputs = identity_columns(view.options, rows.column_names)
+    [batch] = rows.select(inputs).combine_chunks().to_batches()
+    texts, slices, group = index.find(view, batch)
+    order = np.argsort(group, kind="stable")
+    texts, ends = texts.take(pa.array(order)), group[order].searchsorted(range(len(slices) + 1))
+    spans = zip(slices, pairwise(ends.tolist()), strict=True)
+    asked = [(low, Asked(one, texts.slice(low, high - low), True)) for one, (low, high) in spans]
+    return [one for _, one in sorted(asked, key=lambda one: int(order[one[0]]))]
 
 
 def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:

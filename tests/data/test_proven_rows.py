@@ -13,6 +13,7 @@ import pytest
 import metatable
 from metatable import AddColumn, RenameColumn, Table
 from metatable.data import base_file, keyed_rows, proven_rows
+from metatable.query import point_reads
 from metatable.storage import cache
 from metatable.storage.parquet import chosen_pages, column_pages
 from metatable.storage.parquet.page_places import KeyPages, Wanted
@@ -65,7 +66,10 @@ def both(table: Table, asked: pa.Table, names: list[str] | None = None) -> tuple
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proven_rows, "_is_proven", lambda one: False)
         expected = table.read_keys(asked, names)
+        patch.setattr(point_reads, "FEW_ROWS", 0)
+        tagged = table.read_keys(asked, names)
     assert found.equals(expected)
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, tagged.to_pylist()))
     found.validate(full=True)
     return found, asked.num_rows - others[0]
 
