@@ -332,11 +332,14 @@ def together(asked: Iterable[Asked], workers: int = 1) -> Iterator[list[Asked]]:
     """Some slices at a time, of which so many keys are asked as go together, or one."""
     keys = KEYS_TOGETHER * workers
     some: list[Asked] = []
+    held = 0
     for one in asked:
-        if some and sum(len(other.keys) for other in some) + len(one.keys) > keys:
+        count = len(one.keys)
+        if some and held + count > keys:
             yield some
-            some = []
+            some, held = [], 0
         some.append(one)
+        held += count
     if some:
         yield some
 

@@ -21,6 +21,8 @@ from metatable.metadata.manifest import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.byte_columns import from_voids, joined, voids, words_of
 from metatable.storage.cache import blocks as block_cache
+from metatable.storage.cache import cached
+from metatable.storage.hfile.kept_blocks import KeptBlocks
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.threads import WORKERS, in_order
@@ -31,6 +33,9 @@ R = TypeVar("R")
 Rows = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Files = list[tuple[int, slice | Rows]]
+
+_NOWHERE = (1 << 31) - 1
+"""Of a key that was answered: no file has it."""
 
 _HASH = pa.binary(16)
 """Keys that come as something else are one share."""
@@ -206,6 +211,12 @@ def _answered(
     places = np.full(count, -1, dtype=np.int64)
     parts: list[pa.Array] = []
     held = 0
+    kept = _kept(share, refs, reader) if keep else None
+    if kept is not None:
+        numbers, is_answered, hit, values = kept
+        sources[hit], places[hit], held = numbers[hit], np.arange(len(hit)), len(hit)
+        parts.append(values)
+        sources[is_answered & (sources < 0)] = _NOWHERE
     for number, which in share.files:
         if not _may_hold(refs[number], ends):
             continue
@@ -224,10 +235,42 @@ def _answered(
         places[asked[hit]] = np.arange(held, held + len(hit))
         parts.append(values)
         held += len(hit)
+    sources[sources == _NOWHERE] = -1
     if not parts:
         return Answers(share.rows, pa.nulls(count, pa.binary()), sources)
     told = joined(parts)
     return Answers(share.rows, told.take(pa.array(places, mask=places < 0)), sources)
+
+
+def _kept(
+    share: _Share, refs: Sequence[HFileRef], reader: Callable[[HFileRef], HFileReader]
+) -> tuple[Rows, npt.NDArray[np.bool_], Rows, pa.Array] | None:
+    """Of a few keys: the file that each could be in, which are answered from blocks that are kept,
+    which of them are there, by number, and the values of these. None where files have keys in
+    common, or one of them none."""
+    spans = [which for _, which in share.files if isinstance(which, slice)]
+    starts, stops = ([getattr(one, end) for one in spans] for end in ("start", "stop"))
+    if not len(spans) == len(share.files) > 1 or len(share.rows) >= SPREAD_KEYS:
+        return None
+    if starts != [0, *stops[:-1]] or stops[-1] != len(share.rows):
+        return None  # files have places in common, or a key's place is in none
+    if any(start == stop for start, stop in zip(starts, stops, strict=True)):
+        return None
+    readers = [reader(refs[number]) for number, _ in share.files]
+    name = ("kept-blocks", *(one.identity for one in readers))
+    [blocks] = cached(name, lambda: (KeptBlocks.of(readers),), _size_of)
+    if blocks is None or blocks.sizes[0] != share.keys.type.byte_width:
+        return None
+    of = np.repeat(np.arange(len(spans)), np.subtract(stops, starts))
+    is_answered, found, values = blocks.find(voids(share.keys), of)
+    hit = np.flatnonzero(found)
+    readers[0].counters.add("hfile.lookups", int(np.count_nonzero(is_answered)))
+    numbers = np.array([number for number, _ in share.files])[of]
+    return numbers, is_answered, hit, from_voids(values[hit])
+
+
+def _size_of(held: tuple[KeptBlocks | None]) -> int:
+    return 1000 if held[0] is None else held[0].size_bytes
 
 
 def _taken(keys: pa.Array, rows: Rows) -> pa.Array:

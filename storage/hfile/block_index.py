@@ -99,7 +99,7 @@ class BlockIndex:
         return pieces.take(pa.array(np.arange(1, 2 * len(self), 2)))
 
     @cached_property
-    def _words(self) -> UInt64s:
+    def words(self) -> UInt64s:
         """The first eight bytes of each row, zeros behind a shorter one."""
         raw = np.concatenate((self.raw, np.zeros(8, np.uint8)))
         return first_words(raw, self.row_starts, self.row_sizes)
@@ -108,12 +108,12 @@ class BlockIndex:
     def _numbers(self) -> memoryview:
         """The same for one key: numpy called once in a while takes ten times as long as in a
         loop, this about as long."""
-        return self._words.data
+        return self.words.data
 
     @cached_property
     def is_ascending(self) -> bool:
         """Whether no row is less than the one before it: else nothing can be looked up."""
-        if (self._words[1:] > self._words[:-1]).all():
+        if (self.words[1:] > self.words[:-1]).all():
             return True
         return is_ascending(self.keys, strictly=False)
 
@@ -157,7 +157,7 @@ class BlockIndex:
     def touched_alike(self, wanted: Voids) -> tuple[Int64s, Int64s] | None:
         """`touched`, of ascending pieces of eight bytes or more, by which eight of each and of rows
         are compared first. None where these tell too few of them apart."""
-        words, rows = words_of(wanted), self._words
+        words, rows = words_of(wanted), self.words
         if not len(wanted) or not len(self):
             return np.empty(0, np.int64), np.array([len(wanted)])
         if len(wanted) < len(self):

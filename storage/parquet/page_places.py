@@ -86,6 +86,7 @@ class _Texts(Sequence[bytes]):
         self._ends = np.frombuffer(ends, np.int32)[: len(values) + 1].tolist()
         self._body = bytes(body or b"")
         self._all: list[bytes] | None = None
+        self._looked_at = 0
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -94,9 +95,10 @@ class _Texts(Sequence[bytes]):
         return self._body[self._ends[place] : self._ends[place + 1]]
 
     def bisected(self, times: int) -> Sequence[bytes]:
-        """The same, for so many bisections: as a list, which is kept, where these look at more
-        texts than there are."""
-        if self._all is None and times * len(self).bit_length() > len(self):
+        """The same, for so many bisections: as a list, which is kept, where these and those before
+        look at more texts than there are."""
+        self._looked_at += times * len(self).bit_length()
+        if self._all is None and self._looked_at > len(self):
             self._all = [self._body[low:high] for low, high in pairwise(self._ends)]
         return self if self._all is None else self._all
 

@@ -1,0 +1,104 @@
+"""Kept blocks: a few keys of several HFiles, looked for in blocks that wait in the cache.
+
+Asking a file takes some fifty small steps, whatever is asked of it. Where the blocks of files open
+with keys that ascend from file to file, the first eight bytes of these are one table, in which all
+keys find their block by one search. The table is kept; blocks are not read here. A key whose block
+is not kept, or opens with the same eight bytes, is not answered, and neither are the others of its
+file: `HFileReader.find_alike` is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metatable.storage.byte_columns import Voids, words_of
+from metatable.storage.cache import blocks as block_cache
+from metatable.storage.hfile.block_index import BlockIndex
+from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.columns import Int64s, UInt64s
+from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading.alike import Alike
+from metatable.storage.hfile.reading.file_filter import META as FILTER
+from metatable.storage.hfile.reading.packed import PACKED
+
+__all__ = ["MOST_BLOCKS", "KeptBlocks"]
+
+Bools = npt.NDArray[np.bool_]
+
+MOST_BLOCKS = 64 << 10
+"""Of all files: the table has sixteen bytes of each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptBlocks:
+    """The blocks of some files, of which number i has those from `borders[i]` to `borders[i + 1]`:
+    the first eight bytes that each opens with, and where it is in its file. `sizes`: of all keys
+    and values."""
+
+    files: tuple[tuple[str, str], ...]
+    sizes: tuple[int, int]
+    borders: Int64s
+    words: UInt64s
+    offsets: Int64s
+
+    @classmethod
+    def of(cls, readers: Sequence[HFileReader]) -> KeptBlocks | None:
+        """Of files that ascend; None where they, or one of them, are not to be searched so."""
+        sizes = readers[0].opened.record_sizes
+        if sizes is None or not Alike(*sizes, "").can_be_searched:
+            return None
+        indexes = [_index_of(one, sizes) for one in readers]
+        known = [one for one in indexes if one is not None]
+        ends = np.cumsum([0, *map(len, known)])
+        if len(known) < len(readers) or ends[-1] > MOST_BLOCKS:
+            return None
+        words, offsets = (np.concatenate(one) for one in zip(*map(_columns, known), strict=True))
+        if (words[1:] <= words[:-1]).any():
+            return None
+        return cls(tuple(one.identity for one in readers), sizes, ends, words, offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        return int(self.words.nbytes + self.offsets.nbytes) + 200 * len(self.files)
+
+    def find(self, wanted: Voids, of: Int64s) -> tuple[Bools, Bools, Voids]:
+        """Which of the `wanted`, each of which could be in file `of` alone, are answered, which of
+        these are there, and their values. Raises CorruptError."""
+        sought = words_of(wanted)
+        block = np.searchsorted(self.words, sought, "right") - 1
+        is_before, is_behind = block < self.borders[of], block >= self.borders[of + 1]
+        is_answered = np.ones(len(self.files), bool)
+        is_answered[of[is_behind | (~is_before & (self.words[block] == sought))]] = False
+        found, values = np.zeros(len(wanted), bool), bytearray(len(wanted) * self.sizes[1])
+        (key_size, size), raw = self.sizes, wanted.tobytes()
+        rows = np.flatnonzero(is_answered[of] & ~is_before)
+        places = rows.tolist(), of[rows].tolist(), self.offsets[block[rows]].tolist()
+        for row, file, offset in zip(*places, strict=True):
+            if not is_answered[file]:
+                continue
+            held = block_cache.get((PACKED, *self.files[file], offset))
+            if held is None:
+                is_answered[file] = False
+                continue
+            value = held.value(raw[row * key_size : (row + 1) * key_size])
+            if value is not None:
+                found[row], values[row * size : (row + 1) * size] = True, value
+        return is_answered[of], found & is_answered[of], np.frombuffer(values, f"V{size}")
+
+
+def _index_of(reader: HFileReader, sizes: tuple[int, int]) -> BlockIndex | None:
+    """The index of a file of which a lookup asks that alone, and blocks of zstd."""
+    opened, index = reader.opened, reader.tree.complete
+    if opened.record_sizes != sizes or opened.trailer.compression_codec is not Codec.ZSTD:
+        return None
+    is_told = index is not None and len(index) > 0 and index.is_ascending
+    return index if is_told and FILTER not in opened.meta else None
+
+
+def _columns(index: BlockIndex) -> tuple[UInt64s, Int64s]:
+    return index.words, index.offsets
