@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.bucket_functions import HASH_SPACE
+from metatable.metadata.kept_blocks import KeptBlocks
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.byte_columns import from_voids, joined, voids, words_of
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
-from metatable.storage.hfile.kept_blocks import KeptBlocks
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import as_binary, sort_order
 from metatable.storage.threads import WORKERS, in_order

@@ -12,10 +12,9 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.metadata import asking
+from metatable.metadata import asking, kept_blocks
+from metatable.metadata.kept_blocks import KeptBlocks
 from metatable.storage import cache
-from metatable.storage.hfile import kept_blocks
-from metatable.storage.hfile.kept_blocks import KeptBlocks
 from metatable.storage.hfile.reader import HFileReader
 
 COUNT = 20_000
@@ -40,8 +39,11 @@ def made(folder: Path, **options: Any) -> Table:
         key="id",
         index="record",
         options={
-            **{"hfile_block_bytes": 8 << 10, "hfile_target_bytes": 30_000},
-            **{"file_rows": 3000, "upkeep_files": 0, **options},
+            "hfile_block_bytes": 8 << 10,
+            "hfile_target_bytes": 30_000,
+            "file_rows": 3000,
+            "upkeep_files": 0,
+            **options,
         },
         storage_options={"durable": "false"},
     )
