@@ -28,17 +28,23 @@ from metatable.storage.errors import UsageError
 from metatable.storage.threads import in_order
 
 __all__ = [
+    "CODED_LOCATION",
+    "CODED_LOCATION_FIELD",
     "FOUND",
     "LOCATION",
     "LOCATION_COLUMN",
     "LOCATION_FIELD",
     "Index",
+    "coded_locations",
     "count_found",
     "create_index",
     "known_locations",
     "located_slices",
+    "location_codes",
+    "location_texts",
     "locations",
     "register",
+    "without_codes",
 ]
 
 LOCATION_COLUMN = "_location"
@@ -58,6 +64,16 @@ SPREAD_ROWS = 64 << 10
 """Texts of so many are made beside each other."""
 
 LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, LOCATION)])
+
+_CODES = pa.dictionary(pa.int32(), pa.string())
+
+CODED_LOCATION = pa.struct(
+    [one.with_type(_CODES) if one.type == pa.string() else one for one in LOCATION]
+)
+"""The same where rows stay in this process: the texts of a million rows are some 66 MB, and those of
+the file groups that are named next to nothing. Whoever reads either asks `location_texts`."""
+
+CODED_LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, CODED_LOCATION)])
 
 
 class Index(Protocol):
@@ -130,6 +146,58 @@ def locations(
     return pa.StructArray.from_arrays([*texts, last], fields=list(LOCATION), mask=pa.array(absent))
 
 
+def coded_locations(
+    places: npt.NDArray[np.int64],
+    partition_paths: list[str],
+    file_ids: list[str],
+    instants: list[str],
+) -> pa.Array:
+    """What `locations` answers, as a `CODED_LOCATION` column."""
+    absent = places < 0
+    codes = pa.array(places.astype(np.int32), mask=absent)
+    told = [
+        pa.DictionaryArray.from_arrays(codes, pa.array(values, pa.string()))
+        for values in (partition_paths, file_ids, instants)
+    ]
+    positions = pa.nulls(len(places), pa.int64())
+    fields = list(CODED_LOCATION)
+    return pa.StructArray.from_arrays([*told, positions], fields=fields, mask=pa.array(absent))
+
+
+def location_texts(location: pa.Array, name: str) -> pa.Array:
+    """A field of a `LOCATION` column, coded or not; null where there is no location."""
+    texts = pc.struct_field(location, name)
+    return texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+
+
+def location_codes(
+    location: pa.Array,
+) -> tuple[npt.NDArray[np.int64], list[str], list[str]] | None:
+    """(a number for each row of a `CODED_LOCATION` column, -1 where it is null; of each number the
+    partition path; the file id). Two numbers may mean one group. None of a column without codes."""
+    paths, ids = (pc.struct_field(location, name) for name in ("partition_path", "file_id"))
+    if not (pa.types.is_dictionary(paths.type) and pa.types.is_dictionary(ids.type)):
+        return None
+    absent = location.is_null().to_numpy(zero_copy_only=False)
+    of_path, of_id = (
+        pc.fill_null(one.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        for one in (paths, ids)
+    )
+    names, known = (one.dictionary.to_pylist() for one in (paths, ids))
+    if names and len(names) == len(known) and (of_path == of_id).all():  # as they were made
+        return np.where(absent, -1, of_id), names, known
+    pairs, codes = np.unique(of_path * max(len(known), 1) + of_id, return_inverse=True)
+    of_pair = [divmod(pair, max(len(known), 1)) for pair in pairs.tolist()] if known else []
+    codes = np.where(absent, -1, codes)
+    return codes, [names[path] for path, _ in of_pair], [known[one] for _, one in of_pair]
+
+
+def without_codes(rows: pa.Table) -> pa.Table:
+    """Rows whose locations are texts, for whoever is elsewhere."""
+    at = rows.schema.get_field_index(LOCATION_COLUMN)
+    return rows.set_column(at, LOCATION_FIELD[0], rows[LOCATION_COLUMN].cast(LOCATION))
+
+
 def known_locations(view: TableView, at_most: int) -> pa.Array | None:
     """The location of every file group, none of a row; None where they are more than so many."""
     slices = view.few_slices(at_most)
@@ -146,7 +214,7 @@ def located_slices(
     """The file groups that a `LOCATION` column without nulls names: (partition path, file id),
     the current slice (None: there is none), and the numbers of the rows that name it."""
     names = ("partition_path", "file_id")
-    groups, rows = grouped({name: pc.struct_field(location, name) for name in names})
+    groups, rows = grouped({name: location_texts(location, name) for name in names})
     paths, ids = (groups[name].to_pylist() for name in names)
     slices = view.current(paths, ids)
     return list(zip(zip(paths, ids, strict=True), slices, rows, strict=True))

@@ -20,7 +20,14 @@ from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import LOCATION_FIELD, known_locations, locations, register
+from metatable.index.protocol import (
+    CODED_LOCATION_FIELD,
+    LOCATION_FIELD,
+    coded_locations,
+    known_locations,
+    locations,
+    register,
+)
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.view import Located, TableView
@@ -68,6 +75,12 @@ class KeyedIndex:
         keys, found = _looked_up(self.locate, view, batch)
         return keys, _slices(view, found), found.group
 
+    def tag_coded(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
+        """`tag` where rows stay in this process: with `CODED_LOCATION`."""
+        inputs = identity_columns(self._options, engine.schema(rows).names)
+        find = partial(locate_batches, self.locate, view, coded=True)
+        return engine.extend(rows, inputs, find, CODED_LOCATION_FIELD, at_once=True)
+
     def placement(self, view: TableView) -> None:
         return None
 
@@ -91,11 +104,14 @@ def locate_batches(
     view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
+    *,
+    coded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Task: the location of each row's key, row by row."""
     view = view.counting(counters)
+    fields = CODED_LOCATION_FIELD if coded else LOCATION_FIELD
     for found in _found(locate, view, batches):
-        yield pa.RecordBatch.from_arrays([_located(view, found)], schema=LOCATION_FIELD)
+        yield pa.RecordBatch.from_arrays([_located(view, found, coded)], schema=fields)
 
 
 def place_batches(
@@ -145,11 +161,12 @@ def _nowhere(group: tuple[str, str]) -> CorruptError:
     return CorruptError("index names a file group that is not there", found=group)
 
 
-def _located(view: TableView, found: Located) -> pa.Array:
+def _located(view: TableView, found: Located, coded: bool) -> pa.Array:
     partition_paths = [path for path, _ in found.groups]
     file_ids = [file_id for _, file_id in found.groups]
     instants = [one.instant for one in _slices(view, found)]
-    return locations(found.group, partition_paths, file_ids, instants)
+    made = coded_locations if coded else locations
+    return made(found.group, partition_paths, file_ids, instants)
 
 
 def _slices(view: TableView, found: Located) -> list[FileSlice]:

@@ -6,19 +6,24 @@ it looks at one row: more than 2 GiB of text is an error there, however few rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["grouped", "joined", "rows_of", "taken", "taker", "whole"]
 
 JOINED_BYTES = 64 << 20
 """Up to this size a table is taken from in one piece. A larger one is taken from chunk by chunk: it
 is not held twice."""
+
+MOST_CODES = 1 << 16
+"""Groups that are told apart by two bytes a row."""
 
 MOST_BYTES = 1 << 30
 """What is taken at once at most: none of its columns can pass 2 GiB."""
@@ -47,6 +52,8 @@ def taker(table: pa.Table) -> Callable[[pa.Array], pa.Table]:
         ready: Callable[[pa.Array], pa.Table] = table.combine_chunks().take
         return ready
     chunks = table.to_batches()
+    if len(chunks) == 1:
+        return partial(_by_steps, table, rows_of(table, JOINED_BYTES))
     starts = np.cumsum([0, *(chunk.num_rows for chunk in chunks)])
     step = rows_of(table, JOINED_BYTES)
 
@@ -57,6 +64,13 @@ def taker(table: pa.Table) -> Callable[[pa.Array], pa.Table]:
         return pa.concat_tables(parts)
 
     return take
+
+
+def _by_steps(table: pa.Table, step: int, rows: pa.Array) -> pa.Table:
+    """These rows of a table in one chunk, so many at a time."""
+    if len(rows) <= step:
+        return table.take(rows)
+    return pa.concat_tables([table.take(rows[at : at + step]) for at in range(0, len(rows), step)])
 
 
 def rows_of(table: pa.Table, size_bytes: int) -> int:
@@ -90,9 +104,53 @@ def _gathered(
 
 def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
     """The distinct rows of some columns of equal length, and for each of them the numbers
-    (int64, ascending) of the rows that have these values; null equals null."""
-    names = list(columns)
-    numbered = pa.table(dict(columns))
+    (int64, ascending) of the rows that have these values; null equals null. Of columns that are
+    dictionaries as well, as their values: sooner, where these are few."""
+    codes = _codes(columns.values())
+    if codes is not None:
+        rows = _rows_of_codes(codes)
+        firsts = pa.array([one[0] for one in rows], pa.int64())
+        return _plain({name: whole(one).take(firsts) for name, one in columns.items()}), rows
+    return _grouped_by_values(_plain(columns))
+
+
+def _plain(columns: Mapping[str, Any]) -> pa.Table:
+    return pa.table(
+        {
+            name: whole(one).dictionary_decode() if pa.types.is_dictionary(one.type) else one
+            for name, one in columns.items()
+        }
+    )
+
+
+def _codes(columns: Iterable[Any]) -> npt.NDArray[np.uint16] | None:
+    """A number for each row, equal where rows agree in all columns: of dictionaries whose values
+    make few pairs, and of nulls alone; None of others."""
+    codes, count = None, 1
+    for column in map(whole, columns):
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary
+            count *= len(values) + 1
+            if count > MOST_CODES or values.null_count:
+                return None
+            first = pc.index_in(values, values).to_numpy().astype(np.int32)  # some are there twice
+            held = pc.fill_null(column.indices, -1).to_numpy()
+            mine = np.append(first, -1)[held] + 1
+            codes = mine if codes is None else codes * (len(values) + 1) + mine
+        elif column.null_count < len(column):
+            return None
+    return None if codes is None or not len(codes) else codes.astype(np.uint16)
+
+
+def _rows_of_codes(codes: npt.NDArray[np.uint16]) -> list[npt.NDArray[np.int64]]:
+    """The rows of each number, ascending; the number that is met first in front."""
+    order = np.argsort(codes, kind="stable")  # by radix, being short
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
+    return sorted(np.split(order, cuts), key=lambda rows: int(rows[0]))
+
+
+def _grouped_by_values(numbered: pa.Table) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+    names = numbered.column_names
     if numbered.num_rows == 1:
         return numbered, [np.zeros(1, np.int64)]
     numbered = numbered.append_column("", pa.array(np.arange(numbered.num_rows)))

@@ -12,7 +12,7 @@ lost, because Spark takes columns by position and trusts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,17 @@ import pyarrow.compute as pc
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["Partition", "adopted", "conform", "deal", "filled", "gathered", "joined", "viewless"]
+__all__ = [
+    "Partition",
+    "adopted",
+    "conform",
+    "deal",
+    "filled",
+    "gathered",
+    "joined",
+    "one_piece",
+    "viewless",
+]
 
 Partition = Callable[[], Iterable[pa.RecordBatch]]
 """Batches that are made when they are asked for, as often as they are asked for."""
@@ -148,6 +158,40 @@ def joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(pieces) < 2:
         return pieces
     return cast("list[pa.RecordBatch]", pa.Table.from_batches(pieces).combine_chunks().to_batches())
+
+
+def one_piece(pieces: Sequence[pa.RecordBatch], most_bytes: int) -> pa.Table | None:
+    """The same rows, each column in one piece. What was cut out of one piece side by side is that
+    again, without a copy; None where more than `most_bytes` would have to be copied."""
+    columns, copied = [], 0
+    for parts in zip(*(piece.columns for piece in pieces), strict=True):
+        one = _uncut(parts)
+        if one is None:
+            copied += sum(part.nbytes for part in parts)
+            if copied > most_bytes:
+                return None
+            one = pa.concat_arrays(parts)
+        columns.append(one)
+    return pa.table(columns, schema=pieces[0].schema)
+
+
+def _uncut(parts: Sequence[pa.Array]) -> pa.Array | None:
+    """What these were cut out of, from the first to the last; None where they were not."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    kind, t = first.type, pa.types
+    is_plain = t.is_string(kind) or t.is_binary(kind) or t.is_primitive(kind)
+    at, places = first.offset, _addresses(first)
+    for part in parts:
+        if not is_plain or part.offset != at or _addresses(part) != places:
+            return None
+        at += len(part)
+    return pa.Array.from_buffers(kind, at - first.offset, first.buffers(), offset=first.offset)
+
+
+def _addresses(column: pa.Array) -> list[int | None]:
+    return [None if one is None else one.address for one in column.buffers()]
 
 
 def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.RecordBatch]]:

@@ -79,6 +79,8 @@ class LocalRows:
 
     schema: pa.Schema
     partitions: Callable[[], Iterable[Partition]]
+    hands: Callable[[], list[Hand]] | None = None
+    """Of rows that are kept: where they lie."""
 
 
 class LocalEngine:
@@ -258,7 +260,8 @@ class LocalEngine:
             return attached(Matches(table, on), source)
 
         def recipe() -> Iterable[Partition]:
-            held, size_bytes = self._held(matches)
+            hands, size_bytes = self._held(matches)
+            held = _partitions(hands)
             if size_bytes <= self._memory.size_bytes:  # more go to the rows that may need them
                 batches = (batch for one in held for batch in one())
                 right = Matches(pa.Table.from_batches(batches, matches.schema), on)
@@ -314,20 +317,27 @@ class LocalEngine:
     @contextmanager
     def keep(self, rows: LocalRows) -> Iterator[LocalRows]:
         """The same rows, made at their first use and held until the block ends."""
-        held: list[Partition] | None = None
+        held: list[Hand] | None = None
 
-        def kept() -> Iterable[Partition]:
+        def hands() -> list[Hand]:
             nonlocal held
             if held is None:
                 held, _ = self._held(rows)
             return held
 
         try:
-            yield LocalRows(rows.schema, kept)
+            yield LocalRows(rows.schema, lambda: _partitions(hands()), hands)
         finally:
             held = None
 
-    def _held(self, rows: LocalRows) -> tuple[list[Partition], int]:
+    def held(self, rows: LocalRows) -> list[pa.RecordBatch] | None:
+        """The batches of rows that are kept, if they all are in memory."""
+        hands = rows.hands() if rows.hands else None
+        if hands is None or any(hand.is_on_disk for hand in hands):
+            return None
+        return [batch for hand in hands for batch in hand.pieces]
+
+    def _held(self, rows: LocalRows) -> tuple[list[Hand], int]:
         """Its partitions, made and held, and how many bytes they are."""
         spill = Spill(self._memory)
         hands: list[Hand] = []
@@ -339,7 +349,7 @@ class LocalEngine:
                 size_bytes += batch.nbytes
             spill.full(hands[-1])
         spill.finish()
-        return [hand.batches for hand in hands], size_bytes
+        return hands, size_bytes
 
     def _streamed(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> list[Partition]:
         """All of a stream: cut like a table where it fits into memory, else as it comes."""
@@ -423,6 +433,10 @@ class LocalEngine:
         results = _pooled([parts[place] for place in order], work, self.slots)
         by_place = dict(zip(order, results, strict=True))
         return (by_place[place] for place in range(len(parts)))
+
+
+def _partitions(hands: Sequence[Hand]) -> list[Partition]:
+    return [hand.batches for hand in hands]
 
 
 def _told(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:

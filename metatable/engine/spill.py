@@ -176,6 +176,11 @@ class Hand:
         """Whether nothing was added."""
         return self._path is None and not self.pieces
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether some of it is."""
+        return self._path is not None
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Everything that was added, in order, in few batches."""
         if self._path is not None:

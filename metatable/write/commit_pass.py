@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -47,7 +47,8 @@ from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.presence import present
-from metatable.index.protocol import LOCATION_COLUMN, Index
+from metatable.index.protocol import LOCATION_COLUMN, Index, without_codes
+from metatable.index.record import KeyedIndex
 from metatable.metadata.change import (
     AddFiles,
     Change,
@@ -72,6 +73,7 @@ from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.few_rows import is_much, prepared_near
+from metatable.write.held_rows import held_rows
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
@@ -211,8 +213,7 @@ class _Attempt:
             transaction.claim_beside(partial(snapshot.warm, *names))
             # an upsert goes where its key would be: whether it is there, its merge will see
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
-            look = index.tag if self.operation == UPSERT else partial(present, index)
-            located = look(self.engine, self._rows(snapshot), snapshot)
+            located = self._look(index)(self.engine, self._rows(snapshot), snapshot)
             if self.operation == MERGE:
                 located = made_whole(self.engine, located, snapshot)
             with (
@@ -233,6 +234,12 @@ class _Attempt:
             seconds=time.perf_counter() - began,
             counters=dict(self.engine.counters),
         )
+
+    def _look(self, index: Index) -> Callable[[Engine[Any], Any, Snapshot], Any]:
+        if self.operation != UPSERT:
+            return partial(present, index)
+        stays_here = isinstance(self.engine, LocalEngine)
+        return index.tag_coded if stays_here and isinstance(index, KeyedIndex) else index.tag
 
     def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
         """What leaves the table, if partitions are overwritten."""
@@ -325,13 +332,10 @@ class _Attempt:
 
         engine, plan = self.engine, planned(self.engine)
         if isinstance(engine, LocalEngine) and engine is not self.source and is_much(plan):
-            located = self.source.rows(engine.to_table(located))
+            located = self.source.rows(without_codes(engine.to_table(located)))
             engine, plan = self.source, planned(self.source)
         _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
-        inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *order.columns]))
-        routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
-        kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
-        spread = engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
+        spread = _spread(engine, located, plan)
         leaving = (located, gone) if gone else None
         written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
         counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
@@ -357,6 +361,18 @@ class _Attempt:
             self.note,
         )
         return _Done(version, written.stats, counts, engine.name)
+
+
+def _spread(engine: Engine[Any], located: Any, plan: WritePlan) -> Any:
+    """Rows, to be handed to the tasks of the plan; or for all of them, as they are."""
+    names = [name for name in engine.schema(located).names if name not in (PATH, LOCATION_COLUMN)]
+    held = held_rows(engine, located, plan, names) if isinstance(engine, LocalEngine) else None
+    if held is not None:
+        return held
+    inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.order.columns]))
+    routed = engine.extend(located, inputs, partial(route, plan), ROUTE)
+    kept = [name for name in engine.schema(routed).names if name != LOCATION_COLUMN]
+    return engine.exchange(engine.select(routed, kept), TASK_COLUMN, plan.tasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,12 @@ from metatable.write.task_rows import TaskRows
 
 __all__ = [
     "ARRIVALS",
-    "EMPTIED",
     "MOST_TOGETHER",
+    "PLACES",
     "RECEIPT",
     "FileReceipt",
     "empty_groups",
+    "held_groups",
     "preparations",
     "write_groups",
 ]
@@ -87,8 +88,8 @@ _NO_KEYS = pa.array([], pa.string())
 RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 """Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
 
-EMPTIED = pa.schema([pa.field("place", pa.int32()), pa.field(TASK_COLUMN, pa.int32())])
-"""Groups that are to be written without rows."""
+PLACES = pa.schema([pa.field("place", pa.int32()), pa.field(TASK_COLUMN, pa.int32())])
+"""Groups that are to be written of rows that a task is not dealt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def write_groups(
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     """Task: write the groups that the plan gives to this partition of rows; `RECEIPT` out."""
-    rows = TaskRows.of(plan, joined(pa.Table.from_batches(list(batches))))
+    rows = TaskRows.dealt(plan, joined(pa.Table.from_batches(list(batches))))
     task = rows.table[TASK_COLUMN][0].as_py()
     chosen = (
         place
@@ -128,6 +129,21 @@ def write_groups(
         if group.task == task and (group.base or len(rows.entering.of_group(place)))
     )
     yield from _told(view.counting(counters), plan, chosen, rows, partitions, scratch, counters)
+
+
+def held_groups(
+    view: TableView,
+    plan: WritePlan,
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    rows: TaskRows,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
+) -> Iterator[pa.RecordBatch]:
+    """Task: write groups (numbers in the plan, in `PLACES`) of rows that are in this process;
+    `RECEIPT` out."""
+    places = (place for batch in batches for place in batch["place"].to_pylist())
+    yield from _told(view.counting(counters), plan, places, rows, partitions, scratch, counters)
 
 
 def empty_groups(
@@ -138,11 +154,10 @@ def empty_groups(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: write groups (numbers in the plan, in `EMPTIED`) without rows; `RECEIPT` out."""
+    """Task: write groups (numbers in the plan, in `PLACES`) without rows; `RECEIPT` out."""
     nothing = pa.schema([pa.field(KEY, pa.string()), *view.schema]).empty_table()
-    places = (place for batch in batches for place in batch["place"].to_pylist())
     rows = TaskRows.none(nothing)
-    yield from _told(view.counting(counters), plan, places, rows, partitions, scratch, counters)
+    yield from held_groups(view, plan, partitions, scratch, rows, batches, counters)
 
 
 def _told(

@@ -30,7 +30,7 @@ from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
 from metatable.data.taking import whole
 from metatable.index.placement import Placement
-from metatable.index.protocol import LOCATION_COLUMN, Index
+from metatable.index.protocol import LOCATION_COLUMN, Index, location_codes
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
@@ -236,8 +236,14 @@ class WritePlan:
         if self.replaces:
             known = location.is_valid().to_numpy(zero_copy_only=False)
             return np.where(known, LEAVES, -1)
-        path, file_id = (pc.struct_field(location, name) for name in ("partition_path", "file_id"))
-        return self.ordinals(path, file_id)
+        told = location_codes(location)
+        if told is None:
+            return self.ordinals(
+                *(pc.struct_field(location, name) for name in ("partition_path", "file_id"))
+            )
+        codes, paths, file_ids = told
+        of_code = self.ordinals(pa.array(paths, pa.string()), pa.array(file_ids, pa.string()))
+        return np.append(of_code, -1)[codes]
 
     def ordinals(self, partition_paths: pa.Array, file_ids: pa.Array) -> npt.NDArray[np.int64]:
         """The group of each pair, -1 where it is none of the plan's, or null."""
@@ -344,12 +350,22 @@ class Destinations:
             groups = plan.ordinals(paths.take(pa.array(rows)), file_ids)
             _refuse_unplanned(paths, rows[groups < 0])
             return cls(source, rows, groups)
+        encoded = paths.dictionary_encode()
+        codes, names = encoded.indices.to_numpy(), encoded.dictionary
         held_in = pa.array([one.target.partition_path for one in plan.groups], pa.string())
-        held_in = held_in.take(pa.array(source, mask=source < 0))
-        stays = pc.fill_null(pc.equal(paths, held_in), False).to_numpy(zero_copy_only=False)
+        path_of = pc.fill_null(pc.index_in(held_in, names), -1).to_numpy()  # of each group
+        stays = (source >= 0) & (np.append(path_of, -1)[np.maximum(source, -1)] == codes)
         target = np.where(stays, source, -1)
-        _place_inserts(plan, paths, plan.texts(batch), ~stays, target)
+        _place_inserts(plan, paths, encoded, plan.texts(batch), target)
         return cls(source, np.arange(len(target)), target)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Destinations]) -> Destinations:
+        """Those of batches, as of all their rows behind each other."""
+        starts = np.cumsum([0, *(len(one.source) for one in parts)])
+        rows = [one.rows + start for one, start in zip(parts, starts[:-1], strict=True)]
+        sources, groups = ([getattr(one, name) for one in parts] for name in ("source", "groups"))
+        return cls(*map(np.concatenate, (sources, rows, groups)))
 
 
 def route(
@@ -427,14 +443,15 @@ def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
 def _place_inserts(
     plan: WritePlan,
     paths: pa.Array,
+    encoded: pa.DictionaryArray,
     keys: pa.Array,
-    wanted: npt.NDArray[np.bool_],
     target: npt.NDArray[np.int64],
 ) -> None:
-    encoded = paths.dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    """Fill in what has no target yet; `encoded`: the same paths."""
+    wanted = np.flatnonzero(target < 0)
+    codes = encoded.indices.to_numpy()[wanted]
     for number, path in enumerate(encoded.dictionary.to_pylist()):
-        rows = np.flatnonzero(wanted & (codes == number))
+        rows = wanted[codes == number]
         if not len(rows):
             continue
         if path not in plan.bins:

@@ -66,7 +66,7 @@ def count_groups(
     if replaces:
         nowhere = pa.nulls(len(row_of), pa.string())
         places |= {"located_path": nowhere, "file_id": nowhere}
-    groups, rows = grouped(places)
+    groups, rows = grouped(places)  # by their texts, or by numbers of these
     width = table.nbytes / max(table.num_rows, 1)
     keys = table[KEY].combine_chunks()
     texts = order.texts(table)
@@ -100,9 +100,12 @@ def _places(
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
     """Where rows come from and, where that is decided, go to; and which rows these are."""
     location = whole(table[LOCATION_COLUMN])
+    paths, located_path = whole(table[PATH]), pc.struct_field(location, "partition_path")
+    if placement is None and pa.types.is_dictionary(located_path.type):
+        paths = paths.dictionary_encode()
     columns = {
-        "partition_path": whole(table[PATH]),
-        "located_path": pc.struct_field(location, "partition_path"),
+        "partition_path": paths,
+        "located_path": located_path,
         "file_id": pc.struct_field(location, "file_id"),
     }
     if placement is None:

@@ -25,7 +25,7 @@ from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import LOCATION_COLUMN, located_slices
+from metatable.index.protocol import LOCATION_COLUMN, located_slices, location_texts
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
@@ -94,8 +94,8 @@ def _least(
     table = pa.Table.from_batches(list(batches))
     location = table[LOCATION_COLUMN].combine_chunks()
     columns = {
-        "path": pc.struct_field(location, "partition_path"),
-        "file_id": pc.struct_field(location, "file_id"),
+        "path": location_texts(location, "partition_path"),
+        "file_id": location_texts(location, "file_id"),
         "least": table[ordering],
         "null": pc.is_null(table[ordering]),
     }
@@ -113,7 +113,7 @@ def _located(
     for batch in batches:
         known = batch.filter(batch[LOCATION_COLUMN].is_valid())
         if known.num_rows:
-            file_ids = pc.struct_field(known[LOCATION_COLUMN], "file_id")
+            file_ids = location_texts(known[LOCATION_COLUMN], "file_id")
             places = (xxh64(file_ids, 0) % np.uint64(count)).astype(np.int32)
             yield known.append_column(TASK_COLUMN, pa.array(places))
 

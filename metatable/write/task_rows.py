@@ -1,4 +1,4 @@
-"""The rows of one task of a data commit: where each comes from and where it goes."""
+"""The rows of one task of a data commit, or of all: where each comes from and where it goes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class _Grouped:
 
     @classmethod
     def of(cls, rows: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> _Grouped:
-        order = np.argsort(groups, kind="stable")
+        short = not len(groups) or groups.max() < np.iinfo(np.int16).max
+        order = np.argsort(groups.astype(np.int16) if short else groups, kind="stable")  # by radix
         return cls(rows[order], groups[order])
 
     def of_group(self, place: int) -> npt.NDArray[np.int64]:
@@ -49,9 +50,13 @@ class TaskRows:
     """What they are in order by, if that is not their keys."""
 
     @classmethod
-    def of(cls, plan: WritePlan, table: pa.Table) -> TaskRows:
+    def dealt(cls, plan: WritePlan, table: pa.Table) -> TaskRows:
+        """Of rows as they come to a task."""
         source = whole(table[SOURCE_COLUMN]).to_numpy().astype(np.int64)
-        to = Destinations.of(plan, table, source)
+        return cls.of(plan, table, Destinations.of(plan, table, source))
+
+    @classmethod
+    def of(cls, plan: WritePlan, table: pa.Table, to: Destinations) -> TaskRows:
         return cls(
             table,
             to,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
 from metatable.metadata.entry_files import Run
@@ -25,16 +25,18 @@ from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import (
     ARRIVALS,
-    EMPTIED,
     MOST_TOGETHER,
+    PLACES,
     RECEIPT,
     FileReceipt,
     empty_groups,
+    held_groups,
     preparations,
     write_groups,
 )
 from metatable.write.overwrite import Overwritten, entries_gone
-from metatable.write.plan import NO_TASK, TASK_COLUMN, WritePlan
+from metatable.write.plan import NO_TASK, TASK_COLUMN, GroupPlan, WritePlan
+from metatable.write.task_rows import TaskRows
 
 __all__ = ["Written", "written_groups"]
 
@@ -92,7 +94,8 @@ def written_groups(
     spread: Any,
     gone: tuple[Any, Overwritten] | None = None,
 ) -> Written:
-    """Write the groups of a plan, given its rows, spread over its tasks.
+    """Write the groups of a plan, given its rows, spread over its tasks, or in this process as they
+    are (`TaskRows`).
 
     `gone`: where partitions are overwritten, the rows with where their keys are now, and what
     leaves the table.
@@ -125,16 +128,35 @@ def _files_written(
     spread: Any,
 ) -> pa.Table:
     """What the tasks tell that write the plan's groups: in `RECEIPT`."""
-    work = partial(write_groups, snapshot, plan, partitions, scratch)
-    told = engine.run(spread, work, RECEIPT)
+    given = snapshot, plan, partitions, scratch
+    if isinstance(spread, TaskRows):
+        chosen = [place for place, one in enumerate(plan.groups) if _is_written(one, spread, place)]
+        task_of = [plan.groups[place].task for place in chosen]
+        told = _of_places(engine, chosen, task_of, partial(held_groups, *given, spread))
+    else:
+        told = engine.run(spread, partial(write_groups, *given), RECEIPT)
     empty = [place for place, one in enumerate(plan.groups) if one.task == NO_TASK]
     if not empty:
         return told
     tasks = min(engine.slots, len(empty))
-    jobs = pa.table([empty, [place % tasks for place in empty]], schema=EMPTIED)
-    work = partial(empty_groups, snapshot, plan, partitions, scratch)
-    spread = engine.exchange(engine.rows(jobs), TASK_COLUMN, tasks)
-    return pa.concat_tables([told, engine.run(spread, work, RECEIPT)])
+    task_of = [place % tasks for place in empty]
+    return pa.concat_tables(
+        [told, _of_places(engine, empty, task_of, partial(empty_groups, *given))]
+    )
+
+
+def _is_written(group: GroupPlan, rows: TaskRows, place: int) -> bool:
+    """By a task of its own, whether of a stored slice or of rows alone."""
+    return group.task != NO_TASK and bool(group.base or len(rows.entering.of_group(place)))
+
+
+def _of_places(
+    engine: Engine[Any], places: Sequence[int], task_of: Sequence[int], work: Task
+) -> pa.Table:
+    """What tasks tell that are given these groups."""
+    jobs = engine.rows(pa.table([places, task_of], schema=PLACES))
+    count = max(task_of, default=0) + 1
+    return engine.run(engine.exchange(jobs, TASK_COLUMN, count), work, RECEIPT)
 
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metatable.data import taking
 from metatable.data.taking import grouped, taken, whole
@@ -51,7 +53,47 @@ def test_rows_are_grouped_by_value_and_null_equals_null() -> None:
 
 def test_a_column_in_one_piece_is_not_copied() -> None:
     column = pa.array(["a", "b"])
-    for given in (column, pa.chunked_array([column])):
-        assert whole(given).buffers()[2].address == column.buffers()[2].address
+    for one in (column, pa.chunked_array([column])):
+        assert whole(one).buffers()[2].address == column.buffers()[2].address
     assert whole(pa.chunked_array([column, column])).to_pylist() == ["a", "b"] * 2
     assert whole(pa.chunked_array([], pa.string())).to_pylist() == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.one_of(st.none(), st.integers(0, 3)), st.one_of(st.none(), st.integers(0, 3))),
+        min_size=1,
+        max_size=30,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_rows_are_grouped_by_numbers_of_texts_as_by_texts(
+    rows: list[tuple[int | None, int | None]], with_null: bool, few: bool
+) -> None:
+    texts = pa.array(["x", "y", "x", None if with_null else "z"])  # one is there twice
+    coded = {
+        name: pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), texts)
+        for name, codes in zip("ab", zip(*rows, strict=True), strict=True)
+    }
+    nulls = {"c": pa.nulls(len(rows), pa.string())}
+    plain = {name: one.dictionary_decode() for name, one in coded.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        if few:
+            patch.setattr(taking, "MOST_CODES", 5)
+        found, expected = grouped(coded | nulls), grouped(plain | nulls)
+    assert found[0].schema == expected[0].schema
+    told, asked = (
+        {tuple(group.values()): here.tolist() for group, here in zip(*one, strict=True)}
+        for one in ((groups.to_pylist(), rows) for groups, rows in (found, expected))
+    )
+    assert told == asked
+
+
+def test_a_large_table_of_one_chunk_is_taken_from_by_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "JOINED_BYTES", 24)
+    table = pa.table({"n": pa.array(range(50))})
+    rows = pa.array([7, 7, 49, 0, 3, 2, 1, 30])
+    found = taking.taken(table, rows)
+    assert found["n"].to_pylist() == rows.to_pylist()
+    assert max(len(chunk) for chunk in found["n"].chunks) == 3

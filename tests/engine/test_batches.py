@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.engine.batches import conform, deal, filled, gathered, joined, viewless
+from metatable.engine.batches import (
+    conform,
+    deal,
+    filled,
+    gathered,
+    joined,
+    one_piece,
+    viewless,
+)
 from metatable.storage.errors import UsageError
 
 
@@ -143,3 +153,46 @@ def test_deal_refuses_a_place_that_is_none(to: list[int | None]) -> None:
     for column in (pa.array(to, pa.int32()), pa.array([to], pa.list_(pa.int32()))):
         with pytest.raises(UsageError, match="column='to'"):
             deal(pa.record_batch({"to": column}), "to", 5)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.text(max_size=4)), min_size=1, max_size=30),
+    st.lists(st.integers(0, 30), max_size=4),
+    st.booleans(),
+)
+def test_what_was_cut_side_by_side_is_one_piece_again(
+    texts: list[str | None], cuts: list[int], shared: bool
+) -> None:
+    ends = sorted({0, len(texts), *(cut for cut in cuts if cut < len(texts))})
+    columns = {
+        "t": pa.array(texts, pa.string()),
+        "n": pa.array(range(len(texts))),
+        "b": pa.array([one is None for one in texts]),
+        "d": pa.array(texts, pa.string()).dictionary_encode(),
+        "l": pa.array([[one] for one in texts]),
+    }
+    whole = pa.record_batch(columns)
+    pieces = [whole.slice(lo, hi - lo) for lo, hi in itertools.pairwise(ends)]
+    if not shared:
+        pieces = [
+            pa.record_batch([one.take(pa.array(range(len(one)))) for one in piece], list(columns))
+            for piece in pieces
+        ]
+    found = one_piece(pieces, 1 << 20)
+    assert found is not None
+    assert found.equals(pa.table(whole))
+    assert all(column.num_chunks == 1 for column in found.columns)
+    found.validate(full=True)
+
+
+def test_pieces_in_another_order_are_copied_up_to_a_limit() -> None:
+    whole = pa.record_batch({"n": pa.array(range(10))})
+    pieces = [whole.slice(5), whole.slice(0, 5)]
+    assert one_piece(pieces, 79) is None
+    found = one_piece(pieces, 80)
+    assert found is not None
+    assert found["n"].to_pylist() == [*range(5, 10), *range(5)]
+    assert one_piece([whole.slice(2, 3), whole.slice(5)], 0) == pa.table(whole.slice(2))
+    assert one_piece([whole.slice(2, 3), whole.slice(6)], 0) is None
+    again = pa.record_batch({"n": pa.array(range(10))})
+    assert one_piece([whole.slice(0, 5), again.slice(5)], 0) is None

@@ -139,7 +139,7 @@ ROOMS = (
             "metatable/arguments.py",
         ),
         (
-            _files(FACE, "rules", "notes", "file_sizes", "overwrite", "bulk_insert"),
+            _files(FACE, "rules", "notes", "held_rows", "file_sizes", "overwrite", "bulk_insert"),
             _files(FACE, "bad_input", "writers", "mistakes", "new_logs", "cluster_by")
             + _files("tests/index", "buckets", "footer_bloom", "own_index"),
         ),
