@@ -70,7 +70,7 @@ _CODES = pa.dictionary(pa.int32(), pa.string())
 CODED_LOCATION = pa.struct(
     [one.with_type(_CODES) if one.type == pa.string() else one for one in LOCATION]
 )
-"""The same where rows stay in this process: texts of a million rows are some 66 MB, and those of the
+"""The same where rows stay here: the texts of a million rows are some 66 MB, and those of the
 file groups that are named next to nothing. Whoever reads either asks `location_texts`."""
 
 CODED_LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, CODED_LOCATION)])
