@@ -21,6 +21,8 @@ from random import Random, SystemRandom
 from typing import Any
 
 import metatable
+from metatable.data.timeline import Timeline
+from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.manifest import HOME, all_refs, load_version
 from metatable.metadata.transaction import Transaction
 from metatable.results import CommitInfo
@@ -319,8 +321,11 @@ def _check_newest(place: Place, model: Model, random: Random) -> None:
 def _check_nothing_is_left(
     place: Place, history: Sequence[CommitInfo], operations: Sequence[Operation]
 ) -> None:
+    """A commit that lost to a rollback may have had its instant for a moment: before the rollback
+    had it, or after that was over. It is the rollback's then."""
     assert leftovers(str(place.folder)) == []
-    published = {info.instant for info in history}
+    undoing = {one.time for one in Timeline(place.store).load() if one.action in UNDOING}
+    published = {info.instant for info in history} | undoing
     dead = {instant for one in operations for instant in one.instants} - published
     files = [path for path in (place.folder / HOME).rglob("*") if path.is_file()]
     left = [path for path in files if path.name[:17] in dead]
