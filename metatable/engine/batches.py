@@ -182,16 +182,16 @@ def _uncut(parts: Sequence[pa.Array]) -> pa.Array | None:
         return first
     kind, t = first.type, pa.types
     is_plain = t.is_string(kind) or t.is_binary(kind) or t.is_primitive(kind)
-    at, places = first.offset, _addresses(first)
+    at, places = first.offset, _memory(first)
     for part in parts:
-        if not is_plain or part.offset != at or _addresses(part) != places:
+        if not is_plain or part.offset != at or _memory(part) != places:
             return None
         at += len(part)
     return pa.Array.from_buffers(kind, at - first.offset, first.buffers(), offset=first.offset)
 
 
-def _addresses(column: pa.Array) -> list[int | None]:
-    return [None if one is None else one.address for one in column.buffers()]
+def _memory(column: pa.Array) -> list[tuple[int, int] | None]:
+    return [None if one is None else (one.address, one.size) for one in column.buffers()]
 
 
 def deal(batch: pa.RecordBatch, by: str, count: int) -> list[tuple[int, pa.RecordBatch]]:
