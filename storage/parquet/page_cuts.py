@@ -54,6 +54,9 @@ NO_ROWS = -1
 BESIDE_BYTES = 4 << 20
 """Of pages that are read, or whose checksums are made, by more than one thread."""
 
+LARGE_PAGE = 16 << 10
+"""So large they are then on average: of smaller ones threads wait for the interpreter's lock."""
+
 _FACTS = [CODEC, UNCOMPRESSED, ENCODINGS]
 
 _CUT, _LEAF, _CODEC, _PLAIN, _WAYS = range(5)
@@ -302,7 +305,7 @@ def read_pages(store: Store, pages: Pages) -> Bodies:
         partial(store.read_into, path, spans[low:high], memory[ends[low] : ends[high]])
         for path, (low, high) in own
     ]
-    if store.is_distant or ends[-1] < BESIDE_BYTES:
+    if store.is_distant or not _are_large(int(ends[-1]), len(spans)):
         store.together(calls)
     else:
         deque(in_order(_called, calls), maxlen=0)
@@ -327,6 +330,10 @@ def checked(pages: Pages, bodies: Bodies) -> tuple[Numbers, Headers | None]:
     return np.array(told, np.int64), None
 
 
+def _are_large(size_bytes: int, pages: int) -> bool:
+    return size_bytes >= max(BESIDE_BYTES, LARGE_PAGE * pages)
+
+
 def _called(call: Callable[[], None]) -> None:
     call()
 
@@ -334,7 +341,7 @@ def _called(call: Callable[[], None]) -> None:
 def _sums(bodies: Bodies, headers: Headers) -> list[int]:
     """CRC32 of each page without its header."""
     many = bodies.of(slice(None), headers.sizes)
-    if sum(map(len, many)) < BESIDE_BYTES:
+    if not _are_large(sum(map(len, many)), len(many)):
         return [*map(crc32, many)]
     step = -(-len(many) // workers_here())
     parts = [many[start : start + step] for start in range(0, len(many), step)]

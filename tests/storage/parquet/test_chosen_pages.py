@@ -147,6 +147,7 @@ def test_texts_are_found_by_whatever_blocks(
 ) -> None:
     monkeypatch.setattr(column_pages, "workers_here", lambda: workers)
     monkeypatch.setattr(page_cuts, "BESIDE_BYTES", few)
+    monkeypatch.setattr(page_cuts, "LARGE_PAGE", 0)
     monkeypatch.setattr(column_pages, "FEW_BYTES", few)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 300)
     for turn, alone in enumerate((200, 900, 8 << 20)):
@@ -355,6 +356,7 @@ def test_a_bit_that_is_another_one_is_damage_or_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_cuts, "BESIDE_BYTES", beside)
+    monkeypatch.setattr(page_cuts, "LARGE_PAGE", 0)
     rows = ROWS.select(["id", "city", *(["list"] if version == "2.0" else [])])
     raw = written(rows, data_page_version=version, compression="zstd", **PAGES)
     positions, sound = some(40), 0
