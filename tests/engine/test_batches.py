@@ -196,3 +196,15 @@ def test_pieces_in_another_order_are_copied_up_to_a_limit() -> None:
     assert one_piece([whole.slice(2, 3), whole.slice(6)], 0) is None
     again = pa.record_batch({"n": pa.array(range(10))})
     assert one_piece([whole.slice(0, 5), again.slice(5)], 0) is None
+
+
+def test_memory_that_was_cut_shorter_is_not_read_behind_its_end() -> None:
+    whole = pa.array(range(10), pa.int64())
+    memory = whole.buffers()[1]
+    shorter = pa.Array.from_buffers(pa.int64(), 5, [None, memory.slice(0, 40)])
+    pieces = [pa.record_batch({"n": one}) for one in (shorter, whole.slice(5))]
+    assert one_piece(pieces, 0) is None
+    found = one_piece(pieces, 80)
+    assert found is not None
+    found.validate(full=True)
+    assert found["n"].to_pylist() == [*range(10)]
