@@ -34,7 +34,7 @@ from metatable.metadata.view import Located, TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
-__all__ = ["BATCH_KEYS", "KeyedIndex", "RecordIndex"]
+__all__ = ["KeyedIndex", "RecordIndex"]
 
 BATCH_KEYS = 512 << 10
 """Keys looked up together: each batch decodes the blocks it touches, with random keys all."""
@@ -162,19 +162,20 @@ def _nowhere(group: tuple[str, str]) -> CorruptError:
 
 
 def _located(view: TableView, found: Located, coded: bool) -> pa.Array:
-    partition_paths = [path for path, _ in found.groups]
-    file_ids = [file_id for _, file_id in found.groups]
     instants = [one.instant for one in _slices(view, found)]
     made = coded_locations if coded else locations
-    return made(found.group, partition_paths, file_ids, instants)
+    return made(found.group, *_names(found), instants)
+
+
+def _names(found: Located) -> tuple[list[str], list[str]]:
+    """The partition path and the file id of each group."""
+    return [path for path, _ in found.groups], [file_id for _, file_id in found.groups]
 
 
 def _slices(view: TableView, found: Located) -> list[FileSlice]:
     """The current one of each group."""
-    paths = [path for path, _ in found.groups]
     slices = []
-    current = view.current(paths, [file_id for _, file_id in found.groups])
-    for group, one in zip(found.groups, current, strict=True):
+    for group, one in zip(found.groups, view.current(*_names(found)), strict=True):
         if one is None:
             raise _nowhere(group)
         slices.append(one)

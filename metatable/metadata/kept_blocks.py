@@ -56,9 +56,10 @@ class KeptBlocks:
         ends = np.cumsum([0, *map(len, known)])
         if len(known) < len(readers) or ends[-1] > MOST_BLOCKS:
             return None
-        words, offsets = (np.concatenate(one) for one in zip(*map(_columns, known), strict=True))
+        words = np.concatenate([one.words for one in known])
         if (words[1:] <= words[:-1]).any():
             return None
+        offsets = np.concatenate([one.offsets for one in known])
         return cls(tuple(one.identity for one in readers), sizes, ends, words, offsets)
 
     @property
@@ -98,7 +99,3 @@ def _index_of(reader: HFileReader, sizes: tuple[int, int]) -> BlockIndex | None:
         return None
     is_told = index is not None and len(index) > 0 and index.is_ascending
     return index if is_told and FILTER not in opened.meta else None
-
-
-def _columns(index: BlockIndex) -> tuple[UInt64s, Int64s]:
-    return index.words, index.offsets

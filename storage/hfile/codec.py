@@ -198,24 +198,9 @@ def decompress_into(
     copied while it is near the processor, and the next one has its memory. Raises as
     `decompress`, with anything in `out`."""
     room, end = out.data, 0
-    inflate = codec is Codec.GZ and max(sizes, default=0) <= BOMB_BYTES
     for raw, size, offset in zip(raws, sizes, offsets, strict=True):
         start, end = end, end + size
-        payload = _whole_member(raw, size) if inflate else None
-        if payload is None:
-            payload = decompress(codec, raw, size, path=path, offset=offset)
-        room[start:end] = payload
-
-
-def _whole_member(raw: memoryview, size: int) -> bytes | None:
-    """What `raw` is inflated to, None unless it is one member of so many bytes and nothing else."""
-    inflater = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    try:
-        payload: bytes = inflater.decompress(raw, size + 1)
-    except (_DAMAGED, EOFError):
-        return None
-    is_whole = len(payload) == size and inflater.eof and not inflater.unused_data
-    return payload if is_whole else None
+        room[start:end] = decompress(codec, raw, size, path=path, offset=offset)
 
 
 def beginnings(
