@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -145,6 +146,7 @@ class Pass:
         self._read_bytes = min(READ_BYTES, step_bytes or READ_BYTES)
         self._group_bytes = min(GROUP_BYTES, step_bytes or GROUP_BYTES)
         self._offered_bytes = 0
+        self._offering = Lock()
         alike = opened.record_sizes
         self._stride = alike if alike and min(alike) >= 0 else None
 
@@ -314,8 +316,12 @@ class Pass:
     def _offered(
         self, stored: Stored, payloads: Sequence[bytes | UInt8s]
     ) -> Sequence[bytes | UInt8s]:
-        self._offered_bytes += sum(map(len, payloads)) if self._keep else 0
-        if not self._keep or self._offered_bytes > self._share:
+        if not self._keep:
+            return payloads
+        with self._offering:  # groups done at once would count each other's, and none be kept
+            self._offered_bytes += sum(map(len, payloads))
+            is_too_much = self._offered_bytes > self._share
+        if is_too_much:
             return payloads
         return [
             block_cache.offer(_key(self._store, self._opened, offset), bytes(payload), len(payload))
