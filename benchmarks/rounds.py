@@ -71,7 +71,13 @@ class Distant:
         self.wait("get", path)
         return self._inner.read_whole(path)
 
-    def fill(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+    def fill(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
+    ) -> None:
         return None
 
     def map(self, path: str, size_bytes: int) -> None:

@@ -100,9 +100,13 @@ class LocalFiles:
         )
 
     def fill(
-        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
     ) -> list[int] | None:
-        return self._opened(path, lambda handle: _fill_from(handle, ranges, memory))
+        return self._opened(path, lambda handle: _fill_from(handle, ranges, memory, begins))
 
     def _opened(self, path: str, read: Callable[[int], R]) -> R | None:
         try:
@@ -416,18 +420,22 @@ def _ours(error: OSError, path: str, root: str) -> MetatableError:
     return StoreError("the disk did not do it: try again", **facts)
 
 
-def _fill_from(handle: int, ranges: Sequence[tuple[int, int]], memory: memoryview) -> list[int]:
-    """The bytes of ranges of an open file behind each other; how many of each there are."""
-    found, start = [], 0
-    for offset, size in ranges:
-        at = start
-        while at < start + size:
-            count = os.preadv(handle, [memory[at : start + size]], offset + at - start)
+def _fill_from(
+    handle: int,
+    ranges: Sequence[tuple[int, int]],
+    memory: memoryview,
+    begins: Sequence[int],
+) -> list[int]:
+    """The bytes of ranges of an open file, each where it begins; how many of each there are."""
+    found = []
+    for (offset, size), begin in zip(ranges, begins, strict=True):
+        at = os.preadv(handle, [memory[begin : begin + size]], offset)
+        while 0 < at < size:
+            count = os.preadv(handle, [memory[begin + at : begin + size]], offset + at)
             if not count:
                 break
             at += count
-        found.append(at - start)
-        start += size
+        found.append(at)
     return found
 
 

@@ -129,7 +129,13 @@ class Objects:
                 _check_absence(error)
                 return None
 
-    def fill(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+    def fill(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
+    ) -> None:
         return None
 
     def map(self, path: str, size_bytes: int) -> None:

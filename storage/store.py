@@ -82,10 +82,15 @@ class Backend(Protocol):
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
     def read_whole(self, path: str) -> bytes | None: ...
     def fill(
-        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
     ) -> list[int] | None:
-        """The bytes of these ranges behind each other; how many of each there are. None where there
-        is no such file, or where it is far away, whence its bytes come as `read` has them."""
+        """The bytes of these ranges, each where it begins in the memory; how many of each there
+        are. None where there is no such file, or where it is far away, whence its bytes come as
+        `read` has them."""
         ...
 
     def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None: ...
@@ -212,21 +217,25 @@ class Store:
         _check_sizes(path, spans, map(len, parts))
         return parts
 
-    def read_into(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
-        """The same bytes behind each other, in memory that has room for them and no more: near by
-        they are copied once, and between two ranges nothing is read.
+    def read_into(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
+    ) -> None:
+        """The same bytes, in memory, those of each range from where it begins there: near by they
+        are copied once, and between two ranges nothing is read.
 
         Raises CorruptError, as `read` does.
         """
         if self.backend.distant:
-            at = 0
-            for part in self.read(path, ranges):
+            for at, part in zip(begins, self.read(path, ranges), strict=True):
                 memory[at : at + len(part)] = part
-                at += len(part)
             return
-        spans = _joined(ranges)
+        spans, places = _joined(ranges, begins)
         self._count("reads", len(spans))
-        found = self.backend.fill(_file(path), spans, memory)
+        found = self.backend.fill(_file(path), spans, memory, places)
         if found is None:
             raise _missing(self, path)
         self.counters.add("store.bytes_read", sum(found))
@@ -518,15 +527,21 @@ def _check_sizes(path: str, spans: Sequence[tuple[int, int]], found: Iterable[in
             )
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that follow each other without a gap as one."""
+def _joined(
+    ranges: Sequence[tuple[int, int]], begins: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Ranges that follow each other without a gap, in memory too, as one; where each begins."""
     spans: list[tuple[int, int]] = []
-    for offset, size in ranges:
-        if spans and sum(spans[-1]) == offset:
+    places: list[int] = []
+    end = at = -1
+    for (offset, size), begin in zip(ranges, begins, strict=True):
+        if offset == end and begin == at:
             spans[-1] = spans[-1][0], spans[-1][1] + size
         else:
             spans.append((offset, size))
-    return spans
+            places.append(begin)
+        end, at = offset + size, begin + size
+    return spans, places
 
 
 def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:

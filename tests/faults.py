@@ -72,10 +72,14 @@ class Watched:
         return self._inner.read(path, ranges)
 
     def fill(
-        self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
     ) -> list[int] | None:
         self._count("read", path)
-        return self._inner.fill(path, ranges, memory)
+        return self._inner.fill(path, ranges, memory, begins)
 
     def read_whole(self, path: str) -> bytes | None:
         self._count("read_whole", path)

@@ -59,8 +59,9 @@ LARGE_PAGE = 16 << 10
 
 _FACTS = [CODEC, UNCOMPRESSED, ENCODINGS]
 
-_CUT, _LEAF, _CODEC, _PLAIN, _WAYS = range(5)
-"""Numbers of a part: of a cut, of a leaf, and the facts of its chunk."""
+_CUT, _COLUMN, _LEAF, _CODEC, _PLAIN, _WAYS = range(6)
+"""Numbers of a part: of a cut, of a column among those asked, of a leaf, and the facts of its
+chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +174,7 @@ class Pages:
         counts, numbers = zip(*[cut.parts(columns, leaves) for cut in cuts], strict=True)
         parts = np.empty((len(cuts), len(leaves), _WAYS + 1), np.int64)
         parts[:, :, _CUT] = np.arange(len(cuts))[:, None]
-        parts[:, :, _LEAF] = leaves
+        parts[:, :, _COLUMN], parts[:, :, _LEAF] = column_of, leaves
         chunks = np.array([cut.file.chunks[cut.group] for cut in cuts])
         parts[:, :, _CODEC:] = chunks[:, leaves[:, None], _FACTS]
         column = np.tile(column_of, len(cuts))
@@ -183,9 +184,27 @@ class Pages:
         of = np.repeat(np.arange(len(many)), many[order])
         return cls(cuts, parts.reshape(-1, _WAYS + 1)[order], np.concatenate(numbers)[rows], of)
 
+    def parted(self, part: int) -> tuple[Pages, Pages]:
+        """Those of the parts before this one, and the others."""
+        page = int(self.of.searchsorted(part))
+        before = Pages(self.cuts, self.parts[:part], self.numbers[:page], self.of[:page])
+        behind = self.parts[part:], self.numbers[page:], self.of[page:] - part
+        return before, Pages(self.cuts, *behind)
+
     @property
     def is_dictionary(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.numbers[:, ROW] == NO_ROWS)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all pages."""
+        return int(self.numbers[:, SIZE].sum())
+
+    @property
+    def laid(self) -> Numbers:
+        """The pages as they lie in memory, by number: dictionaries of a column before its other
+        pages, as they are decompressed."""
+        return np.lexsort((~self.is_dictionary, self.parts[self.of, _COLUMN]))
 
     @property
     def codecs(self) -> Numbers:
@@ -195,7 +214,7 @@ class Pages:
     def checked(self, part: int, bodies: Sequence[memoryview]) -> tuple[int, int, int, int]:
         """Of one part its codec; values; bytes of the dictionary and of the pages. Raises
         CorruptError."""
-        cut, leaf, codec, *facts = self.parts[part].tolist()
+        cut, _, leaf, codec, *facts = self.parts[part].tolist()
         cut = self.cuts[cut]
         values = dictionary = 0
         told = self.numbers[self.of == part].tolist()
@@ -296,24 +315,24 @@ def read_pages(store: Store, pages: Pages) -> Bodies:
     of = np.array([number[path] for path in paths])[pages.parts[pages.of, _CUT]]
     order = np.argsort(of, kind="stable")
     borders = np.searchsorted(of[order], np.arange(len(names) + 1)).tolist()
-    spans: list[Span] = [*zip(*pages.numbers[order, :2].T.tolist(), strict=True)]
-    own = zip(names, pairwise(borders), strict=True)
-    sizes = pages.numbers[order, 1]
-    ends = np.cumsum(np.append(0, sizes))
+    sizes, laid = pages.numbers[:, 1], pages.laid
+    ends = np.cumsum(sizes[laid])
+    begins = np.empty_like(sizes)
+    begins[laid] = ends - sizes[laid]
     memory = memoryview(pa.allocate_buffer(int(ends[-1]))).cast("B")
+    spans: list[Span] = [*zip(*pages.numbers[order, :2].T.tolist(), strict=True)]
+    places = begins[order].tolist()
     calls = [
-        partial(store.read_into, path, spans[low:high], memory[ends[low] : ends[high]])
-        for path, (low, high) in own
+        partial(store.read_into, path, spans[low:high], memory, places[low:high])
+        for path, (low, high) in zip(names, pairwise(borders), strict=True)
     ]
     if store.is_distant or not _are_large(int(ends[-1]), len(spans)):
         store.together(calls)
     else:
         deque(in_order(_called, calls), maxlen=0)
-    begins = np.empty_like(sizes)
-    begins[order] = ends[:-1]
     store.counters.add("data.pages", len(spans))
     store.counters.add("data.page_bytes", int(ends[-1]))
-    return Bodies(memory, begins, pages.numbers[:, 1])
+    return Bodies(memory, begins, sizes)
 
 
 def checked(pages: Pages, bodies: Bodies) -> tuple[Numbers, Headers | None]:

@@ -351,7 +351,13 @@ class Simulated:
         self._ask("read", path)
         return self._files[path][0] if path in self._files else None
 
-    def fill(self, path: str, ranges: Sequence[tuple[int, int]], memory: memoryview) -> None:
+    def fill(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        memory: memoryview,
+        begins: Sequence[int],
+    ) -> None:
         return None
 
     def map(self, path: str, size_bytes: int) -> None:

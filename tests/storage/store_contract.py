@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from metatable.storage.errors import CorruptError, UsageError
@@ -250,7 +251,7 @@ class StoreContract:
         with pytest.raises(CorruptError, match="file ends too early: path='a' offset=2 "):
             store.read("a", [(2, 5)])
 
-    def test_ranges_are_read_behind_each_other_into_memory(self, store: Store) -> None:
+    def test_ranges_are_read_into_memory_each_to_its_place(self, store: Store) -> None:
         store.put("a", body := bytes(range(256)) * 9)
         for ranges in (
             [(100, 2), (102, 30), (0, 1), (50, 7), (57, 0), (57, 3), (2303, 1)],
@@ -258,9 +259,16 @@ class StoreContract:
             [(7, 2), (8, 2)],
             [],
         ):
-            memory = bytearray(sum(size for _, size in ranges))
-            store.read_into("a", ranges, memoryview(memory))
-            assert memory == b"".join(store.read("a", ranges))
+            parts, memory = store.read("a", ranges), bytearray(len(body) + 90)
+            ends = np.cumsum([size for _, size in ranges]).tolist()
+            behind = [0, *ends][: len(ranges)]
+            turned = [len(memory) - end - place for place, end in enumerate(ends)]
+            for begins in (behind, turned):  # neighbours are read together, or apart
+                memory[:] = bytes(len(memory))
+                store.read_into("a", ranges, memoryview(memory), begins)
+                for begin, part in zip(begins, parts, strict=True):
+                    assert memory[begin : begin + len(part)] == part
+                assert memory.count(0) >= len(memory) - ends[-1] if ends else not any(memory)
 
     def test_memory_is_not_filled_from_a_file_that_ends_before_or_is_not_there(
         self, store: Store
@@ -269,9 +277,9 @@ class StoreContract:
         for ranges in ([(0, 1), (2, 5)], [(2, 1), (3, 5)]):
             memory = memoryview(bytearray(6))
             with pytest.raises(CorruptError, match="file ends too early: path='a' offset="):
-                store.read_into("a", ranges, memory)
+                store.read_into("a", ranges, memory, [0, 1])
         with pytest.raises(CorruptError, match="file is missing: path='b'"):
-            store.read_into("b", [(0, 6)], memory)
+            store.read_into("b", [(0, 6)], memory, [0])
 
     # paths
 
@@ -301,7 +309,7 @@ VERBS: list[Callable[[Store, str], object]] = [
     lambda store, path: store.get(path),
     lambda store, path: store.fetch(path),
     lambda store, path: store.read(path, [(0, 1)]),
-    lambda store, path: store.read_into(path, [(0, 1)], memoryview(bytearray(1))),
+    lambda store, path: store.read_into(path, [(0, 1)], memoryview(bytearray(1)), [0]),
     lambda store, path: store.map(path, 1),
     lambda store, path: store.open(path, 1).read(),
     lambda store, path: store.put(path, b"1"),

@@ -88,7 +88,7 @@ def fetch(
 def _pieces(store: Store, path: str, ranges: Sequence[tuple[int, int]]) -> list[UInt8s]:
     if len(ranges) == 1 and ranges[0][1] >= LARGE_BYTES and not store.is_distant:
         room = fresh(ranges[0][1])
-        store.read_into(path, ranges, room.data)
+        store.read_into(path, ranges, room.data, [0])
         return [room]
     return [np.frombuffer(one, np.uint8) for one in store.read(path, ranges)]
 
