@@ -42,6 +42,10 @@ Numbers = npt.NDArray[np.int64]
 PORTION_BYTES = 64 << 20
 """Of pages, decoded, that are held at once."""
 
+AHEAD_BYTES = 512 << 10
+"""Of pages of keys, stored, that are read before those of other columns: with fewer, making the
+steps twice takes longer than what goes on meanwhile."""
+
 
 def read_rows(
     store: Store, asked: Sequence[tuple[PagedFile, Numbers]], names: Sequence[str]
@@ -103,8 +107,7 @@ def read_found(
         return None
     counts, held, tables = np.zeros(len(asked), np.int64), [], [schema.empty_table()]
     for cuts in _portions(every, columns):
-        keys, *others = _read(store, cuts, columns)
-        runs, own, made = found_with_columns(keys, others, texts)
+        runs, own, made = _found(store, cuts, columns, texts)
         owners = np.repeat([cut.number for cut in cuts], runs.of_cut)[runs.of]
         counts += np.bincount(owners, minlength=len(asked))
         held.append(own.cast(pa.binary()))
@@ -140,7 +143,30 @@ def _portions(cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[list[Cut]
 
 def _read(store: Store, cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[ColumnPages]:
     """The pages of each column."""
+    return _columns(store, Pages.of_cuts(cuts, columns), columns)
+
+
+def _found(
+    store: Store,
+    cuts: Sequence[Cut],
+    columns: Sequence[int],
+    texts: Sequence[dict[int, list[bytes]]],
+) -> tuple[Runs, pa.Array, list[pa.Array]]:
+    """Rows that have one of the texts in the first column, which has one leaf, and what the others
+    have there. Near by its pages are decompressed while theirs are read."""
     pages = Pages.of_cuts(cuts, columns)
+    first, behind = pages.parted(len(cuts))
+    if store.is_distant or first.stored_bytes < AHEAD_BYTES:
+        keys, *others = _columns(store, pages, columns)
+        return found_with_columns(keys, others, texts)
+    [keys] = _columns(store, first, columns[:1])
+    begun = keys.begun()
+    return found_with_columns(keys, [*_columns(store, behind, columns[1:])], texts, begun)
+
+
+def _columns(store: Store, pages: Pages, columns: Sequence[int]) -> Iterator[ColumnPages]:
+    """The columns that these pages are of."""
+    cuts = pages.cuts
     bodies = read_pages(store, pages)
     sums, headers = checked(pages, bodies)
     leaves = [len(cuts[0].file.shape.columns[column]) for column in columns]

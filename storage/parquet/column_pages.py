@@ -10,7 +10,7 @@ file (`small_file.py`), whatever files it is from, and of what comes back the ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -27,10 +27,17 @@ from metatable.storage.parquet.page_cuts import Bodies, Cut, Pages, Picked
 from metatable.storage.parquet.page_headers import Headers
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
-from metatable.storage.parquet.unpacked_pages import Packed, unpacked_each
+from metatable.storage.parquet.unpacked_pages import Packed, begun_each, unpacked_each
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["TEXTS_OF_A_PAGE", "ColumnPages", "Runs", "found_with_columns", "rows_of_columns"]
+__all__ = [
+    "TEXTS_OF_A_PAGE",
+    "ColumnPages",
+    "Runs",
+    "Unpacked",
+    "found_with_columns",
+    "rows_of_columns",
+]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -51,6 +58,10 @@ a column, and a block of it at a time."""
 FEW_BYTES = 16 << 20
 """Of pages of keys, that are decompressed before one is looked into. More would not stay in a
 processor's cache until then."""
+
+BESIDE_KEYS = 0.5
+"""So much of other columns' pages as another thread decompresses who looks for the keys meanwhile
+decompresses itself."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
@@ -107,7 +118,7 @@ class _Group:
     dictionaries: Numbers
 
 
-_Unpacked: TypeAlias = tuple[Sequence[_Group], Sequence[Bytes | None]]
+Unpacked: TypeAlias = tuple[Sequence[_Group], Sequence[Bytes | None]]
 """Blocks of a column, and what is in each; None where it is not decompressed yet."""
 
 
@@ -170,7 +181,7 @@ class ColumnPages:
     def found(
         self,
         texts: Sequence[dict[int, list[bytes]]],
-        unpacked: _Unpacked | None = None,
+        unpacked: Unpacked | None = None,
     ) -> tuple[Runs, pa.Array]:
         """The same runs with those rows asked that have one of the texts, and their texts; none is
         given twice. `unpacked`: its pages, where they are. Raises CorruptError."""
@@ -186,6 +197,16 @@ class ColumnPages:
             rows, held = self.runs.rows[own], decoded.take(pa.array(own))
         return replace(self.runs, of=of, within=rows - self.runs.begins[of]), held
 
+    def begun(self) -> Callable[[], Unpacked]:
+        """Pages of keys: few are decompressed from now on, by other threads."""
+        if self._form is None:
+            return lambda: ((), ())
+        if self._block_bytes != BLOCK_BYTES:
+            return self._key_blocks
+        groups = self._groups(BLOCK_BYTES)
+        ended = begun_each([self.packed(group) for group in groups], 0.0)
+        return lambda: (groups, ended())
+
     def _taken_of(self, form: ValueForm, group: _Group, raw: Bytes | None) -> pa.Array | None:
         if raw is None:
             return None
@@ -197,7 +218,7 @@ class ColumnPages:
     def _found(
         self,
         texts: Sequence[dict[int, list[bytes]]],
-        unpacked: _Unpacked | None = None,
+        unpacked: Unpacked | None = None,
     ) -> tuple[Numbers, Numbers, pa.Array] | None:
         """The run of each row that has one of the texts, the row in its row group, the text."""
         form, runs = self._form, self.runs
@@ -212,14 +233,16 @@ class ColumnPages:
         if not groups:
             return None
         find = partial(self._found_of, form, wanted)
-        found = _all_or_none(in_order(find, zip(groups, raws, strict=True)))
+        is_done = all(raw is not None for raw in raws)  # then threads would wait for each other
+        look = map if is_done else in_order
+        found = _all_or_none(look(find, zip(groups, raws, strict=True)))
         if found is None:
             return None
         pages, places, held = zip(*found, strict=True)
         page = np.concatenate(pages)
         return page, runs.begins[page] + np.concatenate(places), _joined(held)
 
-    def _key_blocks(self) -> _Unpacked:
+    def _key_blocks(self) -> Unpacked:
         """All of its pages, where few are decompressed; others are where they are looked into."""
         size = self._block_bytes
         groups = self._groups(size)
@@ -330,23 +353,33 @@ def rows_of_columns(columns: Iterable[ColumnPages]) -> Iterator[pa.Array]:
         yield from in_order(ColumnPages.rows_alone, some)
         return
     groups = [column.groups() for column in some]
-    yield from _taken_or_decoded(some, groups, _unpacked(some, groups))
+    yield from _taken_or_decoded(some, groups, _begun(some, groups, 1.0)())
 
 
 def found_with_columns(
-    keys: ColumnPages, others: Sequence[ColumnPages], texts: Sequence[dict[int, list[bytes]]]
+    keys: ColumnPages,
+    others: Sequence[ColumnPages],
+    texts: Sequence[dict[int, list[bytes]]],
+    begun: Callable[[], Unpacked] | None = None,
 ) -> tuple[Runs, pa.Array, list[pa.Array]]:
     """The rows that have one of the texts (`ColumnPages.found`), and what other columns, whose
-    pages hold the same rows, have there: all are decompressed together. Raises CorruptError."""
+    pages hold the same rows, have there: few are decompressed together, without those of keys where
+    that has `begun`. Raises CorruptError."""
     every = [keys, *others]
     if not _are_few(every):
-        runs, held = keys.found(texts)
+        runs, held = keys.found(texts, None if begun is None else begun())
         return runs, held, [*rows_of_columns(replace(one, runs=runs) for one in others)]
-    groups = [column.groups() for column in every]
-    raws = _unpacked(every, groups)
-    runs, held = keys.found(texts, (groups[0], raws[0]))
+    if begun is None:
+        groups = [column.groups() for column in every]
+        first, *raws = _begun(every, groups, 1.0)()
+        runs, held = keys.found(texts, (groups.pop(0), first))
+    else:
+        groups = [column.groups() for column in others]
+        ended = _begun(others, groups, BESIDE_KEYS)
+        runs, held = keys.found(texts, begun())
+        raws = ended()
     asked = [replace(one, runs=runs) for one in others]
-    return runs, held, [*_taken_or_decoded(asked, groups[1:], raws[1:])]
+    return runs, held, [*_taken_or_decoded(asked, groups, raws)]
 
 
 def _are_few(columns: Sequence[ColumnPages]) -> bool:
@@ -355,13 +388,18 @@ def _are_few(columns: Sequence[ColumnPages]) -> bool:
     return sum(int(one.sum()) for one in plain) <= ROUND_BYTES
 
 
-def _unpacked(
-    columns: Sequence[ColumnPages], groups: Sequence[Sequence[_Group]]
-) -> list[list[Bytes | None]]:
-    """What is in the groups of each column."""
-    every = [(one, group) for one, own in zip(columns, groups, strict=True) for group in own]
-    raws = iter(unpacked_each([column.packed(group) for column, group in every]))
-    return [[*islice(raws, len(own))] for own in groups]
+def _begun(
+    columns: Sequence[ColumnPages], groups: Sequence[Sequence[_Group]], own: float
+) -> Callable[[], list[list[Bytes | None]]]:
+    """What is in the groups of each column: decompression is begun (`begun_each`)."""
+    parts = zip(columns, groups, strict=True)
+    ended = begun_each([column.packed(group) for column, some in parts for group in some], own)
+
+    def parted() -> list[list[Bytes | None]]:
+        raws = iter(ended())
+        return [[*islice(raws, len(some))] for some in groups]
+
+    return parted
 
 
 def _taken_or_decoded(

@@ -13,9 +13,10 @@ beside them, each would wait for the interpreter's lock longer than it decompres
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from functools import partial
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -24,9 +25,9 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from metatable.storage.parquet.varints import read_varint
-from metatable.storage.threads import in_order, shared, workers_here
+from metatable.storage.threads import beside, in_order, workers_here
 
-__all__ = ["MOST_BYTES", "Packed", "unpacked_each"]
+__all__ = ["MOST_BYTES", "Packed", "begun_each", "unpacked_each"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -45,8 +46,11 @@ _HEAD_BYTES = 16
 MOST_BYTES = 16 << 20
 """Of a page that is decompressed here: its header's word is believed for the allocation."""
 
-LUMP_BYTES = 8 << 20
+LUMP_BYTES = 16 << 20
 """Of pages, decompressed, that one call makes, about, where a thread's share is more."""
+
+LEAST_BYTES = 256 << 10
+"""For each other thread: it takes less time to decompress fewer than to wake one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +66,13 @@ class Packed:
     begins: Numbers
     ends: Numbers
 
+    @classmethod
+    def together(cls, groups: Sequence[Packed]) -> Packed:
+        """The pages of groups that lie in one memory."""
+        told = [(one.codecs, one.sizes, one.headers, one.begins, one.ends) for one in groups]
+        codecs, sizes, *places = (np.concatenate(own) for own in zip(*told, strict=True))
+        return cls(codecs, sizes, groups[0].memory, *places)
+
     @property
     def is_told(self) -> bool:
         """Whether there are pages, none of them empty or too large."""
@@ -71,8 +82,12 @@ class Packed:
     @property
     def is_framed(self) -> bool:
         """Whether all are frames of zstd that say that they are so long."""
-        is_zstd = self.is_told and bool((self.codecs == _ZSTD).all())
-        return is_zstd and bool((_frame_sizes(self.heads()) == self.sizes).all())
+        return self.is_told and bool(self.are_frames.all())
+
+    @property
+    def are_frames(self) -> npt.NDArray[np.bool_]:
+        """Which of them are."""
+        return np.asarray((self.codecs == _ZSTD) & (_frame_sizes(self.heads()) == self.sizes))
 
     @property
     def bodies(self) -> list[memoryview]:
@@ -97,7 +112,10 @@ class Packed:
         """The pages, decompressed and behind each other; None where one is another codec's, or does
         not say that it is so long. Memory: twice the sizes."""
         if self.is_framed:
-            return _skipping(self) if self.is_together else _decompressed(_joined([self]))
+            frames = _Frames.of(self)
+            raw = frames.decompressed()
+            frames.restore()
+            return raw
         if not self.is_told:
             return None
         pages: list[bytes | memoryview] = []
@@ -118,63 +136,129 @@ class Packed:
 
 
 def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
-    """Each `unpacked`, frames of many groups by few calls. Memory: twice the sizes of all."""
+    """Each `unpacked`, of groups that lie in one memory, frames of many by few calls. Memory: twice
+    the sizes of all."""
+    return begun_each(groups, 1.0)()
+
+
+def begun_each(groups: Sequence[Packed], own: float) -> Callable[[], list[Bytes | None]]:
+    """The same, begun by other threads; the caller decompresses, now, `own` as much as each of
+    them. What is returned waits for theirs; until it is called, headers of pages may not be what is
+    stored."""
+    framed = _framed(groups)
+    sizes = [groups[place].plain_bytes for place in framed]
+    begun: list[_Begun] = []
+    for lump in _lumps(sizes, own):
+        places = [framed[place] for place in lump]
+        frames = _Frames.of(Packed.together([groups[place] for place in places]))
+        is_own = own > 0 and lump[-1] == len(framed) - 1
+        call = _done(frames.decompressed) if is_own else beside(frames.decompressed)
+        begun.append(_Begun(places, frames, call))
+    return partial(_ended, groups, begun)
+
+
+def _done(call: Callable[[], Bytes | None]) -> Callable[[], Bytes | None]:
+    made = call()
+    return lambda: made
+
+
+def _ended(groups: Sequence[Packed], begun: Sequence[_Begun]) -> list[Bytes | None]:
     found: dict[int, Bytes | None] = {}
-    framed = [place for place, one in enumerate(groups) if one.is_framed]
-    lumps = _lumps({place: groups[place].plain_bytes for place in framed})
-    frames = (_joined([groups[place] for place in lump]) for lump in lumps)
-    for lump, raw in zip(lumps, shared(_decompressed, frames), strict=True):
-        ends = np.cumsum([groups[place].plain_bytes for place in lump])[:-1]
+    for one in begun:
+        raw = one.call()
+        one.frames.restore()
         if raw is not None:
-            found.update(zip(lump, np.split(raw, ends), strict=True))
+            ends = np.cumsum([groups[place].plain_bytes for place in one.places]).tolist()
+            parts = [raw[low:high] for low, high in pairwise([0, *ends])]
+            found.update(zip(one.places, parts, strict=True))
     left = [place for place in range(len(groups)) if place not in found]
     others = in_order(Packed.unpacked, [groups[place] for place in left])
     found.update(zip(left, others, strict=True))
     return [found[place] for place in range(len(groups))]
 
 
-def _skipping(group: Packed) -> Bytes | None:
-    """Frames where they lie: headers between them are frames that are skipped, as long as it takes,
-    since who decodes a page otherwise needs its header."""
-    headers = group.headers[1:]
-    held = np.frombuffer(group.memory, np.uint8)
-    at = group.ends[:-1, None] + np.arange(_SKIPPED_BYTES)
-    before = held[at]
-    told = np.stack([np.full(len(headers), _SKIPPED_MAGIC), headers - _SKIPPED_BYTES], axis=1)
-    held[at] = told.astype("<u4").view(np.uint8)
-    try:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frames:
+    """Frames behind each other, and how much they hold: where they lie, or joined. Where they lie,
+    headers between them are made frames that are skipped, for as long as it takes, since who
+    decodes a page otherwise needs its header: `hidden` is their memory, places and bytes."""
+
+    frames: memoryview | pa.Buffer
+    plain_bytes: int
+    hidden: tuple[Bytes, Numbers, Bytes] | None = None
+
+    @classmethod
+    def of(cls, group: Packed) -> _Frames:
+        if not group.is_together:
+            return cls(_joined(group.bodies), group.plain_bytes)
+        headers = group.headers[1:]
+        held = np.frombuffer(group.memory, np.uint8)
+        at = group.ends[:-1, None] + np.arange(_SKIPPED_BYTES)
+        before = held[at]
+        told = np.stack([np.full(len(headers), _SKIPPED_MAGIC), headers - _SKIPPED_BYTES], axis=1)
+        held[at] = told.astype("<u4").view(np.uint8)
         frames = group.memory[int(group.begins[0]) : int(group.ends[-1])]
-        return _decompressed((frames, group.plain_bytes))
-    finally:
-        held[at] = before
+        return cls(frames, group.plain_bytes, (held, at, before))
+
+    def decompressed(self) -> Bytes | None:
+        return _decompressed(self.frames, self.plain_bytes)
+
+    def restore(self) -> None:
+        if self.hidden is not None:
+            held, at, before = self.hidden
+            held[at] = before
 
 
-def _joined(groups: Sequence[Packed]) -> tuple[pa.Buffer, int]:
-    """Frames behind each other, and how much they hold. The memory is Arrow's, as that is kept for
-    the next ones: megabytes of the interpreter's are given back, and cleared when they come."""
-    bodies = [body for one in groups for body in one.bodies]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """Groups, by number, whose frames are decompressed together, and what waits for it."""
+
+    places: Sequence[int]
+    frames: _Frames
+    call: Callable[[], Bytes | None]
+
+
+def _framed(groups: Sequence[Packed]) -> list[int]:
+    """Those that `is_framed`, by number."""
+    told = [place for place, one in enumerate(groups) if one.is_told]
+    if not told:
+        return []
+    every = Packed.together([groups[place] for place in told])
+    ends = np.cumsum([len(groups[place].sizes) for place in told])
+    starts = np.append(0, ends[:-1])
+    is_framed = np.logical_and.reduceat(every.are_frames, starts).tolist()
+    return [place for place, own in zip(told, is_framed, strict=True) if own]
+
+
+def _joined(bodies: Sequence[memoryview]) -> pa.Buffer:
+    """Frames behind each other. The memory is Arrow's, as that is kept for the next ones: megabytes
+    of the interpreter's are given back, and cleared when they come."""
     frames = pa.allocate_buffer(sum(map(len, bodies)))
     memory, at = memoryview(frames).cast("B"), 0
     for body in bodies:
         end = at + len(body)
         memory[at:end] = body
         at = end
-    return frames, sum(one.plain_bytes for one in groups)
+    return frames
 
 
-def _lumps(sizes: Mapping[int, int]) -> list[list[int]]:
-    """Which go together, so that threads have alike much of these sizes: large ones first."""
-    count = max(min(workers_here(), len(sizes)), -(-sum(sizes.values()) // LUMP_BYTES))
-    lumps: list[tuple[int, list[int]]] = [(0, []) for _ in range(count)]
-    for place in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        held, own = heappop(lumps)
-        heappush(lumps, (held + sizes[place], [*own, place]))
-    return [own for _, own in lumps if own]
+def _lumps(sizes: Sequence[int], own: float) -> list[list[int]]:
+    """Which neighbours go together, so that threads have alike much of these sizes; the last ones
+    are the caller's, which takes `own` as much as each other thread."""
+    total = sum(sizes)
+    others = min(workers_here() - 1, total // LEAST_BYTES)
+    count = max(others, -(-total // LUMP_BYTES) - (own > 0), own == 0)
+    shares = np.array([1.0] * count + [own] * (own > 0))
+    ends = np.cumsum(sizes)
+    borders = np.cumsum(shares)[:-1] / shares.sum() * total
+    of = borders.searchsorted(ends - np.array(sizes) / 2)
+    firsts = np.flatnonzero(np.diff(of, prepend=-1)).tolist()
+    return [[*range(low, high)] for low, high in pairwise([*firsts, len(sizes)])]
 
 
-def _decompressed(frames: tuple[memoryview | pa.Buffer, int]) -> Bytes | None:
+def _decompressed(frames: memoryview | pa.Buffer, size: int) -> Bytes | None:
     try:
-        raw = pa.Codec("zstd").decompress(*frames)
+        raw = pa.Codec("zstd").decompress(frames, size)
     except (pa.ArrowException, OSError, ValueError):
         return None
     return np.frombuffer(raw, np.uint8)
@@ -219,7 +303,7 @@ def _unsnapped(body: memoryview, size: int) -> bytes | None:
 def _unzstd(body: memoryview, size: int) -> memoryview | None:
     head = np.frombuffer(bytes(body[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0"), np.uint8)
     is_frame = _frame_sizes(head.reshape(1, -1))[0] == size
-    page = _decompressed((body, size)) if is_frame else None
+    page = _decompressed(body, size) if is_frame else None
     return None if page is None else page.data
 
 

@@ -15,17 +15,19 @@ from metatable import AddColumn, RenameColumn, Table
 from metatable.data import base_file, keyed_rows, proven_rows
 from metatable.query import point_reads
 from metatable.storage import cache
-from metatable.storage.parquet import chosen_pages, column_pages
+from metatable.storage.parquet import chosen_pages, column_pages, page_cuts, unpacked_pages
 from metatable.storage.parquet.page_places import KeyPages, Wanted
 from tests.index.rows import SCHEMA, rows
 
 NAMES = (None, ["note", "id"], ["value"], ["id"])
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True, params=[0, 1 << 30], ids=["keys ahead", "all at once"])
+def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pages of eight rows, of which keys are asked however many they are."""
     cache.clear()
+    monkeypatch.setattr(chosen_pages, "AHEAD_BYTES", request.param)
+    monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 1)
     monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
@@ -174,6 +176,19 @@ def test_keys_with_a_dictionary_are_decoded_and_found(
         return plain(*given, **{**words, "use_dictionary": True, "column_encoding": None})
 
     monkeypatch.setattr(base_file.pq, "ParquetWriter", encoded)
+    found, at_once = both(made(tmp_path), rows(50, 70))
+    assert (found.num_rows, at_once) == (20, 20)
+
+
+@pytest.mark.parametrize("odd", ["headers", "frames"])
+def test_pages_that_are_not_understood_are_decoded_and_found(
+    tmp_path: Path, odd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers are there again for who decodes pages, whatever came of decompressing them."""
+    if odd == "headers":
+        monkeypatch.setattr(page_cuts, "_checked_together", lambda *given: None)
+    else:
+        monkeypatch.setattr(unpacked_pages, "_decompressed", lambda *given: None)
     found, at_once = both(made(tmp_path), rows(50, 70))
     assert (found.num_rows, at_once) == (20, 20)
 

@@ -123,11 +123,11 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     file = opened(store, written(ROWS, **OPTIONS["as ours"] | PAGES))
     blocks: list[int] = []
 
-    def noted(groups: Any) -> Any:
+    def noted(groups: Any, own: float) -> Any:
         blocks.extend(one.plain_bytes for one in groups)
-        return unpacked_pages.unpacked_each(groups)
+        return unpacked_pages.begun_each(groups, own)
 
-    monkeypatch.setattr(column_pages, "unpacked_each", noted)
+    monkeypatch.setattr(column_pages, "begun_each", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(column_pages, "workers_here", lambda: 2)
     rows, name = some(9), ROWS.column_names[0]

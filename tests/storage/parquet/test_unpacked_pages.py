@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ from metatable.storage.parquet.unpacked_pages import (
     MOST_BYTES,
     Packed,
     _frame_sizes,
+    begun_each,
     unpacked_each,
 )
 
@@ -125,7 +128,9 @@ def test_frames_are_decompressed_where_they_lie(gap: int) -> None:
         place, bad = draw.randrange(5), [*map(bytearray, stored)]
         bad[place][draw.randrange(len(bad[place]))] ^= 1 << draw.randrange(8)
         odd = [6] * 5, [*map(bytes, bad)], given[2]
-        joined = unpacked_pages._decompressed(unpacked_pages._joined([laid(*odd)]))
+        joined = unpacked_pages._decompressed(
+            unpacked_pages._joined(laid(*odd).bodies), sum(odd[2])
+        )
         other = told(*odd, headers, gap)
         assert other is None or (joined is not None and other == joined.tobytes())
         damaged += other is None
@@ -143,6 +148,16 @@ def test_a_frame_that_goes_on_in_the_next_page_is_damage() -> None:
     for more in (frames[1], b"\x50\x2a\x4d\x18\x02\0\0\0ab", b"a", bytes(9)):
         found = told([6] * 3, [frames[0] + more, *frames[1:]], sizes, [20] * 3)
         assert found in (None, b"".join(pages))
+
+
+def in_one_memory(groups: Sequence[Packed], gap: int) -> list[Packed]:
+    """The same pages behind each other; so many other bytes are before each group."""
+    memory, found = bytearray(), []
+    for one in groups:
+        start = len(memory) + gap
+        memory += b"#" * gap + one.memory
+        found.append(replace(one, begins=one.begins + start, ends=one.ends + start))
+    return [replace(one, memory=memoryview(memory)) for one in found]
 
 
 def a_group(draw: random.Random) -> Packed:
@@ -168,24 +183,53 @@ def test_groups_together_are_what_each_is(most: int, monkeypatch: pytest.MonkeyP
     told = 0
     for workers in (1, 2, 3) * 40:
         monkeypatch.setattr(unpacked_pages, "workers_here", lambda workers=workers: workers)
-        groups = [a_group(draw) for _ in range(draw.randrange(7))]
+        some = [a_group(draw) for _ in range(draw.randrange(7))]
+        groups = in_one_memory(some, draw.choice([0, 0, 5]))
+        before = bytes(groups[0].memory) if groups else b""
         alone = [one.unpacked() for one in groups]
-        found = unpacked_each(groups)
-        for one, other in zip(found, alone, strict=True):
-            assert (one is None) is (other is None)
-            assert one is None or other is None or one.tobytes() == other.tobytes()
+        ended = begun_each(groups, draw.choice([0.0, 0.5, 1.0]))
+        for found in (unpacked_each(groups), ended()):
+            for one, other in zip(found, alone, strict=True):
+                assert (one is None) is (other is None)
+                assert one is None or other is None or one.tobytes() == other.tobytes()
+        assert not groups or bytes(groups[0].memory) == before  # headers are there again
         told += sum(one is not None for one in found)
     assert told > 100
 
 
 def test_each_thread_has_alike_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked_pages, "workers_here", lambda: 2)
-    assert sorted(unpacked_pages._lumps({0: 5, 2: 9, 3: 3})) == [[0, 3], [2]]
-    assert unpacked_pages._lumps({4: 7}) == [[4]]
-    assert unpacked_pages._lumps({}) == []
+    monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 1)
+    lumps = unpacked_pages._lumps
+    assert lumps([5, 9, 3, 9], 1.0) == [[0, 1], [2, 3]]
+    assert lumps([4] * 6, 0.5) == [[0, 1, 2, 3], [4, 5]]  # the last one is the caller's
+    assert lumps([4] * 3, 0.0) == [[0, 1, 2]]
+    assert lumps([7], 1.0) == lumps([7], 0.0) == [[0]]
+    assert lumps([], 1.0) == lumps([], 0.0) == []
     monkeypatch.setattr(unpacked_pages, "LUMP_BYTES", 4)
-    assert sorted(map(sorted, unpacked_pages._lumps({0: 4, 1: 4, 2: 2, 3: 2}))) == [
-        [0],
-        [1],
-        [2, 3],
-    ]
+    assert lumps([4, 4, 2, 2], 1.0) == lumps([4, 4, 2, 2], 0.0) == [[0], [1], [2, 3]]
+    monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 100)
+    assert lumps([1, 2], 1.0) == [[0, 1]]
+
+
+def test_what_is_begun_holds_the_caller_up_only_where_it_has_a_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = random.Random(1).randbytes(100).hex().encode()
+    stored = packed(6, page)
+    group = laid([6] * 3, [stored] * 3, [len(page)] * 3, [9] * 3)
+    monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 1)
+    monkeypatch.setattr(unpacked_pages, "workers_here", lambda: 2)
+    called: list[int] = []
+
+    def noted(frames: object, size: int) -> None:
+        called.append(threading.get_ident())
+
+    monkeypatch.setattr(unpacked_pages, "_decompressed", noted)
+    monkeypatch.setattr(unpacked_pages.Packed, "unpacked", lambda group: None)
+    for own, threads in ((0.0, 0), (1.0, 1)):
+        called.clear()
+        ended = begun_each([group, group][: 1 + threads], own)
+        assert called.count(threading.get_ident()) == threads
+        assert ended() == [None] * (1 + threads)
+        assert len(called) == 1 + threads
