@@ -117,6 +117,23 @@ def test_rows_by_position_are_those_of_the_whole_file(
         files.clear()
 
 
+def test_frames_of_columns_and_files_are_decompressed_where_they_lie(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"n": range(600), "word": ["a", "b", "c"] * 200, "m": range(600, 1200)})
+    raw = written(rows, use_dictionary=["word"], compression="zstd", **PAGES)
+    files = [opened(store, raw, name) for name in ("one", "other")]
+    joined: list[int] = []
+    monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 1)
+    monkeypatch.setattr(unpacked_pages, "workers_here", lambda: 2)
+    monkeypatch.setattr(unpacked_pages, "_joined", lambda bodies: joined.append(len(bodies)))
+    positions = np.array([0, 19, 20, 301, 599])
+    found = read_rows(store, [(file, positions) for file in files], ["word", "n", "m"])
+    assert not joined
+    own = rows.take(pa.array(positions)).select(["word", "n", "m"])
+    assert found.equals(pa.concat_tables([own, own]))
+
+
 def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
