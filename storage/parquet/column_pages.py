@@ -243,11 +243,14 @@ class ColumnPages:
         return page, runs.begins[page] + np.concatenate(places), _joined(held)
 
     def _key_blocks(self) -> Unpacked:
-        """All of its pages, where few are decompressed; others are where they are looked into."""
+        """All of its pages, where few are decompressed; others are where they are looked into: of
+        the first block by half, so that while one thread holds the interpreter's lock for its steps
+        of numpy the other one decompresses, and they do not come back to it together."""
         size = self._block_bytes
-        groups = self._groups(size)
         if size == BLOCK_BYTES:
+            groups = self._groups(size)
             return groups, unpacked_each([self.packed(group) for group in groups])
+        groups = self._groups(size, size // 2 if workers_here() > 1 else 0)
         return groups, [None] * len(groups)
 
     def _found_of(
@@ -282,14 +285,15 @@ class ColumnPages:
             return BLOCK_BYTES
         return -(-total // (workers * -(-total // (workers * ALONE_BYTES))))
 
-    def _groups(self, size: int) -> list[_Group]:
-        """Of so many bytes; where a part is in two of them, its dictionary is in both."""
+    def _groups(self, size: int, less: int = 0) -> list[_Group]:
+        """Of so many bytes, the first one of so many `less`; where a part is in two of them, its
+        dictionary is in both."""
         plain = self._known.plain[self.own]
         is_dictionary, of = self.pages.is_dictionary[self.own], self.pages.of[self.own]
         numbers = np.arange(self.own.start, self.own.stop)
         data, dictionaries = numbers[~is_dictionary], numbers[is_dictionary]
         owners, whose = of[~is_dictionary], of[is_dictionary]
-        turn = (np.cumsum(plain) - plain)[~is_dictionary] // size
+        turn = (np.cumsum(plain) - plain + less)[~is_dictionary] // size
         borders = [0, *(np.diff(turn).nonzero()[0] + 1).tolist(), len(data)]
         these = (
             whose.searchsorted(owners[borders[:-1]]),
