@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +52,10 @@ __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
 APART = 4096
 """So many keys of a table partition, on average, are put in order by themselves."""
+
+TOGETHER = 4096
+"""So many keys are taken and hashed together, whatever table partitions they are in: steps cost
+more than keys, and a thread more than steps."""
 
 HELD_TOGETHER = 16
 """Files that passed their filters and wait to be looked into."""
@@ -135,6 +139,16 @@ class Ranges:
     minimum: pa.Array
     maximum: pa.Array
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
+        return int(self.files.nbytes + self.minimum.nbytes + self.maximum.nbytes)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Ranges:
+        """Those of some files (`rows` ascending)."""
+        places = pa.array(rows)
+        return Ranges(self.files.take(rows), self.minimum.take(places), self.maximum.take(places))
+
 
 def locate(
     source: LookupSource, view: TableView, batches: Iterator[pa.RecordBatch], counters: Counters
@@ -213,6 +227,16 @@ class _Probe:
         first = np.flatnonzero(~again)
         return cls(AskedKeys(keys.take(pa.array(first))), rows, np.append(first[1:], len(keys)))
 
+    @classmethod
+    def of_part(
+        cls, every: AskedKeys, rows: npt.NDArray[np.int64], first: int, last: int
+    ) -> _Probe:
+        """The same of those keys from `first` to `last`, of which others are asked elsewhere."""
+        own = every.part(first, last)
+        if same_as_previous(own.texts).any():
+            return cls.of(own.texts, rows[first:last])
+        return cls(own, rows[first:last], None)
+
     def passed(self, held: FileSlice, places: npt.NDArray[np.int64]) -> Candidates:
         keys = self.keys.texts.take(pa.array(places))
         if self.ends is None:
@@ -242,6 +266,12 @@ def _probes(
     by_path = np.argsort(codes, kind="stable")  # by radix, where the numbers are short
     order, codes = order[by_path], codes[by_path]
     borders = np.searchsorted(codes, np.arange(count + 1)).tolist()
+    named = paths.dictionary.to_pylist()
+    if few and len(keys) <= TOGETHER:
+        together = AskedKeys(keys.take(pa.array(order)))
+        parts = zip(named, pairwise(borders), strict=True)
+        yield from ((path, _Probe.of_part(together, order, *span)) for path, span in parts)
+        return
 
     def probe(number: int) -> _Probe:
         rows = order[borders[number] : borders[number + 1]]
@@ -251,7 +281,7 @@ def _probes(
             own, rows = own.take(pa.array(ascending)), rows[ascending]
         return _Probe.of(own, rows)
 
-    yield from zip(paths.dictionary.to_pylist(), in_order(probe, range(count)), strict=True)
+    yield from zip(named, in_order(probe, range(count)), strict=True)
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -61,7 +61,7 @@ class FooterSource:
         return cached(
             ("footer-ranges", view.identity, partition_path),
             lambda: _ranges(view.store, view.slices(partition_path)),
-            _size_of_ranges,
+            lambda ranges: ranges.size_bytes,
         )
 
     def filters(
@@ -166,10 +166,6 @@ def _footer_key(store: Store, file: DataFile) -> tuple[str, str, str]:
 
 def _text_key(store: Store, file: DataFile) -> tuple[str, str, str]:
     return "footer-text", store.uri, file.path
-
-
-def _size_of_ranges(ranges: Ranges) -> int:
-    return int(ranges.files.nbytes + ranges.minimum.nbytes + ranges.maximum.nbytes)
 
 
 class FooterBloomIndex(BloomIndex):

@@ -31,17 +31,26 @@ SOME_KEYS = 256
 
 
 class AskedKeys:
-    """Distinct key texts (string array, no nulls) in byte order."""
+    """Distinct key texts (string array, no nulls) in byte order; or several times such texts behind
+    each other, of which only parts are asked for."""
 
-    def __init__(self, texts: pa.Array) -> None:
+    def __init__(self, texts: pa.Array, every: AskedKeys | None = None, first: int = 0) -> None:
+        """`every`: what these are a part of, from its key `first` on."""
         self.texts = texts
+        self._every, self._first = every, first
         self._hashes: dict[int, Hashes] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    def part(self, first: int, last: int) -> AskedKeys:
+        """The keys [first, last). All are hashed together: for few, steps cost more than keys."""
+        return AskedKeys(self.texts.slice(first, last - first), self, first)
+
     def hashes(self, seed: int) -> Hashes:
         """XXH64 of each text."""
+        if self._every is not None:
+            return self._every.hashes(seed)[self._first : self._first + len(self.texts)]
         if seed not in self._hashes:
             self._hashes[seed] = xxh64(self.texts, seed)
         return self._hashes[seed]

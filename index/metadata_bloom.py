@@ -22,6 +22,7 @@ from metatable.metadata.bloom_filter import SEED, BloomFilterPartition
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.view import TableView
 from metatable.storage import cache
+from metatable.storage.cache import cached
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
 
@@ -37,11 +38,14 @@ class MetadataSource:
         """Statistics of all partitions lie together."""
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
-        paths = None if partition_path is None else [partition_path]
-        stats = view.stats(RECORD_KEY, pa.string(), paths)
-        if self.late:
-            stats = stats.take(np.flatnonzero(view.came(stats.files)))
-        return Ranges(stats.files, stats.minimum, stats.maximum)
+        if not self.late:
+            return cached(
+                ("key-ranges", view.identity, partition_path),
+                lambda: _ranges(view, partition_path),
+                lambda ranges: ranges.size_bytes,
+            )
+        ranges = _ranges(view, partition_path)
+        return ranges.take(np.flatnonzero(view.came(ranges.files)))
 
     def filters(
         self, view: TableView, slices: Sequence[FileSlice]
@@ -58,6 +62,12 @@ class MetadataSource:
                 place, made = missing[number], HashFilters((found,), SEED)
                 key = _filter_key(view, slices[place])
                 yield place, cache.blocks.offer(key, made, found.size_bytes)
+
+
+def _ranges(view: TableView, partition_path: str | None) -> Ranges:
+    paths = None if partition_path is None else [partition_path]
+    stats = view.stats(RECORD_KEY, pa.string(), paths)
+    return Ranges(stats.files, stats.minimum, stats.maximum)
 
 
 def _filter_key(view: TableView, held: FileSlice) -> tuple[str, str, str]:

@@ -270,6 +270,8 @@ class PrefixIndex:
 
 
 def _true(mask: pa.Array) -> npt.NDArray[np.bool_]:
+    if not mask.null_count:  # filling takes longer than all else of few
+        return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)
     return np.asarray(pc.fill_null(mask, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
@@ -277,7 +279,8 @@ def _eight_bytes(texts: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
     """Bytes [skip, skip + 8) of each text as a big-endian integer, zeros where it ends; null: 0."""
     if not len(texts):
         return np.zeros(0, dtype=np.uint64)
-    offsets, data = byte_layout(pc.fill_null(texts.cast(pa.binary()), b""))
+    raw = texts.cast(pa.binary())
+    offsets, data = byte_layout(pc.fill_null(raw, b"") if raw.null_count else raw)
     padded = np.concatenate([data, np.zeros(8, dtype=np.uint8)])
     places = offsets.astype(np.int64)
     return first_words(padded, places[:-1] + skip, np.diff(places) - skip)

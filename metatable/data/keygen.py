@@ -70,9 +70,9 @@ class KeyGenerator:
         self.hive_style = options.hive_style
         if schema is not None:
             for name in self.key:
-                text(pa.nulls(0, schema.field(name).type), name)
+                _check_type(name, schema.field(name).type, False)
             for name in self.partition_by:
-                self._folders(name, pa.nulls(0, schema.field(name).type), top=True)
+                _check_type(name, schema.field(name).type, True)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -104,21 +104,29 @@ class KeyGenerator:
         if not self.partition_by:
             return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
         values = [_column(batch, name) for name in self.partition_by]
-        if batch.num_rows <= _FEW_ROWS:
-            few = self._few_paths(values)
-            if few is not None:
-                return few
+        few = self._few_paths(values)
+        if few is not None:
+            return few
         codes, distinct = _distinct(values)
-        folders = [
-            self._folders(name, column.take(distinct), top=not place)
-            for place, (name, column) in enumerate(zip(self.partition_by, values, strict=True))
-        ]
-        paths = pc.binary_join_element_wise(*folders, "/").dictionary_encode()
+        paths = self._coded_paths([column.take(distinct) for column in values])
         return pa.DictionaryArray.from_arrays(paths.indices.take(codes), paths.dictionary)
 
+    def _coded_paths(self, columns: Sequence[pa.Array]) -> pa.DictionaryArray:
+        """The same of these values, row by row."""
+        few = self._few_paths(columns)
+        if few is not None:
+            return few
+        folders = [
+            self._folders(name, column, top=not place)
+            for place, (name, column) in enumerate(zip(self.partition_by, columns, strict=True))
+        ]
+        return pc.binary_join_element_wise(*folders, "/").dictionary_encode()
+
     def _few_paths(self, columns: Sequence[pa.Array]) -> pa.DictionaryArray | None:
-        """The same of a handful of texts, of which most were met before. None: one is no text, or
-        cannot stand in a path, which the columns tell."""
+        """The same of a handful of texts, of which most were met before. None: there are more, or
+        one is no text, or cannot stand in a path, which the columns tell."""
+        if len(columns[0]) > _FEW_ROWS:
+            return None
         folders = []
         for place, (name, column) in enumerate(zip(self.partition_by, columns, strict=True)):
             if column.type != pa.string():
@@ -136,9 +144,7 @@ class KeyGenerator:
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(numbers), pa.string()))
 
     def _folders(self, name: str, column: pa.Array, top: bool) -> pa.Array:
-        if _is_binary(column.type):  # hudi-rs takes the hex for the bytes, and loses the rows
-            what = "type makes no partition"
-            raise UsageError(what, column=name, expected="a readable text", found=str(column.type))
+        _refuse_bytes(name, column.type)
         return _folders_of(name, text(column, name), self.hive_style, top)
 
 
@@ -150,6 +156,20 @@ def _folders_of(name: str, words: pa.Array, hive_style: bool, top: bool) -> pa.A
         words = pc.binary_join_element_wise(f"{name}=", words, "")
     _refuse_long(name, words)
     return words
+
+
+@lru_cache(1 << 8)
+def _check_type(name: str, type: pa.DataType, makes_folders: bool) -> None:
+    """Raises UsageError where values of this type make no key, or no folders."""
+    if makes_folders:
+        _refuse_bytes(name, type)
+    text(pa.nulls(0, type), name)
+
+
+def _refuse_bytes(name: str, type: pa.DataType) -> None:
+    if _is_binary(type):  # hudi-rs takes the hex for the bytes, and loses the rows
+        what = "type makes no partition"
+        raise UsageError(what, column=name, expected="a readable text", found=str(type))
 
 
 @lru_cache(1 << 10)

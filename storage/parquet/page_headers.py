@@ -55,7 +55,8 @@ class Headers:
     def of(cls, heads: Bytes, is_dictionary: Mask) -> Headers:
         """`heads`: the first WIDTH bytes of each page and what lies behind it."""
         sizes, numbers = _read(heads, _DATA)
-        sizes[is_dictionary], numbers[is_dictionary] = _read(heads[is_dictionary], _DICTIONARY)
+        if is_dictionary.any():
+            sizes[is_dictionary], numbers[is_dictionary] = _read(heads[is_dictionary], _DICTIONARY)
         return cls(sizes, numbers)
 
     @property

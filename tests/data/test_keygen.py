@@ -219,9 +219,10 @@ def test_few_paths_are_those_of_many_rows_and_so_are_errors(
     }
     made = generator("a", ("p", "q"), hive_style=hive_style)
 
-    def told() -> Any:
+    def told(times: int = 1) -> Any:
+        given = {name: pa.concat_arrays([column] * times) for name, column in columns.items()}
         try:
-            coded = made.coded_paths(batch(**columns))
+            coded = made.coded_paths(batch(**given))
         except UsageError as error:
             return str(error)
         assert len(set(coded.dictionary.to_pylist())) == len(coded.dictionary)
@@ -231,6 +232,8 @@ def test_few_paths_are_those_of_many_rows_and_so_are_errors(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keygen, "_FEW_ROWS", -1)
         assert told() == few
+        many = told(9)
+    assert told(9) == many  # of many rows whose values are few
 
 
 @pytest.mark.parametrize(

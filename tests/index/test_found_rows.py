@@ -76,11 +76,22 @@ def test_answers_by_row_are_those_by_value(
         assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)
     assert table.tag_locations(asked).equals(expected)
+    monkeypatch.setattr(bloom_lookup, "TOGETHER", 0)  # each partition's keys taken by themselves
+    assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(bloom_lookup, "APART", 1)  # each partition's keys in order by themselves
     assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(key_filters, "MANY_KEYS", 4)  # files asked for all keys of their bounds
     monkeypatch.setattr(key_filters, "SOME_KEYS", 3)
     assert table.tag_locations(asked).equals(expected)
+
+
+def test_parts_of_keys_have_the_hashes_of_their_own_texts() -> None:
+    texts = pa.array([f"{number:04d}" * (1 + number % 3) for number in range(99)])
+    every = AskedKeys(texts)
+    for first, last in ((0, 40), (40, 40), (40, 99)):
+        part = every.part(first, last)
+        assert part.texts.equals(texts.slice(first, last - first))
+        assert part.hashes(SEED).tolist() == hashes_of(texts)[first:last].tolist()
 
 
 class TestFiltersOfManyKeys:
