@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.storage.filters import Filter
-from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.filters.hudi import HudiBloom, chained
 from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 
@@ -30,6 +30,11 @@ SOME_KEYS = 256
 """Of many, by which it is told how many of them pass."""
 
 
+FEW_KEYS = 4096
+"""So few are hashed for Hudi's filters together, whichever of them files are asked for: steps cost
+more than keys."""
+
+
 class AskedKeys:
     """Distinct key texts (string array, no nulls) in byte order; or several times such texts behind
     each other, of which only parts are asked for."""
@@ -39,6 +44,7 @@ class AskedKeys:
         self.texts = texts
         self._every, self._first = every, first
         self._hashes: dict[int, Hashes] = {}
+        self._chains = np.empty((0, len(texts)), np.uint32)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -54,6 +60,15 @@ class AskedKeys:
         if seed not in self._hashes:
             self._hashes[seed] = xxh64(self.texts, seed)
         return self._hashes[seed]
+
+    def chains(self, hashes: int) -> npt.NDArray[np.uint32]:
+        """So many of Hudi's hashes of each text, or more: (hash, key)."""
+        if self._every is not None:
+            chains = self._every.chains(hashes)
+            return chains[:, self._first : self._first + len(self.texts)]
+        if len(self._chains) < hashes:
+            self._chains = chained(self.texts, hashes)
+        return self._chains
 
 
 class KeyFilter(Protocol):
@@ -86,7 +101,9 @@ class HudiKeyFilter:
     bloom: HudiBloom
 
     def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
-        return self.bloom.might_contain(keys.texts.slice(first, last - first))
+        if len(keys) > FEW_KEYS:
+            return self.bloom.might_contain(keys.texts.slice(first, last - first))
+        return self.bloom.might_contain_hashed(keys.chains(self.bloom.hashes)[:, first:last])
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
-__all__ = ["DYNAMIC", "SIMPLE", "FilterForm", "HudiBloom"]
+__all__ = ["DYNAMIC", "SIMPLE", "FilterForm", "HudiBloom", "chained"]
 
 DYNAMIC = "DYNAMIC_V0"
 SIMPLE = "SIMPLE"
@@ -191,6 +191,10 @@ class HudiBloom:
             answers.append(answer)
         return np.concatenate(answers)
 
+    def might_contain_hashed(self, chains: Words) -> npt.NDArray[np.bool_]:
+        """The same of keys whose `chained` hashes these are, as many as this filter has or more."""
+        return self._any_row(_remainder(chains[: self.hashes], self.bits))
+
     def _any_row(self, positions: Words) -> npt.NDArray[np.bool_]:
         """positions: (k, keys)."""
         byte, mask = positions >> 3, (1 << (positions & 7)).astype(np.uint8)
@@ -198,6 +202,18 @@ class HudiBloom:
         for row in self.rows:
             found |= (np.frombuffer(row, np.uint8)[byte] & mask).all(axis=0)
         return found
+
+
+def chained(keys: pa.Array, hashes: int) -> Words:
+    """So many hashes of each key of a string array without nulls: (hash, key). They are the same
+    for filters of whatever bits."""
+    found = np.empty((hashes, len(keys)), np.uint32)
+    start = 0
+    for chunk in _chunks(keys):
+        order, states = _states(chunk, hashes)
+        found[:, start : start + len(chunk)][:, order] = np.stack(states)
+        start += len(chunk)
+    return found
 
 
 def _form(keys: int, fpp: float) -> tuple[int, int]:
@@ -249,6 +265,12 @@ def _chunks(keys: pa.Array) -> list[pa.Array]:
 
 def _positions(keys: pa.Array, hashes: int, bits: int) -> tuple[npt.NDArray[np.intp], list[Words]]:
     """The k bit positions of each key, and which key each column of them belongs to."""
+    order, states = _states(keys, hashes)
+    return order, [_remainder(state, bits) for state in states]
+
+
+def _states(keys: pa.Array, hashes: int) -> tuple[npt.NDArray[np.intp], list[Words]]:
+    """The k hashes of each key, the same way."""
     data, starts, sizes = _bytes_of(keys)
     order = np.argsort(-(sizes >> 2), kind="stable")  # longest first: a round works on prefixes
     starts, sizes = starts[order], sizes[order]
@@ -259,7 +281,7 @@ def _positions(keys: pa.Array, hashes: int, bits: int) -> tuple[npt.NDArray[np.i
     rounds = []
     for _ in range(hashes):
         state = _murmur(state ^ lengths, words, tails, factors)
-        rounds.append(_remainder(state, bits))
+        rounds.append(state)
     return order, rounds
 
 

@@ -76,6 +76,8 @@ def test_answers_by_row_are_those_by_value(
         assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(base_file, "STEP_BYTES", 1)
     assert table.tag_locations(asked).equals(expected)
+    monkeypatch.setattr(key_filters, "FEW_KEYS", 0)  # hashed for each of Hudi's filters
+    assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(bloom_lookup, "TOGETHER", 0)  # each partition's keys taken by themselves
     assert table.tag_locations(asked).equals(expected)
     monkeypatch.setattr(bloom_lookup, "APART", 1)  # each partition's keys in order by themselves

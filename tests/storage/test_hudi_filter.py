@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
-from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
+from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom, chained
 
 KEYS = st.lists(st.text(min_size=1, max_size=40), max_size=40, unique=True)
 
@@ -118,6 +118,19 @@ def test_answers_are_the_same_for_every_order_and_slice(keys: list[str], others:
     one_by_one = [bool(built.might_contain(asked.slice(row, 1))[0]) for row in range(len(asked))]
     assert built.might_contain(asked).tolist() == one_by_one
     assert all(one_by_one[1 + len(others) :])
+
+
+@given(st.lists(st.text(min_size=1), max_size=30), st.lists(st.text(min_size=1), max_size=30))
+def test_keys_that_were_hashed_for_many_filters_get_the_same_answers(
+    keys: list[str], others: list[str]
+) -> None:
+    asked = pa.array(["x", *keys, *others, "yy"], pa.string()).slice(1, len(keys) + len(others))
+    chains = chained(asked, 20)
+    for fpp in (0.3, 0.01, 1e-5):
+        made = HudiBloom.build(pa.array(keys, pa.string()), fpp)
+        told = made.might_contain_hashed(chains).tolist()
+        assert told == made.might_contain(asked).tolist()
+        assert made.might_contain_hashed(chains[:, 3:9]).tolist() == told[3:9]
 
 
 def test_false_positives_are_about_as_many_as_asked_for() -> None:
