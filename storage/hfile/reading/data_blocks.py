@@ -23,7 +23,7 @@ from metatable.storage.hfile.block import (
     Headers,
     decode_block,
 )
-from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, verify_chunks
+from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, crc32c_each, verify_chunks
 from metatable.storage.hfile.codec import Codec, decompress, decompress_into
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
@@ -105,9 +105,9 @@ def decode_blocks(
 
     What is not compressed is not copied either: it stays where it was read to.
     """
-    blocks, offsets = stored.blocks(), stored.offsets.tolist()
-    verify(blocks, offsets, headers, path)
-    packed, sizes = bodies(blocks, headers), headers["payload_size"].tolist()
+    verify(stored, headers, path)
+    offsets = stored.offsets.tolist()
+    packed, sizes = bodies(stored.blocks(), headers), headers["payload_size"].tolist()
     if codec is Codec.NONE:
         return packed
     return [
@@ -124,14 +124,13 @@ def decode_together(
     CorruptError."""
     if codec is Codec.NONE or len(stored) < 2:
         return None
-    blocks, offsets = stored.blocks(), stored.offsets.tolist()
     sizes: list[int] = headers["payload_size"].tolist()
-    verify(blocks, offsets, headers, path)
-    packed = [body.data for body in bodies(blocks, headers)]
+    verify(stored, headers, path)
+    packed = [body.data for body in bodies(stored.blocks(), headers)]
     room = _room(sum(sizes), lasting=lasting)
     is_made = codec is Codec.ZSTD and are_frames(packed, sizes) and unpack_frames(packed, room)
     if not is_made:
-        decompress_into(codec, packed, sizes, room, path=path, offsets=offsets)
+        decompress_into(codec, packed, sizes, room, path=path, offsets=stored.offsets.tolist())
     return Payloads.of(room, sizes)
 
 
@@ -143,10 +142,9 @@ def columns_of_blocks(
     CorruptError."""
     if codec is not Codec.ZSTD or not len(stored):
         return None
-    blocks = stored.blocks()
-    made = unpack_blocks(bodies(blocks, headers), key_size, value_size)
+    made = unpack_blocks(bodies(stored.blocks(), headers), key_size, value_size)
     if made is not None:
-        verify(blocks, stored.offsets.tolist(), headers, path)
+        verify(stored, headers, path)
     return made
 
 
@@ -169,7 +167,7 @@ def payloads_in_place(
         return None
     offsets = stored.offsets.tolist()
     if verified is None or not verified.issuperset(offsets):
-        verify(stored.blocks(), offsets, headers, path)
+        verify(stored, headers, path)
         if verified is not None:
             verified.update(offsets)
     first = int(stored.starts[0])
@@ -212,23 +210,31 @@ def read_headers(stored: Stored, codec: Codec, path: str) -> Headers:
     return headers
 
 
-def verify(blocks: list[UInt8s], offsets: list[int], headers: Headers, path: str) -> None:
+def verify(stored: Stored, headers: Headers, path: str) -> None:
     """Hold blocks against their checksums. Raises CorruptError."""
-    covered, crc32c = headers["covered_size"].tolist(), google_crc32c.value
-    is_usual = (headers["checksum"] == Checksum.CRC32C) & (
-        headers["covered_size"] <= headers["chunk_bytes"]
-    )
-    if is_usual.all():  # one sum each
-        ends = list(zip(blocks, covered, strict=True))
-        stored = np.frombuffer(b"".join([block[end:].data for block, end in ends]), ">u4")
-        if stored.tolist() == [crc32c(block[:end]) for block, end in ends]:
-            return
+    covered = headers["covered_size"].astype(np.int64)
+    is_usual = (headers["checksum"] == Checksum.CRC32C) & (covered <= headers["chunk_bytes"])
+    if is_usual.all() and _have_one_sum(stored, covered):
+        return
+    blocks, ends = stored.blocks(), covered.tolist()
     if (headers["checksum"] == Checksum.NULL).all():  # zeros stand for them
-        areas = b"".join([block[end:].data for block, end in zip(blocks, covered, strict=True)])
+        areas = b"".join([block[end:].data for block, end in zip(blocks, ends, strict=True)])
         if areas.count(0) == len(areas):
             return
     kinds, chunks = headers["checksum"].tolist(), headers["chunk_bytes"].tolist()
     for block, offset, kind, end, chunk in zip(
-        blocks, offsets, kinds, covered, chunks, strict=True
+        blocks, stored.offsets.tolist(), kinds, ends, chunks, strict=True
     ):
         verify_chunks(Checksum(kind), block, end, chunk, path=path, offset=offset)
+
+
+def _have_one_sum(stored: Stored, covered: Int64s) -> bool:
+    """Whether each block ends with the CRC-32C of what it covers."""
+    raw = stored.one_piece()
+    if raw is None:
+        ends = list(zip(stored.blocks(), covered.tolist(), strict=True))
+        told = np.frombuffer(b"".join([block[end:].data for block, end in ends]), ">u4")
+        return bool(told.tolist() == [google_crc32c.value(block[:end]) for block, end in ends])
+    at_every_byte = np.ndarray((len(raw) - CHECKSUM_BYTES + 1,), ">u4", raw, strides=(1,))
+    told = at_every_byte[stored.starts + covered]
+    return bool(told.tolist() == crc32c_each(raw, stored.starts, covered))

@@ -261,7 +261,7 @@ def _fetch(
     stored = fetch(store, opened, offsets, sizes)
     headers = read_headers(stored, opened.trailer.compression_codec, opened.path)
     store.counters.add("hfile.blocks", len(stored))
-    verify(stored.blocks(), offsets.tolist(), headers, opened.path)
+    verify(stored, headers, opened.path)
     span = Span.of_stored(stored, headers)
     return _Fetched(stored, headers, span, runs_of(span, alike.key_size, alike.value_size))
 

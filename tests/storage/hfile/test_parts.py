@@ -349,7 +349,7 @@ def test_a_flipped_byte_of_one_block_among_others_is_told(checksum: Checksum) ->
     def verified(raw: bytes) -> None:
         some = stored(raw)
         headers = read_headers(some, Codec.NONE, "p")
-        verify(some.blocks(), some.offsets.tolist(), headers, "p")
+        verify(some, headers, "p")
 
     verified(3 * block)
     damaged = bytearray(3 * block)
