@@ -155,8 +155,8 @@ def find_many(
     first = [one[:1] for one in places]
     if len(places[0]) < 2 or opened.trailer.entry_count < LEAST_RECORDS * len(opened.root):
         return None
-    if not _blocks(store, opened, alike, *first, keep=keep, only_packed=True):
-        return None
+    if keep and not _blocks(store, opened, alike, *first, keep=True, only_packed=True):
+        return None  # else the first blocks read tell it: they are not looked for in the cache
 
     def search(span: tuple[int, int]) -> bool:
         part = slice(*span)
