@@ -347,7 +347,7 @@ class HFileReader:
             if hits is not None:
                 return hits
         found, values = alike.nothing(len(wanted))
-        one_pass = Pass(self._store, self.opened, index, blocks, keep=keep)
+        one_pass = Pass(self._store, self.opened, index, blocks, keep=keep, for_search=True)
 
         def put(hits: Hits | None, start: int, stop: int) -> bool:
             here = slice(int(cuts[start]), int(cuts[stop]))
@@ -390,7 +390,14 @@ class HFileReader:
         if even is not None:
             return even
         one_pass = Pass(
-            self._store, self.opened, index, blocks, keep=True, proven=False, sizes=sizes
+            self._store,
+            self.opened,
+            index,
+            blocks,
+            keep=True,
+            proven=False,
+            sizes=sizes,
+            for_search=True,
         )
 
         def search(records: KeyValues, start: int, stop: int) -> pa.Array:
@@ -424,7 +431,9 @@ class HFileReader:
         even = EvenKeys.of(sizes.key_sizes, keys, self.path)
         if even is None:
             return None
-        one_pass = Pass(self._store, self.opened, index, blocks, keep=True, sizes=sizes)
+        one_pass = Pass(
+            self._store, self.opened, index, blocks, keep=True, sizes=sizes, for_search=True
+        )
 
         def search(
             payloads: Payloads, counts: Int64s, values: Sizes, start: int, stop: int

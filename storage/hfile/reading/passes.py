@@ -2,8 +2,9 @@
 
 Two stages run on the threads of the process, results in order: blocks are fetched in parts of
 READ_BYTES of the file and their headers checked; the blocks of a part are then decoded in
-groups of GROUP_BYTES of payload, and the work is done on the records of each group. So a pass
-holds a few parts and groups, however large the file is; smaller ones where the caller says so.
+groups of GROUP_BYTES of payload, of SEARCH_BYTES for a search, and the work is done on the
+records of each group. So a pass holds a few parts and groups, however large the file is; smaller
+ones where the caller says so. Parts of a mapped file are as large as its groups.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from metatable.storage.hfile.reading.finding import (
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
-from metatable.storage.threads import in_order
+from metatable.storage.threads import in_order, workers_here
 
 __all__ = ["BLOCK", "Pass", "sizes_of"]
 
@@ -57,6 +58,9 @@ READ_BYTES = 4 << 20
 GROUP_BYTES = 4 << 20
 """Payload that is decoded, parsed and searched as one: enough to make the calls worth while,
 little enough to stay near the processor."""
+SEARCH_BYTES = 16 << 20
+"""The same, at most, where next to nothing is kept of a group: a quarter as often does a thread
+have to wait at a call for another one that holds the interpreter's lock."""
 ALONE_BYTES = 192 << 10
 """Stored bytes up to which handing work to threads takes longer than doing it."""
 CACHED_SHARE = 8
@@ -108,7 +112,8 @@ class Pass:
 
     `keep`: decoded blocks may wait in the cache. `proven`: every record is proven before the
     work sees it; else those that it uses must be given to `check`. `lasting`: what the work
-    makes may point into the records' bytes; else those are gone when it is done. `step_bytes`:
+    makes may point into the records' bytes; else those are gone when it is done. `for_search`: it
+    keeps few of the records, so that groups may be larger. `step_bytes`:
     most that is fetched, and decoded, as one; who asks for less than usual reads many files at
     once, and on a local disk each on the caller's thread: threads have other work. Nor are mapped
     files used where they lie then: what was seen of all of them would stay with the process.
@@ -125,6 +130,7 @@ class Pass:
         proven: bool = True,
         sizes: RecordSizes | None = None,
         lasting: bool = False,
+        for_search: bool = False,
         step_bytes: int | None = None,
     ) -> None:
         self._store = store
@@ -143,8 +149,10 @@ class Pass:
         self._proven = proven
         self._lasting = lasting
         self._in_steps = step_bytes is not None
-        self._read_bytes = min(READ_BYTES, step_bytes or READ_BYTES)
-        self._group_bytes = min(GROUP_BYTES, step_bytes or GROUP_BYTES)
+        most = SEARCH_BYTES if for_search else GROUP_BYTES
+        self._group_bytes = min(most, step_bytes or most)
+        most = _even_share(self._stored_sizes, most) if at_hand else READ_BYTES
+        self._read_bytes = min(most, step_bytes or most)
         self._offered_bytes = 0
         self._offering = Lock()
         alike = opened.record_sizes
@@ -396,6 +404,14 @@ def _key(store: Store, opened: OpenedHFile, offset: int) -> tuple[str, str, str,
 
 def _with_firsts(records: KeyValues, starts: Int64s) -> KeyValues:
     return replace(records, firsts=np.searchsorted(records.row_starts, starts))
+
+
+def _even_share(sizes: Int64s, most: int) -> int:
+    """Bytes of a part of blocks of these sizes, of which each thread has as many as another."""
+    total, workers = int(sizes.sum()), workers_here()
+    parts = max(-(-total // (most * workers)), 1) * workers
+    share = max(-(-total // parts), GROUP_BYTES) + int(sizes.max(initial=0))
+    return min(most, share)
 
 
 def _groups(part: _Part, size_bytes: int) -> Iterator[_Group]:

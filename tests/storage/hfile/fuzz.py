@@ -68,6 +68,7 @@ CONSTANTS: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
     (opened, "TAIL_BYTES", (4096, 4500, 64 << 10)),
     (passes, "READ_BYTES", (600, 4 << 20, 4 << 20)),
     (passes, "GROUP_BYTES", (500, 2 << 20, 2 << 20, 2 << 20)),
+    (passes, "SEARCH_BYTES", (500, 2 << 20, 2 << 20, 2 << 20)),
     (passes, "ALONE_BYTES", (0, 192 << 10, 192 << 10, 192 << 10)),
     (index_tree, "FEW_KEYS", (64, 3)),
     (readers, "SIZES_SHARE", (8, 1, 1000)),

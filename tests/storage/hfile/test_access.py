@@ -321,6 +321,7 @@ def test_a_pass_that_unpacks_to_more_than_its_share_is_not_kept(
     put(store, {key: bytes(200) for key in KEYS}, form=form)  # 4 MB that lie in a few kB
     found = cold(store, "a.hfile")
     monkeypatch.setattr(cache.blocks, "budget_bytes", 8 << 20)
+    monkeypatch.setattr(passes, "SEARCH_BYTES", 1 << 20)
     assert found.get_sorted(binary(KEYS)).null_count == 0
     most = 0 if form is OURS else 2 << 20
     assert bool(most) <= cache.blocks.size_bytes <= most

@@ -65,7 +65,7 @@ def test_keys_of_one_size_are_answered_as_a_dict_does(
     answered: list[bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passes, "GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(passes, "SEARCH_BYTES", group_bytes)
     keys = SHAPES[shape]
     held = {key: value(key) for key in keys[::3]}
     with HFileWriter(folder(tmp_path), "a.hfile", block_size_bytes=2048, codec=codec) as file:

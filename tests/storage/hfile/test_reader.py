@@ -122,6 +122,7 @@ def test_scans_come_in_batches_of_about_the_group_size(
     large: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passes, "GROUP_BYTES", 10_000)
+    monkeypatch.setattr(passes, "SEARCH_BYTES", 10_000)
     monkeypatch.setattr(passes, "READ_BYTES", 17_000)
     found = cold(large, "a.hfile")
     batches = list(found.scan())
