@@ -36,6 +36,7 @@ from isal import igzip_lib, isal_zlib
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import wire
+from metatable.storage.inflate import gunzip, gunzip_into
 
 __all__ = [
     "BOMB_BYTES",
@@ -200,7 +201,9 @@ def decompress_into(
     room, end = out.data, 0
     for raw, size, offset in zip(raws, sizes, offsets, strict=True):
         start, end = end, end + size
-        room[start:end] = decompress(codec, raw, size, path=path, offset=offset)
+        is_asked = codec is Codec.GZ and not _is_bomb(len(raw), size)
+        if not is_asked or not gunzip_into(raw, out[start:end]):
+            room[start:end] = decompress(codec, raw, size, path=path, offset=offset)
 
 
 def beginnings(
@@ -277,6 +280,9 @@ def _deflate_like_java(payload: bytes | memoryview) -> bytes:
 
 
 def _gunzip(raw: memoryview, size: int) -> bytes:
+    payload = gunzip(raw, size)
+    if payload is not None:
+        return payload
     return _one_stream(igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), raw, size)
 
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from isal import isal_zlib
 
+from metatable.storage.inflate import gunzip
 from metatable.storage.parquet.varints import read_varint
 from metatable.storage.threads import beside, in_order, workers_here
 
@@ -283,6 +284,9 @@ def _stored(body: memoryview, size: int) -> bytes | memoryview | None:
 
 
 def _inflated(body: memoryview, size: int) -> bytes | None:
+    payload = gunzip(body, size)
+    if payload is not None:
+        return payload
     try:
         raw: bytes = isal_zlib.decompressobj(_GZIP_MEMBER).decompress(body, size + 1)
     except _DAMAGED:

@@ -10,7 +10,7 @@ import random
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metatable.storage import inflate
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import codec as codecs
 from metatable.storage.hfile import wire
@@ -42,6 +43,14 @@ PAYLOADS = st.one_of(
 )
 framed = pytest.mark.parametrize("codec", list(FRAMED))
 readable = pytest.mark.parametrize("codec", READABLE)
+
+
+@pytest.fixture(autouse=True, params=["libdeflate", "isal alone"], scope="module")
+def inflated_by(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "isal alone":
+            patch.setattr(inflate, "_loaded", None)
+        yield
 
 
 def raw_chunk(codec: Codec, payload: bytes) -> bytes:
