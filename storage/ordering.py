@@ -15,7 +15,9 @@ from metatable.storage.byte_columns import Bytes, byte_layout, first_words, from
 __all__ = [
     "PrefixIndex",
     "as_binary",
+    "has_repeats",
     "is_ascending",
+    "number_order",
     "order_within",
     "order_without_repeats",
     "same_as_previous",
@@ -32,6 +34,15 @@ UInt64s = npt.NDArray[np.uint64]
 
 _LANE_BITS, _LANE = 16, 0xFFFF
 """Numbers of so many bits numpy sorts by radix."""
+
+RADIX_ROWS = 4096
+"""Fewer numbers are sorted as they are: four passes over 256 counts take as long."""
+
+SAMPLE_ROWS, MOST_TIED = 1024, 4
+"""Where of so many numbers more have their first bits in common, as have those of letters, they are
+sorted as they are."""
+
+_SLOTS, _ROUNDS, _ODD = 4, 8, np.uint64(0x9E3779B97F4A7C15)
 
 
 def as_binary(keys: pa.Array) -> pa.Array:
@@ -81,6 +92,31 @@ def order_within(
         ascending = [(name, "ascending") for name in keys]
         order[tied] = rows[pc.sort_indices(pa.table(keys), ascending).to_numpy()]
     return order
+
+
+def number_order(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Positions that put numbers, none below 0, in ascending order; stable."""
+    return _order(numbers.view(np.uint64))[0]
+
+
+def has_repeats(words: UInt64s) -> bool:
+    """Whether any of these, which should be hashes, is there twice. Each is put in a slot of a
+    table, and who finds another one in his is compared with that; those go on to the next table.
+    """
+    for _ in range(_ROUNDS):  # somebody may have chosen those that meet
+        if len(words) < RADIX_ROWS:
+            break
+        bits = (_SLOTS * len(words)).bit_length()
+        slots = (words >> np.uint64(64 - bits)).view(np.int64)
+        places, table = np.arange(len(words), dtype=np.int32), np.empty(1 << bits, np.int32)
+        table[slots] = places
+        held = table[slots]
+        lost = np.flatnonzero(held != places)
+        if (words[held[lost]] == words[lost]).any():
+            return True
+        words = words[lost] * _ODD
+    words = np.sort(words)
+    return bool((words[1:] == words[:-1]).any())
 
 
 def _first_words_that_differ(
@@ -155,12 +191,30 @@ def _order_of_hashes(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray
 
 
 def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
-    """What sorts `numbers`, equal ones by position, and the sorted: a stable argsort, in less
-    than half of its time.
+    """What sorts `numbers`, equal ones by position, and the sorted: a stable argsort, in a fraction
+    of its time. Many are sorted by radix, by their first bits that differ, and then, among those
+    whose bits are alike, by the rest."""
+    if len(numbers) < RADIX_ROWS:
+        return _order_of_few(numbers)
+    first = numbers - numbers.min()
+    dropped = max(int(first.max()).bit_length() - 2 * _LANE_BITS, 0)
+    first >>= np.uint64(dropped)
+    if dropped and len(_tied(np.sort(first[:: len(first) // SAMPLE_ROWS]))) > MOST_TIED:
+        return _order_of_few(numbers)
+    order = np.argsort(first.astype(np.uint16), kind="stable")
+    lane = (first >> np.uint64(_LANE_BITS)).astype(np.uint16)
+    order = order.take(np.argsort(lane.take(order), kind="stable"))
+    in_order = numbers.take(order)
+    if dropped and (in_order[1:] < in_order[:-1]).any():
+        tied = _tied(first.take(order))
+        again = np.argsort(in_order[tied], kind="stable")
+        order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
+    return order, in_order
 
-    As many of the bits that differ as there is room for are sorted in one word with the position,
-    and then, among those whose bits are alike, the rest.
-    """
+
+def _order_of_few(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
+    """The same: as many of the bits that differ as there is room for are sorted in one word with
+    the position, and then, among those whose bits are alike, the rest."""
     if len(numbers) < 2:
         return np.arange(len(numbers)), numbers
     bits = (len(numbers) - 1).bit_length()
@@ -173,13 +227,17 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     in_order = numbers.take(order)
     if dropped and (in_order[1:] < in_order[:-1]).any():
-        packed >>= np.uint64(bits)
-        alike = np.zeros(len(packed) + 1, np.bool_)
-        np.equal(packed[1:], packed[:-1], out=alike[1:-1])
-        tied = np.flatnonzero(alike[1:] | alike[:-1])
+        tied = _tied(packed >> np.uint64(bits))
         again = np.argsort(in_order[tied], kind="stable")
         order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
     return order, in_order
+
+
+def _tied(ascending: UInt64s) -> npt.NDArray[np.int64]:
+    """The places of numbers that are there more than once."""
+    alike = np.zeros(len(ascending) + 1, np.bool_)
+    np.equal(ascending[1:], ascending[:-1], out=alike[1:-1])
+    return np.flatnonzero(alike[1:] | alike[:-1])
 
 
 def _order_by_lanes(columns: Sequence[UInt64s]) -> npt.NDArray[np.int64]:

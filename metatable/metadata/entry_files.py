@@ -21,6 +21,7 @@ import pyarrow as pa
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
+from metatable.storage.ordering import number_order
 from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
@@ -67,7 +68,7 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
     """Keep `entries` until the HFiles are built; sorted by place where they have one."""
     starts = np.empty(0, np.int64)
     if "place" in entries.column_names and len(entries) > 1:
-        entries = entries.take(pa.array(np.argsort(entries["place"].to_numpy(), kind="stable")))
+        entries = entries.take(pa.array(number_order(entries["place"].to_numpy())))
     if "place" in entries.column_names:
         starts = entries["place"].to_numpy()[::BATCH_ROWS]
     sink = pa.BufferOutputStream()

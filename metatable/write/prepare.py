@@ -24,6 +24,7 @@ from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
+from metatable.storage.ordering import has_repeats
 from metatable.write.plan import DELETE, MERGE, TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
@@ -194,8 +195,8 @@ def _equal_hashes(
     batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     parts = [batch[_HASH].to_numpy() for batch in batches]
-    hashes = np.sort(np.concatenate(parts))
-    again = bool((hashes[1:] == hashes[:-1]).any())
+    hashes = np.concatenate(parts).view(np.uint64)
+    again = has_repeats(hashes)
     yield pa.RecordBatch.from_pylist([{"rows": len(hashes), "again": again}], schema=_EQUAL_HASHES)
 
 

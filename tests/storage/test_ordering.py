@@ -16,7 +16,9 @@ from metatable.storage import ordering
 from metatable.storage.ordering import (
     PrefixIndex,
     _order,
+    has_repeats,
     is_ascending,
+    number_order,
     order_within,
     same_as_previous,
     sort_order,
@@ -28,12 +30,15 @@ WORDS = st.sampled_from([0, 1, 2, 1 << 63, (1 << 63) + 1, (1 << 64) - 1])
 PREFIXES = st.sampled_from(["", "a", "eightbytes", "a\0", "\u00fc" * 4])
 
 
-@pytest.fixture(autouse=True, params=["as objects", "in columns"], scope="module")
+@pytest.fixture(autouse=True, params=["as objects", "in columns", "by radix"], scope="module")
 def few(request: pytest.FixtureRequest) -> Iterator[None]:
     """A handful of keys is sorted as they are few, and as if they were many."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "in columns":
+        if request.param != "as objects":
             patch.setattr(ordering, "FEW_ROWS", -1)
+        if request.param == "by radix":
+            patch.setattr(ordering, "RADIX_ROWS", 2)
+            patch.setattr(ordering, "SAMPLE_ROWS", 1)
         yield
 
 
@@ -108,3 +113,35 @@ def test_numbers_are_sorted_stably_where_not_all_their_bits_have_room(
     order, in_order = _order(numbers)
     assert order.tolist() == np.argsort(numbers, kind="stable").tolist()
     assert in_order.tolist() == np.sort(numbers).tolist()
+
+
+@given(st.lists(st.integers(0, (1 << 40) - 1), max_size=60))
+def test_numbers_are_put_in_order_as_numpy_would(numbers: list[int]) -> None:
+    given_ = np.array(numbers, np.int64)
+    assert number_order(given_).tolist() == np.argsort(given_, kind="stable").tolist()
+
+
+@given(st.lists(st.one_of(WORDS, st.integers(0, (1 << 64) - 1)), max_size=60))
+def test_words_repeat_where_a_set_of_them_is_smaller(words: list[int]) -> None:
+    for some in (words, sorted({*words}), [*words, *words[:1]]):
+        assert has_repeats(np.array(some, np.uint64)) == (len({*some}) < len(some))
+
+
+def test_words_that_meet_in_every_table_are_compared_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ordering, "_ODD", np.uint64(1))
+    words = np.arange(5000, dtype=np.uint64)
+    assert not has_repeats(words)
+    assert has_repeats(np.append(words, words[-1]))
+
+
+def test_a_sample_with_few_first_bits_has_all_sorted_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = np.arange(20_000, dtype=np.uint64)[::-1] % 70 << np.uint64(40)
+    numbers |= np.arange(20_000, dtype=np.uint64)
+    expected = np.argsort(numbers, kind="stable").tolist()
+    assert _order(numbers)[0].tolist() == expected
+    monkeypatch.setattr(ordering, "MOST_TIED", 20_000)
+    assert _order(numbers)[0].tolist() == expected
