@@ -46,6 +46,9 @@ comes of both."""
 RUN_ROWS = 512
 """Rows that are taken one by one in the time that it takes to copy a run of them."""
 
+FIRST_ROWS = 128
+"""A column that changes is as a rule another one among so few rows that change."""
+
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Take = Callable[[Positions], pa.Table]
@@ -238,14 +241,17 @@ def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[
 
     Of numbers with a point nobody looks: -0 equals 0, and is another value. Nor of nested ones.
     """
-    replaced = pa.array(np.flatnonzero(places >= piece.num_rows))
-    compared = [
+    replaced = np.flatnonzero(places >= piece.num_rows)
+    kept = [
         one.name
         for one in piece.schema
         if not pa.types.is_floating(one.type) and not pa.types.is_nested(one.type)
     ]
-    before = taken(piece.select(compared), replaced).cast(rows.select(compared).schema)
-    kept = {name for name in compared if before[name].equals(rows[name])}
+    for count in (FIRST_ROWS, len(replaced)):
+        if kept:
+            after = rows.select(kept).slice(0, count)
+            before = taken(piece.select(kept), pa.array(replaced[:count])).cast(after.schema)
+            kept = [name for name in kept if before[name].equals(after[name])]
     return [name for name in piece.column_names if name not in kept]
 
 

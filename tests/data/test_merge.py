@@ -7,12 +7,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.merge import check_ordering, deduplicate, newer
+from metatable.data import merge
+from metatable.data.merge import changed_columns, check_ordering, deduplicate, newer
 from metatable.storage.errors import CorruptError, UsageError
 from tests.data.merging import merge_rows
 
@@ -215,3 +217,26 @@ def test_nested_ordering_is_refused() -> None:
     check_ordering(schema, None)
     with pytest.raises(UsageError, match="column has no order: column='a'"):
         check_ordering(schema, "a")
+
+
+CHANGES = st.lists(st.tuples(st.booleans(), *[st.none() | st.sampled_from("ab")] * 4), max_size=12)
+
+
+@settings(deadline=None)
+@given(CHANGES)
+def test_a_column_has_changed_where_any_row_of_it_has(rows: list[tuple[Any, ...]]) -> None:
+    """`first_rows` of them are looked at before the others."""
+    names = pa.schema([("same", pa.string()), ("coded", pa.dictionary(pa.int32(), pa.string()))])
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    is_put = np.array(columns[0], np.bool_)
+    piece = pa.table([pa.array(one, pa.string()) for one in columns[1:3]], ["same", "coded"])
+    put = pa.table([pa.array(one, pa.string()) for one in columns[3:5]], ["same", "coded"])
+    places = np.arange(len(rows))
+    places[is_put] = len(rows) + np.arange(int(is_put.sum()))
+    put = put.filter(pa.array(is_put))
+    replaced = piece.filter(pa.array(is_put))
+    expected = [one for one in names.names if replaced[one].to_pylist() != put[one].to_pylist()]
+    for first_rows in (0, 1, 128):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(merge, "FIRST_ROWS", first_rows)
+            assert changed_columns(piece.cast(names), put, places) == expected
