@@ -518,7 +518,9 @@ def _cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:
         return []
     width = max(table.nbytes // table.num_rows, 1)
     fair = max(-(-table.num_rows // slots), LEAST_ROWS)
-    rows = max(min(fair, PARTITION_ROWS, PARTITION_BYTES // width), 1)
+    most = max(min(fair, PARTITION_ROWS, PARTITION_BYTES // width), 1)
+    rounds = -(-table.num_rows // (most * slots))  # of as many each, or one slot works alone
+    rows = most if rounds == 1 else -(-table.num_rows // (rounds * slots))
     starts = range(0, table.num_rows, rows)
     return [partial(_slice, table, schema, start, rows) for start in starts]
 
