@@ -24,6 +24,9 @@ __all__ = ["gunzip", "gunzip_into"]
 MOST_OF_A_BYTE = 1032
 """What one byte of deflate can stand for: 258 bytes by two bits."""
 
+AT_ONCE_BYTES = 16 << 20
+"""So much is allocated on a claim's word; who inflates more takes memory as bytes come."""
+
 UInt8s = npt.NDArray[np.uint8]
 Call = Callable[..., int]
 
@@ -46,7 +49,8 @@ def _library() -> ctypes.CDLL | None:
 
 
 class _Inflater:
-    """What libdeflate works with; one thread's at a time."""
+    """What libdeflate works with; one thread's at a time. Arrow tells where bytes lie in a sixth of
+    numpy's time."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._free: Call = library.libdeflate_free_decompressor
@@ -61,14 +65,10 @@ class _Inflater:
     def into(self, raw: bytes | memoryview, room: UInt8s) -> bool:
         if self._state is None:
             return False
-        stored, made = (
-            pa.py_buffer(raw),
-            pa.py_buffer(room),
-        )  # a third of what numpy's address takes
-        state, size, taken = self._state, stored.size, self._taken
-        told = ctypes.byref(taken)
+        stored, made = pa.py_buffer(raw), pa.py_buffer(room)
+        state, size, told = self._state, stored.size, ctypes.byref(self._taken)
         failed = self._inflate(state, stored.address, size, made.address, made.size, told, None)
-        return not failed and taken.value == size
+        return not failed and self._taken.value == size
 
 
 _here = threading.local()
@@ -87,8 +87,8 @@ def gunzip_into(raw: bytes | memoryview, room: UInt8s) -> bool:
 
 
 def gunzip(raw: bytes | memoryview, size: int) -> bytes | None:
-    """The `size` bytes of `raw`, None where `gunzip_into` says no."""
-    if size > MOST_OF_A_BYTE * len(raw):
+    """The `size` bytes of `raw`, None where `gunzip_into` says no, or there are too many."""
+    if size > min(MOST_OF_A_BYTE * len(raw), AT_ONCE_BYTES):
         return None
     room = np.empty(size, np.uint8)
     return room.tobytes() if gunzip_into(raw, room) else None

@@ -49,6 +49,16 @@ def test_what_is_not_one_whole_member_is_left_to_others() -> None:
     assert gunzip(member, 1 << 60) is None
 
 
+def test_so_much_that_memory_is_to_be_taken_bit_by_bit_is_left_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = gzip.compress(TEXT)
+    monkeypatch.setattr(inflate, "AT_ONCE_BYTES", len(TEXT))
+    assert gunzip(member, len(TEXT)) == TEXT
+    monkeypatch.setattr(inflate, "AT_ONCE_BYTES", len(TEXT) - 1)
+    assert gunzip(member, len(TEXT)) is None
+
+
 def test_damage_is_not_taken_for_a_payload() -> None:
     payload = TEXT[:3000]
     member = gzip.compress(payload, mtime=0)
