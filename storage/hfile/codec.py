@@ -195,9 +195,9 @@ def decompress_into(
     path: str = "",
     offsets: Sequence[int],
 ) -> None:
-    """What `decompress` gives of each of `raws`, end to end in `out`, which they fill. GZ is inflated
-    to where it is to lie; any other payload is copied while it is near the processor, and the next
-    one has its memory. Raises as `decompress`, with anything in `out`."""
+    """What `decompress` gives of each of `raws`, end to end in `out`, which they fill. GZ is
+    inflated to where it is to lie; any other payload is copied while it is near the processor, and
+    the next one has its memory. Raises as `decompress`, with anything in `out`."""
     room, end = out.data, 0
     for raw, size, offset in zip(raws, sizes, offsets, strict=True):
         start, end = end, end + size
