@@ -206,9 +206,7 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     order = order.take(np.argsort(lane.take(order), kind="stable"))
     in_order = numbers.take(order)
     if dropped and (in_order[1:] < in_order[:-1]).any():
-        tied = _tied(first.take(order))
-        again = np.argsort(in_order[tied], kind="stable")
-        order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
+        _sort_tied(_tied(first.take(order)), order, in_order)
     return order, in_order
 
 
@@ -227,9 +225,7 @@ def _order_of_few(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     in_order = numbers.take(order)
     if dropped and (in_order[1:] < in_order[:-1]).any():
-        tied = _tied(packed >> np.uint64(bits))
-        again = np.argsort(in_order[tied], kind="stable")
-        order[tied], in_order[tied] = order[tied[again]], in_order[tied[again]]
+        _sort_tied(_tied(packed >> np.uint64(bits)), order, in_order)
     return order, in_order
 
 
@@ -238,6 +234,12 @@ def _tied(ascending: UInt64s) -> npt.NDArray[np.int64]:
     alike = np.zeros(len(ascending) + 1, np.bool_)
     np.equal(ascending[1:], ascending[:-1], out=alike[1:-1])
     return np.flatnonzero(alike[1:] | alike[:-1])
+
+
+def _sort_tied(tied: npt.NDArray[np.int64], order: npt.NDArray[np.int64], numbers: UInt64s) -> None:
+    """Those at these places, which are in order but for bits that nobody has looked at yet."""
+    again = tied[np.argsort(numbers[tied], kind="stable")]
+    order[tied], numbers[tied] = order[again], numbers[again]
 
 
 def _order_by_lanes(columns: Sequence[UInt64s]) -> npt.NDArray[np.int64]:
