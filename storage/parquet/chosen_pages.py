@@ -94,8 +94,8 @@ def read_found(
     """Rows of these files, which are of one shape, that have a text in the column `name` that is
     wanted of a page, and other columns of them: all is read at once. How many there are of each
     file, the texts that they have (binary), and the columns, one at least, in the order of files
-    and rows. None where pages of columns hold other rows, or so much is wanted of them that they
-    are better decoded. Raises CorruptError."""
+    and rows. None where so much is wanted of them that they are better decoded. Raises
+    CorruptError."""
     shape = asked[0][0].shape
     columns = [shape.names.index(one) for one in (name, *names)]
     schema = pa.schema([shape.schema.field(column) for column in columns[1:]])
@@ -103,8 +103,6 @@ def read_found(
     if sum(len(own) for *_, wanted in asked for own in wanted.values()) > TEXTS_OF_A_PAGE * pages:
         return None
     every, texts = _cuts_of_texts(store, asked)
-    if not all(cut.pages.is_even for cut in every):
-        return None
     counts, held, tables = np.zeros(len(asked), np.int64), [], [schema.empty_table()]
     for cuts in _portions(every, columns):
         runs, own, made = _found(store, cuts, columns, texts)
@@ -124,7 +122,13 @@ def _cuts_of_texts(
     own = zip(firsts, asked, strict=True)
     texts = [dict(zip(rows.tolist(), wanted.values(), strict=True)) for rows, (*_, wanted) in own]
     rows = [(file, np.unique(first)) for (file, *_), first in zip(asked, firsts, strict=True)]
-    return cuts_of(store, rows), texts
+    ends = [_ends_of(pages, first) for (_, pages, _), (_, first) in zip(asked, rows, strict=True)]
+    return cuts_of(store, rows, ends), texts
+
+
+def _ends_of(pages: KeyPages, rows: Numbers) -> Numbers:
+    """The rows at which pages end that begin at these; one of no rows ends with the next one."""
+    return np.asarray(pages.starts[pages.starts.searchsorted(rows, "right")])
 
 
 def _portions(cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[list[Cut]]:
@@ -174,10 +178,9 @@ def _columns(store: Store, pages: Pages, columns: Sequence[int]) -> Iterator[Col
     borders = zip(parts.tolist(), np.searchsorted(pages.of, parts).tolist(), strict=True)
     made: dict[tuple[int, ...], Runs] = {}
     for column, ((low, first), (high, end)) in zip(columns, pairwise(borders), strict=True):
-        picked = [cut.picked[column] for cut in cuts]
+        picked = [cut.of_column(column) for cut in cuts]
         names = tuple(map(id, picked))
-        runs = made[names] = made.get(names) or Runs.of_picked(
-            picked
-        )  # columns of even pages share them
+        runs = made.get(names) or Runs.of_picked(picked)
+        made[names] = runs  # columns whose pages hold the same rows share them
         own = slice(first, end)
         yield ColumnPages(cuts, column, runs, pages, headers, bodies, own, sums[low:high])

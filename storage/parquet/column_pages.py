@@ -89,6 +89,18 @@ class Runs:
         begins, counts, asked, within = (np.concatenate(one) for one in zip(*told, strict=True))
         return cls(of_cut, begins, counts, np.repeat(np.arange(len(asked)), asked), within)
 
+    def with_rows_of(self, other: Runs) -> Runs:
+        """These with the rows that another column is asked for, which are all in them."""
+        if self.begins is other.begins:
+            return replace(self, of=other.of, within=other.within)
+        (own, cuts) = (np.repeat(np.arange(len(one.of_cut)), one.of_cut) for one in (self, other))
+        rows = other.begins[other.of] + other.within
+        step = 1 + max(int(one.begins.max(initial=0)) for one in (self, other))
+        step += int(other.counts.max(initial=0))
+        asked = cuts[other.of] * step + rows
+        of = (own * step + self.begins).searchsorted(asked, "right") - 1
+        return replace(self, of=of, within=rows - self.begins[of])
+
     @property
     def rows_of_cuts(self) -> Numbers:
         """How many are read of each."""
@@ -367,12 +379,12 @@ def found_with_columns(
     begun: Callable[[], Unpacked] | None = None,
 ) -> tuple[Runs, pa.Array, list[pa.Array]]:
     """The rows that have one of the texts (`ColumnPages.found`), and what other columns, whose
-    pages hold the same rows, have there: few are decompressed together, without those of keys where
-    that has `begun`. Raises CorruptError."""
+    pages hold at least the same rows, have there: few are decompressed together, without those of
+    keys where that has `begun`. Raises CorruptError."""
     every = [keys, *others]
     if not _are_few(every):
         runs, held = keys.found(texts, None if begun is None else begun())
-        return runs, held, [*rows_of_columns(replace(one, runs=runs) for one in others)]
+        return runs, held, [*rows_of_columns(_asked_for(runs, others))]
     if begun is None:
         groups = [column.groups() for column in every]
         first, *raws = _begun(every, groups, 1.0)()
@@ -382,8 +394,16 @@ def found_with_columns(
         ended = _begun(others, groups, BESIDE_KEYS)
         runs, held = keys.found(texts, begun())
         raws = ended()
-    asked = [replace(one, runs=runs) for one in others]
-    return runs, held, [*_taken_or_decoded(asked, groups, raws)]
+    return runs, held, [*_taken_or_decoded(_asked_for(runs, others), groups, raws)]
+
+
+def _asked_for(rows: Runs, columns: Sequence[ColumnPages]) -> list[ColumnPages]:
+    """The columns, of which the rows of another one are asked for."""
+    made: dict[int, Runs] = {}
+    for column in columns:
+        key = id(column.runs)
+        made[key] = made.get(key) or column.runs.with_rows_of(rows)
+    return [replace(column, runs=made[id(column.runs)]) for column in columns]
 
 
 def _are_few(columns: Sequence[ColumnPages]) -> bool:

@@ -27,7 +27,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Page
 from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE
 from metatable.storage.parquet.page_headers import WIDTH, Headers
-from metatable.storage.parquet.page_places import GroupPages, group_pages
+from metatable.storage.parquet.page_places import ODD, GroupPages, group_pages
 from metatable.storage.parquet.paged_file import CODEC, ENCODINGS, START, UNCOMPRESSED, PagedFile
 from metatable.storage.parquet.pages import checked_page
 from metatable.storage.parquet.parts import Span
@@ -85,12 +85,19 @@ class Picked:
         return np.repeat(np.cumsum(self.counts) - self.counts, self.asked) + self.within
 
     @classmethod
-    def of(cls, starts: Numbers, end: int, rows: Numbers) -> Picked:
+    def of(cls, starts: Numbers, end: int, rows: Numbers, ends: Numbers | None = None) -> Picked:
+        """Of pages that begin at `starts`, up to row `end`. `ends`: with each row all up to there
+        are read."""
         if len(rows) == 1:  # most often
             place = int(starts.searchsorted(rows[0], "right"))
             begin, last = int(starts[place - 1]), int(starts[place]) if place < len(starts) else end
-            made = np.array([begin, last - begin, 1, rows[0] - begin], np.int64).reshape(4, 1)
-            return cls(*made)
+            if ends is None or ends[0] <= last:
+                made = np.array([begin, last - begin, 1, rows[0] - begin], np.int64).reshape(4, 1)
+                return cls(*made)
+        if ends is not None:
+            first, behind = starts.searchsorted(rows, "right"), starts.searchsorted(ends)
+            more = [starts[low:high] for low, high in zip(first, behind, strict=True) if low < high]
+            rows = np.unique(np.concatenate([rows, *more])) if more else rows
         ends = np.append(starts, end)
         asked = np.diff(rows.searchsorted(ends))  # of each run
         chosen = asked.nonzero()[0]
@@ -101,8 +108,8 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """Rows that are asked for of one row group, and what is read for them, by column. `number`:
-    whose they are, among those who asked."""
+    """Rows that are asked for of one row group, and what is read for them, by the `starts` that
+    columns have (`GroupPages`). `number`: whose they are, among those who asked."""
 
     number: int
     file: PagedFile
@@ -110,46 +117,55 @@ class Cut:
     pages: GroupPages
     picked: tuple[Picked, ...]
 
-    @classmethod
-    def of(cls, number: int, file: PagedFile, group: int, pages: GroupPages, rows: Numbers) -> Cut:
-        end = int(file.rows[group])
-        if pages.is_even:
-            picked = (Picked.of(pages.starts[0], end, rows),) * len(pages.starts)
-            return cls(number, file, group, pages, picked)
-        distinct = {id(one): one for one in pages.starts}
-        made = {name: Picked.of(one, end, rows) for name, one in distinct.items()}
-        return cls(number, file, group, pages, tuple(made[id(one)] for one in pages.starts))
+    def of_column(self, column: int) -> Picked:
+        return self.picked[int(self.pages.of_column[column])]
 
-    def parts(self, columns: Sequence[int], leaves: Numbers) -> tuple[Numbers, Numbers]:
-        """What is read of these leaves, which are those of the columns: how many pages of each, and
-        of every page its offset, its bytes, and the rows that it should hold."""
+    def parts(self, columns: Sequence[int], leaves: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """What is read of these leaves, which are those of the columns: the leaves in some order,
+        by their places among these; how many pages of each; and of every page its offset, its
+        bytes, and the rows that it should hold."""
         begins, borders = self.file.chunks[self.group, leaves, START], self.pages.borders[leaves]
         first = np.empty((len(leaves), 1, 3), np.int64)
         first[:, 0, OFFSET], first[:, 0, ROW] = begins, NO_ROWS
-        before = first[:, 0, SIZE] = self.pages.pages[borders, OFFSET] - begins
+        first[:, 0, SIZE] = self.pages.pages[borders, OFFSET] - begins
         if self.pages.is_even:
-            picked = self.picked[columns[0]]
-            own = self.pages.starts[0].searchsorted(picked.begins)
-            held = self.pages.pages[borders[:, None] + own]
-            held[:, :, ROW] = picked.counts
+            held = self._held(0, leaves)
+            order, counts = np.arange(len(leaves)), np.full(len(leaves), held.shape[1])
             every = np.concatenate([first, held], axis=1).reshape(-1, 3)
-            counts = len(own) + (before > 0)
         else:
-            of = self.file.shape.columns
-            chosen = [self._chosen(column, leaf) for column in columns for leaf in of[column]]
-            every = np.concatenate([*chain.from_iterable(zip(first, chosen, strict=True))])
-            counts = np.array([len(one) for one in chosen]) + (before > 0)
-        return counts, every[every[:, SIZE] > 0]  # a page has bytes
+            alike = self._alike(columns, leaves)
+            order = np.concatenate([places for places, _ in alike])
+            counts = np.concatenate([[held.shape[1]] * len(held) for _, held in alike])
+            both = [np.concatenate([first[places], held], axis=1) for places, held in alike]
+            every = np.concatenate([one.reshape(-1, 3) for one in both])
+        return order, counts + (first[order, 0, SIZE] > 0), every[every[:, SIZE] > 0]  # has bytes
 
-    def _chosen(self, column: int, leaf: int) -> Numbers:
-        """Offset, bytes and rows of the pages of a leaf that are read."""
-        starts, begins, pages = self.pages.starts[column], self.picked[column].begins, self.pages
-        held = pages.of(leaf)
-        if len(held) == len(starts):
-            own = np.searchsorted(starts, begins)
-        else:
-            run = starts[np.searchsorted(starts, held[:, ROW], "right") - 1]
-            own = np.flatnonzero(np.isin(run, begins))
+    def _alike(self, columns: Sequence[int], leaves: Numbers) -> list[tuple[Numbers, Numbers]]:
+        """Leaves that begin their pages at the same rows, by their places among these, and what is
+        read of them: offset, bytes and rows, int64 [leaves, pages, 3]."""
+        of = self.pages.of_leaf[leaves]
+        numbers = range(len(self.picked))
+        alike = [(own, (of == own).nonzero()[0]) for own in numbers]
+        made = [(places, self._held(own, leaves[places])) for own, places in alike if len(places)]
+        if sum(len(places) for places, _ in made) < len(leaves):
+            owners = [one for one in columns for _ in self.file.shape.columns[one]]
+            for place in (of == ODD).nonzero()[0].tolist():
+                held = self._held_of_odd(owners[place], int(leaves[place]))
+                made.append((np.array([place]), held[None]))
+        return made
+
+    def _held(self, number: int, leaves: Numbers) -> Numbers:
+        """Of leaves that begin their pages at the same rows."""
+        pages, picked = self.pages, self.picked[number]
+        own = pages.starts[number].searchsorted(picked.begins)
+        held = pages.pages[pages.borders[leaves][:, None] + own]
+        held[:, :, ROW] = picked.counts
+        return np.asarray(held)
+
+    def _held_of_odd(self, column: int, leaf: int) -> Numbers:
+        starts, held = self.pages.starts[self.pages.of_column[column]], self.pages.of(leaf)
+        run = starts[np.searchsorted(starts, held[:, ROW], "right") - 1]
+        own = np.flatnonzero(np.isin(run, self.of_column(column).begins))
         rows = np.append(held[1:, ROW], self.file.rows[self.group]) - held[:, ROW]
         return np.column_stack([held[own][:, [OFFSET, SIZE]], rows[own]])
 
@@ -171,16 +187,17 @@ class Pages:
         shape = cuts[0].file.shape
         leaves = np.array([leaf for column in columns for leaf in shape.columns[column]])
         column_of = [place for place, one in enumerate(columns) for _ in shape.columns[one]]
-        counts, numbers = zip(*[cut.parts(columns, leaves) for cut in cuts], strict=True)
+        places, counts, numbers = zip(*[cut.parts(columns, leaves) for cut in cuts], strict=True)
+        of_leaf, of_cut = np.stack(places), np.arange(len(cuts))[:, None]
         parts = np.empty((len(cuts), len(leaves), _WAYS + 1), np.int64)
-        parts[:, :, _CUT] = np.arange(len(cuts))[:, None]
-        parts[:, :, _COLUMN], parts[:, :, _LEAF] = column_of, leaves
+        parts[:, :, _CUT] = of_cut
+        parts[:, :, _COLUMN], parts[:, :, _LEAF] = np.array(column_of)[of_leaf], leaves[of_leaf]
         chunks = np.array([cut.file.chunks[cut.group] for cut in cuts])
-        parts[:, :, _CODEC:] = chunks[:, leaves[:, None], _FACTS]
-        column = np.tile(column_of, len(cuts))
+        parts[:, :, _CODEC:] = chunks[of_cut[:, :, None], leaves[of_leaf][:, :, None], _FACTS]
         many = np.concatenate(counts)
-        order = np.argsort(column, kind="stable")
-        rows = np.argsort(np.repeat(column, many), kind="stable")
+        turn = ((parts[:, :, _COLUMN] * len(cuts) + of_cut) * len(leaves) + of_leaf).reshape(-1)
+        order = np.argsort(turn, kind="stable")
+        rows = np.argsort(np.repeat(turn, many), kind="stable")
         of = np.repeat(np.arange(len(many)), many[order])
         return cls(cuts, parts.reshape(-1, _WAYS + 1)[order], np.concatenate(numbers)[rows], of)
 
@@ -246,22 +263,32 @@ class _Place:
         return self.cut.file.wrong(what, self.cut.group, self.leaf, offset=offset, **facts)
 
 
-def cuts_of(store: Store, asked: Sequence[tuple[PagedFile, Numbers]]) -> list[Cut]:
-    """A file and rows of it, ascending, each. Raises CorruptError."""
+def cuts_of(
+    store: Store,
+    asked: Sequence[tuple[PagedFile, Numbers]],
+    ends: Sequence[Numbers] | None = None,
+) -> list[Cut]:
+    """A file and rows of it, ascending, each; `ends`: with each of them all up to such a row, which
+    are of its row group. Raises CorruptError."""
     wanted: list[tuple[PagedFile, int]] = []
-    rows: list[tuple[int, Numbers]] = []
+    rows: list[tuple[int, Numbers, Numbers | None]] = []
     for number, (file, positions) in enumerate(asked):
         starts = file.starts
         cuts = positions.searchsorted(starts).tolist()
         for group, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
                 wanted.append((file, group))
-                rows.append((number, positions[low:high] - starts[group]))
-    found = group_pages(store, wanted)
-    return [
-        Cut.of(number, *one, pages, own)
-        for one, pages, (number, own) in zip(wanted, found, rows, strict=True)
-    ]
+                first = starts[group]
+                last = None if ends is None else ends[number][low:high] - first
+                rows.append((number, positions[low:high] - first, last))
+    made = []
+    every = zip(wanted, group_pages(store, wanted), rows, strict=True)
+    for (file, group), pages, (number, own, last) in every:
+        end = int(file.rows[group])
+        last = None if pages.is_even else last
+        picked = tuple(Picked.of(starts, end, own, last) for starts in pages.starts)
+        made.append(Cut(number, file, group, pages, picked))
+    return made
 
 
 def decoded_bytes(cuts: Sequence[Cut], columns: Sequence[int]) -> list[int]:
@@ -271,12 +298,12 @@ def decoded_bytes(cuts: Sequence[Cut], columns: Sequence[int]) -> list[int]:
     sizes = np.stack([plain[:, [*of[one]]].sum(axis=1) for one in columns], axis=1).tolist()
     made = []
     for cut, own in zip(cuts, sizes, strict=True):
-        end = int(cut.file.rows[cut.group])
-        if cut.pages.is_even:
-            made.append(sum(own) * cut.picked[0].rows // end)
-        else:
-            read = zip(own, columns, strict=True)
-            made.append(sum(size * cut.picked[one].rows // end for size, one in read))
+        rows, end = [one.rows for one in cut.picked], int(cut.file.rows[cut.group])
+        if len(rows) == 1:
+            made.append(sum(own) * rows[0] // end)
+            continue
+        of = cut.pages.of_column[[*columns]].tolist()
+        made.append(sum(size * rows[at] for size, at in zip(own, of, strict=True)) // end)
     return made
 
 

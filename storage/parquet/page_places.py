@@ -47,7 +47,7 @@ from metatable.storage.parquet.parts import Span
 from metatable.storage.parquet.thrift import BINARY, decode_struct
 from metatable.storage.store import Store
 
-__all__ = ["GroupPages", "KeyPages", "Wanted", "group_pages", "key_pages"]
+__all__ = ["ODD", "GroupPages", "KeyPages", "Wanted", "group_pages", "key_pages"]
 
 Numbers = npt.NDArray[np.int64]
 Chunk = tuple[PagedFile, int, int]
@@ -55,6 +55,9 @@ Chunk = tuple[PagedFile, int, int]
 
 Wanted = dict[int, list[bytes]]
 """Texts that pages may hold, by the numbers of the pages, which ascend."""
+
+ODD = -1
+"""A leaf whose pages do not all begin where those of its column do."""
 
 _BYTE_ARRAY = 6
 """Parquet's type of texts."""
@@ -66,12 +69,16 @@ _BOOLS, _TRUE = (1, 2), 1
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPages:
     """Where the pages of a row group lie. `pages`: OFFSET, SIZE, ROW of each, a row each, those of
-    leaf i from `borders[i]` on; `starts[i]`: rows at which all leaves of column i begin a page.
-    `is_even`: all leaves begin theirs at the same ones."""
+    leaf i from `borders[i]` on; `starts`: rows at which all leaves of a column begin a page, each
+    once that columns have; `of_column`: which of them each column has, and `of_leaf` each leaf, but
+    ODD where it begins pages elsewhere, too. `is_even`: all leaves begin theirs at the same ones.
+    """
 
     pages: Numbers
     borders: Numbers
     starts: tuple[Numbers, ...]
+    of_column: Numbers
+    of_leaf: Numbers
     is_even: bool
 
     def of(self, leaf: int) -> Numbers:
@@ -258,14 +265,19 @@ def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPage
     if (np.diff(borders) == borders[1]).all():
         rows = pages[:, ROW].reshape(len(borders) - 1, -1)
         if (rows == rows[0]).all() and (np.diff(rows[0]) > 0).all():
-            return GroupPages(pages, borders, (rows[0].copy(),) * len(file.shape.columns), True)
+            one = np.zeros(len(rows), np.int64)
+            columns = one[: len(file.shape.columns)]
+            return GroupPages(pages, borders, (rows[0].copy(),), columns, one, True)
     firsts = [np.unique(pages[start:end, ROW]) for start, end in pairwise(borders.tolist())]
-    starts: list[Numbers] = []
+    starts: dict[bytes, Numbers] = {}
+    of_column, of_leaf = [], np.diff(borders)
     for leaves in file.shape.columns:
         own = reduce(np.intersect1d, [firsts[leaf] for leaf in leaves])
-        same = (one for one in starts if np.array_equal(one, own))
-        starts.append(next(same, own))  # one object where they are equal: looked into once
-    return GroupPages(pages, borders, tuple(starts), False)
+        starts.setdefault(own.tobytes(), own)
+        of_column.append([*starts].index(own.tobytes()))
+        here = slice(leaves.start, leaves.stop)
+        of_leaf[here] = np.where(of_leaf[here] == len(own), of_column[-1], ODD)
+    return GroupPages(pages, borders, (*starts.values(),), np.array(of_column), of_leaf, False)
 
 
 def _bounded(file: PagedFile, name: str) -> int | None:

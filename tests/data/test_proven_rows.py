@@ -155,16 +155,27 @@ def test_keys_between_pages_are_looked_for_in_two_steps(
     assert both(made(tmp_path), rows(50, 53))[1] == 0
 
 
-def test_pages_of_which_columns_begin_at_other_rows_are_read_in_two_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(6))
+def test_columns_whose_pages_begin_at_other_rows_are_read_at_once(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of keys more pages, of notes more, or neither's begin where the other's do."""
     plain = base_file.pq.ParquetWriter
+    size, step = [(60, 4), (100, 2), (40, 1), (60, 3), (90, 5), (30, 2)][seed]
 
-    def without(*given: Any, **words: Any) -> Any:
-        return plain(*given, **words | {"data_page_size": 60, "write_batch_size": 3})
+    def uneven(*given: Any, **words: Any) -> Any:
+        return plain(*given, **words | {"data_page_size": size, "write_batch_size": step})
 
-    monkeypatch.setattr(base_file.pq, "ParquetWriter", without)
-    assert both(made(tmp_path), rows(50, 53))[1] == 0
+    monkeypatch.setattr(base_file.pq, "ParquetWriter", uneven)
+    monkeypatch.setattr(column_pages, "ROUND_BYTES", [1, 1 << 20][seed % 2])
+    table, random = made(tmp_path), np.random.default_rng(seed)
+    for count in (1, 3, 40):
+        asked = rows(0, 300).take(pa.array(random.choice(300, count, replace=False)))
+        for names in NAMES:
+            found, at_once = both(table, asked, names)
+            assert found.num_rows == count
+            if names != ["id"]:
+                assert at_once == count
 
 
 def test_keys_with_a_dictionary_are_decoded_and_found(

@@ -189,6 +189,38 @@ def test_texts_are_found_by_whatever_blocks(
             assert sorted(told) == wanted[:-1]
 
 
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["one by one", "together"])
+@pytest.mark.parametrize("keys", [12, 40, 90], ids=["short keys", "keys", "long keys"])
+@pytest.mark.parametrize("size", [80, 160, 300])
+def test_rows_of_keys_are_those_of_the_whole_file_wherever_pages_of_columns_begin(
+    store: Store, few: int, keys: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_pages, "ROUND_BYTES", few)
+    texts = pa.array([f"{number:0{keys}d}" for number in range(600)])
+    options = KEYS | {"use_dictionary": ["file"], "data_page_size": size, "write_batch_size": 5}
+    tables = [one.append_column("k", texts) for one in (ROWS, OTHERS)]
+    files = [
+        opened(store, written(one, **options), f"f{place}") for place, one in enumerate(tables)
+    ]
+    told = group_pages(store, [(file, 0) for file in files])
+    assert all(len(one.starts) > 1 and not one.is_even for one in told)
+    own = [some(count, count) for count in (1, 40)]
+    bounds = [one for one in key_pages(store, files, "k") if one is not None]
+    wanted = [
+        (file, pages, pages.wanted([texts[place].as_py().encode() for place in places.tolist()]))
+        for file, pages, places in zip(files, bounds, own, strict=True)
+    ]
+    found = chosen_pages.read_found(store, wanted, "k", ROWS.column_names)
+    assert found is not None
+    assert found[0] == [1, 40]
+    expected = [table.take(places) for table, places in zip(tables, own, strict=True)]
+    assert found[1].to_pylist() == [
+        one.encode() for table in expected for one in table["k"].to_pylist()
+    ]
+    rows = pa.concat_tables(expected).drop_columns(["k"])
+    assert str(found[2].to_pylist()) == str(rows.to_pylist())
+
+
 def test_each_thread_has_as_many_blocks_of_keys_the_first_of_which_is_half_of_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
