@@ -2,8 +2,9 @@
 
 Their pages are read, decoded and encoded without their neighbours, and put in the places of the old
 ones (`storage/parquet/exchanged.py`). That pays where most pages have no such row. It is asked for
-columns whose pages need no dictionary and have PAGE_ROWS rows each, as ours have; all others, and
-whatever is not as it should be, are left to who decodes the whole column, and finds what is wrong.
+columns whose pages need no dictionary, one of which begins with every PAGE_ROWS rows, as of ours;
+all others, and whatever is not as it should be, are left to who decodes the whole column, and finds
+what is wrong. Rows that are between two such places, a block, go together in all columns.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ NOT_EXCHANGED = ExchangedColumns()
 
 
 def are_few(places: Numbers, count: int) -> bool:
-    """Whether rows of a row group of so many are in few of its pages."""
+    """Whether rows of a row group of so many are in few of its blocks."""
     return len(np.unique(places // PAGE_ROWS)) <= MOST_PAGES * -(-count // PAGE_ROWS)
 
 
@@ -116,15 +117,16 @@ class _Places:
 
 
 def _are_in_step(pages: Numbers, count: int) -> bool:
-    """Whether each page but the last has PAGE_ROWS rows."""
-    return np.array_equal(pages[:, ROW], np.arange(0, count, PAGE_ROWS))
+    """Whether each block of a row group of so many rows begins with a page."""
+    return bool(np.isin(np.arange(0, count, PAGE_ROWS), pages[:, ROW]).all())
 
 
 def _exchanged(
     held: StoredParts, file: PagedFile, hits: Sequence[Hit], of: _Places
 ) -> list[ExchangedColumns]:
-    pages = [np.unique(hit.places // PAGE_ROWS) for hit in hits]
-    every = [_rows_of(one, int(file.rows[hit.group])) for one, hit in zip(pages, hits, strict=True)]
+    blocks = [np.unique(hit.places // PAGE_ROWS) for hit in hits]
+    counts = [int(file.rows[hit.group]) for hit in hits]
+    every = [_rows_of(one, count) for one, count in zip(blocks, counts, strict=True)]
     asked = [one + file.starts[hit.group] for one, hit in zip(every, hits, strict=True)]
     piece = read_rows(held.store, [(file, np.concatenate(asked))], of.names)
     sizes = [len(one) for one in every]
@@ -144,7 +146,7 @@ def _exchanged(
         Exchange(
             of.chunks[at][name],
             of.pages[at][name],
-            pages[at],
+            _pages_of(blocks[at], of.pages[at][name]),
             by,
             _gone(
                 gone[name].slice(taken_before[at], len(own[at])),
@@ -158,10 +160,15 @@ def _exchanged(
     return [_told(of.names, changed, [next(found) for _ in changed]) for _ in hits]
 
 
-def _rows_of(pages: Numbers, count: int) -> Numbers:
-    """The rows of these pages of a row group of so many."""
-    every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
+def _rows_of(blocks: Numbers, count: int) -> Numbers:
+    """The rows of these blocks of a row group of so many."""
+    every = (blocks[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
     return np.asarray(every[every < count])
+
+
+def _pages_of(blocks: Numbers, places: Numbers) -> Numbers:
+    """Which pages of a column hold the rows of these blocks, where its pages lie at `places`."""
+    return np.flatnonzero(np.isin(places[:, ROW] // PAGE_ROWS, blocks))
 
 
 def _told(

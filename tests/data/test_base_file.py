@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from metatable.data import base_file, key_footer, statistics
+from metatable.data.base_file import PAGE_ROWS, encoded_columns
 from metatable.data.key_footer import GrownFilter
 from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
+from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
+from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.store import Store
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 
@@ -385,3 +389,18 @@ def test_a_column_with_a_nan_has_no_bounds_in_the_footer(tmp_path: Any) -> None:
     columns = [held.column(place) for place in range(held.num_columns)]
     told = {column.path_in_schema: column.is_stats_set for column in columns}
     assert (told["with"], told["without"]) == (False, True)
+
+
+def test_pages_end_by_rows_or_by_bytes() -> None:
+    """Keys of 36 characters have half as many rows a page as numbers and what is short."""
+    count = 3 * PAGE_ROWS
+    texts = pa.array([f"{number:036d}" for number in range(count)])
+    piece = pa.table({"id": texts, "n": range(count), "short": pc.utf8_slice_codeunits(texts, 28)})
+    raw = encoded_columns(piece, Options("t", ("id",)), None, (), ())
+    chunks = ParquetParts.of_bytes(raw).chunks(0)
+    pages = {
+        one.leaf.name: decode_offset_indexes(one.parts.read(one.page_index)[1:])[1][:, ROW].tolist()
+        for one in chunks
+    }
+    assert pages["n"] == pages["short"] == [*range(0, count, PAGE_ROWS)]
+    assert pages["id"] == [*range(0, count, PAGE_ROWS // 2)]

@@ -45,9 +45,12 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[1 << 20, 20], ids=["by rows", "by bytes"])
+def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of numbers four rows a page, of texts two where so few bytes fill it."""
     monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(base_file, "PAGE_BYTES", request.param)
+    monkeypatch.setattr(base_file, "BATCH_ROWS", PAGE_ROWS // 2)
     monkeypatch.setattr(exchanged_columns, "PAGE_ROWS", PAGE_ROWS)
 
 
@@ -158,6 +161,18 @@ def test_a_table_of_exchanged_pages_is_that_of_files_made_anew(
     assert {one.leaf.name for one in made if one} >= {"n", "i", "x", "day", "at", "t", "b", "rare"}
     assert None in made  # bounds go, too
     assert tables[0].verify().findings == ()
+
+
+def test_pages_that_their_bytes_fill_are_exchanged_with_those_of_as_many_rows(
+    tmp_path: Path, made: list[Chunk | None], request: pytest.FixtureRequest
+) -> None:
+    table = make(str(tmp_path))
+    for number in range(5, 30, 5):
+        table.upsert(rows([number], seed=number))
+    rows_of = {one.leaf.name: told(one)[2] for one in filter(None, made)}
+    assert rows_of["n"] == [*range(0, GROUP_ROWS, PAGE_ROWS)]
+    step = PAGE_ROWS // 2 if "by bytes" in request.node.name else PAGE_ROWS
+    assert rows_of["t"] == rows_of["b"] == [*range(0, GROUP_ROWS, step)]
 
 
 def test_other_readers_find_rows_of_exchanged_pages(
