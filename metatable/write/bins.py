@@ -26,6 +26,10 @@ GROUP_BYTES = 1 << 30
 SMALL_FILES = 64
 """At most so many small files of a partition are filled up in one commit."""
 
+BEGUN = 0.02
+"""Share of a file's bytes that a small file's mean row does not tell of: a page begun by its last
+rows brings a header and an entry of the page index, with the least and greatest text of it."""
+
 
 @dataclass(slots=True)
 class Inserts(Sample):
@@ -83,10 +87,10 @@ def rooms(view: TableView, path: str, inserts: Inserts) -> tuple[list[Bin], floa
     such files). One is left alone where its room is less than what samples may be wrong by."""
     options = view.options
     found: list[Bin] = []
-    width = inserts.width
+    width, most = inserts.width, options.file_bytes * (1 - BEGUN)
     for small, held in _small_files(view, path):
         width = small.size_bytes / max(held, 1)
-        room = min(options.file_rows - held, int((options.file_bytes - small.size_bytes) / width))
+        room = min(options.file_rows - held, int((most - small.size_bytes) / width))
         rows = min(room - inserts.slack, inserts.memory_rows)
         if rows > 0:
             found.append((small, rows))
