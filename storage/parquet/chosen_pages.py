@@ -1,7 +1,7 @@
 """Chosen pages: rows of paged files by their positions, without their neighbours of other pages.
 
-The pages that hold them are read and checked (`page_cuts.py`), of all columns together, and then
-taken apart column by column (`column_pages.py`).
+The pages that hold them (`page_cuts.py`) are read and checked (`stored_pages.py`), of all columns
+together, and then taken apart column by column (`column_pages.py`, `pages_together.py`).
 
     memory    some PORTION_BYTES of decoded pages, or those of one row group
     damage    that of pages; a column comes back with as many rows as its pages hold
@@ -16,23 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.parquet.column_pages import (
-    TEXTS_OF_A_PAGE,
-    ColumnPages,
-    Runs,
-    found_with_columns,
-    rows_of_columns,
-)
-from metatable.storage.parquet.page_cuts import (
-    Cut,
-    Pages,
-    checked,
-    cuts_of,
-    decoded_bytes,
-    read_pages,
-)
+from metatable.storage.parquet.column_pages import TEXTS_OF_A_PAGE, ColumnPages
+from metatable.storage.parquet.page_cuts import Cut, cuts_of, decoded_bytes
 from metatable.storage.parquet.page_places import KeyPages, Wanted
+from metatable.storage.parquet.page_runs import Runs
 from metatable.storage.parquet.paged_file import PagedFile
+from metatable.storage.parquet.pages_together import found_with_columns, rows_of_columns
+from metatable.storage.parquet.stored_pages import Pages, checked, read_pages
 from metatable.storage.store import Store
 
 __all__ = ["find_rows", "read_found", "read_rows"]

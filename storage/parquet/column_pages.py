@@ -2,10 +2,10 @@
 
 Few rows are taken out of the decompressed pages as they lie there, and few texts found in them, a
 block of pages at a time (`page_values.py`); those of several columns are decompressed together
-(`unpacked_pages.py`). Where that is not possible, all that was read goes to pyarrow as one small
+(`pages_together.py`). Where that is not possible, all that was read goes to pyarrow as one small
 file (`small_file.py`), whatever files it is from, and of what comes back the rows are taken.
 
-    memory    ROUND_BYTES, or a block of each thread; or all that was read, decoded
+    memory    a block of each thread; or all that was read, decoded
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -23,21 +23,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet.page_cuts import Bodies, Cut, Pages, Picked
+from metatable.storage.parquet.page_cuts import Cut
 from metatable.storage.parquet.page_headers import Headers
+from metatable.storage.parquet.page_runs import Runs
 from metatable.storage.parquet.page_values import Block, ValueForm, places_of, values_at
 from metatable.storage.parquet.small_file import small_file
+from metatable.storage.parquet.stored_pages import Bodies, Pages
 from metatable.storage.parquet.unpacked_pages import Packed, begun_each, unpacked_each
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = [
-    "TEXTS_OF_A_PAGE",
-    "ColumnPages",
-    "Runs",
-    "Unpacked",
-    "found_with_columns",
-    "rows_of_columns",
-]
+__all__ = ["TEXTS_OF_A_PAGE", "Bytes", "ColumnPages", "Group", "Unpacked"]
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -51,17 +46,9 @@ ALONE_BYTES = 8 << 20
 """The same at most, where one thread has all of them, others having other files', or so many of
 keys that each thread has several blocks: some 20 steps of numpy a block then weigh nothing."""
 
-ROUND_BYTES = 32 << 20
-"""Of pages of all columns, decompressed, that are held at once. Where they are more each thread has
-a column, and a block of it at a time."""
-
 FEW_BYTES = 16 << 20
 """Of pages of keys, that are decompressed before one is looked into. More would not stay in a
 processor's cache until then."""
-
-BESIDE_KEYS = 0.5
-"""So much of other columns' pages as another thread decompresses who looks for the keys meanwhile
-decompresses itself."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
@@ -71,57 +58,7 @@ TEXTS_OF_A_PAGE = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """The runs of rows of a column that are read, of all cuts; a page each, where it has one leaf.
-    `of_cut`: how many runs of each cut; `begins`: the first row of each in its row group, and
-    `counts` how many; `of`: of each row asked the run, and `within` the place in it."""
-
-    of_cut: Numbers
-    begins: Numbers
-    counts: Numbers
-    of: Numbers
-    within: Numbers
-
-    @classmethod
-    def of_picked(cls, picked: Sequence[Picked]) -> Runs:
-        of_cut = np.array([len(one.begins) for one in picked], np.int64)
-        told = [(one.begins, one.counts, one.asked, one.within) for one in picked]
-        begins, counts, asked, within = (np.concatenate(one) for one in zip(*told, strict=True))
-        return cls(of_cut, begins, counts, np.repeat(np.arange(len(asked)), asked), within)
-
-    def with_rows_of(self, other: Runs) -> Runs:
-        """These with the rows that another column is asked for, which are all in them."""
-        if self.begins is other.begins:
-            return replace(self, of=other.of, within=other.within)
-        (own, cuts) = (np.repeat(np.arange(len(one.of_cut)), one.of_cut) for one in (self, other))
-        rows = other.begins[other.of] + other.within
-        step = 1 + max(int(one.begins.max(initial=0)) for one in (self, other))
-        step += int(other.counts.max(initial=0))
-        asked = cuts[other.of] * step + rows
-        of = (own * step + self.begins).searchsorted(asked, "right") - 1
-        return replace(self, of=of, within=rows - self.begins[of])
-
-    @property
-    def rows_of_cuts(self) -> Numbers:
-        """How many are read of each."""
-        ends = np.cumsum(self.counts)[np.cumsum(self.of_cut) - 1]
-        return np.diff(ends, prepend=0)
-
-    @property
-    def places(self) -> Numbers:
-        """Those of the rows asked among all that are read."""
-        return np.asarray((np.cumsum(self.counts) - self.counts)[self.of] + self.within)
-
-    @property
-    def rows(self) -> Numbers:
-        """All rows that are read, in their row group."""
-        before = np.cumsum(self.counts) - self.counts
-        rows = np.repeat(self.begins - before, self.counts)
-        return np.asarray(rows + np.arange(len(rows)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class Group:
     """Pages that are decompressed together, by their numbers: of data, those of the runs from
     `first` on, and the dictionaries that they have."""
 
@@ -130,14 +67,14 @@ class _Group:
     dictionaries: Numbers
 
 
-Unpacked: TypeAlias = tuple[Sequence[_Group], Sequence[Bytes | None]]
+Unpacked: TypeAlias = tuple[Sequence[Group], Sequence[Bytes | None]]
 """Blocks of a column, and what is in each; None where it is not decompressed yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnPages:
     """The pages of a column, of all cuts, checked: `own` among those that were read, with their
-    `headers`, None where they were not understood; `sums` of its parts (`page_cuts.checked`)."""
+    `headers`, None where they were not understood; `sums` of its parts (`stored_pages.checked`)."""
 
     cuts: Sequence[Cut]
     column: int
@@ -148,14 +85,14 @@ class ColumnPages:
     own: slice
     sums: Numbers
 
-    def groups(self) -> list[_Group]:
+    def groups(self) -> list[Group]:
         """What has to be decompressed for single rows to be taken; none where they cannot be."""
         form, runs = self._form, self.runs
         if form is None or len(runs.within) > ROWS_OF_A_PAGE * len(runs.begins):
             return []
         return self._groups(BLOCK_BYTES if workers_here() > 1 else ALONE_BYTES)
 
-    def taken(self, groups: Sequence[_Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
+    def taken(self, groups: Sequence[Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
         """The rows that are asked for, of these pages; None where they are not to be had so."""
         form = self._form
         if form is None or not groups:
@@ -219,7 +156,7 @@ class ColumnPages:
         ended = begun_each([self.packed(group) for group in groups], 0.0)
         return lambda: (groups, ended())
 
-    def _taken_of(self, form: ValueForm, group: _Group, raw: Bytes | None) -> pa.Array | None:
+    def _taken_of(self, form: ValueForm, group: Group, raw: Bytes | None) -> pa.Array | None:
         if raw is None:
             return None
         end = group.first + len(group.data)
@@ -266,7 +203,7 @@ class ColumnPages:
         return groups, [None] * len(groups)
 
     def _found_of(
-        self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[_Group, Bytes | None]
+        self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[Group, Bytes | None]
     ) -> tuple[Numbers, Numbers, pa.Array] | None:
         group, raw = unpacked
         raw = self.packed(group).unpacked() if raw is None else raw
@@ -297,7 +234,7 @@ class ColumnPages:
             return BLOCK_BYTES
         return -(-total // (workers * -(-total // (workers * ALONE_BYTES))))
 
-    def _groups(self, size: int, less: int = 0) -> list[_Group]:
+    def _groups(self, size: int, less: int = 0) -> list[Group]:
         """Of so many bytes, the first one of so many `less`; where a part is in two of them, its
         dictionary is in both."""
         plain = self._known.plain[self.own]
@@ -313,7 +250,7 @@ class ColumnPages:
         )
         spans = zip(pairwise(borders), *(one.tolist() for one in these), strict=True)
         return [
-            _Group(low, data[low:high], dictionaries[first:last])
+            Group(low, data[low:high], dictionaries[first:last])
             for (low, high), first, last in spans
         ]
 
@@ -322,7 +259,7 @@ class ColumnPages:
         assert self.headers is not None, "pages in groups have known headers"
         return self.headers
 
-    def packed(self, group: _Group) -> Packed:
+    def packed(self, group: Group) -> Packed:
         headers = self._known
         every = np.concatenate([group.dictionaries, group.data])
         begins, sizes = self.bodies.begins[every], headers.sizes[every]
@@ -330,7 +267,7 @@ class ColumnPages:
         codecs, plain = self.pages.codecs[every], headers.plain[every]
         return Packed(codecs, plain, self.bodies.memory, sizes, begins + sizes, ends)
 
-    def _block(self, group: _Group, raw: Bytes) -> Block:
+    def _block(self, group: Group, raw: Bytes) -> Block:
         headers = self._known
         every = np.concatenate([group.dictionaries, group.data])
         whose, of = self.pages.of[group.dictionaries], self.pages.of[group.data]
@@ -360,82 +297,6 @@ class ColumnPages:
         return CorruptError(
             "pages are not readable", path=", ".join(paths), column=name, found=found
         )
-
-
-def rows_of_columns(columns: Iterable[ColumnPages]) -> Iterator[pa.Array]:
-    """The rows that are asked for, of each column. Raises CorruptError."""
-    some = [*columns]
-    if not _are_few(some):
-        yield from in_order(ColumnPages.rows_alone, some)
-        return
-    groups = [column.groups() for column in some]
-    yield from _taken_or_decoded(some, groups, _begun(some, groups, 1.0)())
-
-
-def found_with_columns(
-    keys: ColumnPages,
-    others: Sequence[ColumnPages],
-    texts: Sequence[dict[int, list[bytes]]],
-    begun: Callable[[], Unpacked] | None = None,
-) -> tuple[Runs, pa.Array, list[pa.Array]]:
-    """The rows that have one of the texts (`ColumnPages.found`), and what other columns, whose
-    pages hold at least the same rows, have there: few are decompressed together, without those of
-    keys where that has `begun`. Raises CorruptError."""
-    every = [keys, *others]
-    if not _are_few(every):
-        runs, held = keys.found(texts, None if begun is None else begun())
-        return runs, held, [*rows_of_columns(_asked_for(runs, others))]
-    if begun is None:
-        groups = [column.groups() for column in every]
-        first, *raws = _begun(every, groups, 1.0)()
-        runs, held = keys.found(texts, (groups.pop(0), first))
-    else:
-        groups = [column.groups() for column in others]
-        ended = _begun(others, groups, BESIDE_KEYS)
-        runs, held = keys.found(texts, begun())
-        raws = ended()
-    return runs, held, [*_taken_or_decoded(_asked_for(runs, others), groups, raws)]
-
-
-def _asked_for(rows: Runs, columns: Sequence[ColumnPages]) -> list[ColumnPages]:
-    """The columns, of which the rows of another one are asked for."""
-    made: dict[int, Runs] = {}
-    for column in columns:
-        key = id(column.runs)
-        made[key] = made.get(key) or column.runs.with_rows_of(rows)
-    return [replace(column, runs=made[id(column.runs)]) for column in columns]
-
-
-def _are_few(columns: Sequence[ColumnPages]) -> bool:
-    """Whether the pages of all of them are decompressed at once."""
-    plain = [one.headers.plain[one.own] for one in columns if one.headers is not None]
-    return sum(int(one.sum()) for one in plain) <= ROUND_BYTES
-
-
-def _begun(
-    columns: Sequence[ColumnPages], groups: Sequence[Sequence[_Group]], own: float
-) -> Callable[[], list[list[Bytes | None]]]:
-    """What is in the groups of each column: decompression is begun (`begun_each`)."""
-    parts = zip(columns, groups, strict=True)
-    ended = begun_each([column.packed(group) for column, some in parts for group in some], own)
-
-    def parted() -> list[list[Bytes | None]]:
-        raws = iter(ended())
-        return [[*islice(raws, len(some))] for some in groups]
-
-    return parted
-
-
-def _taken_or_decoded(
-    columns: Sequence[ColumnPages],
-    groups: Sequence[Sequence[_Group]],
-    raws: Sequence[Sequence[Bytes | None]],
-) -> Iterator[pa.Array]:
-    found = [*map(ColumnPages.taken, columns, groups, raws)]
-    left = [column for column, rows in zip(columns, found, strict=True) if rows is None]
-    decoded = in_order(ColumnPages.rows, left)
-    for rows in found:
-        yield next(decoded) if rows is None else rows
 
 
 def _all_or_none(found: Iterable[_T | None]) -> list[_T] | None:

@@ -15,7 +15,13 @@ from metatable import AddColumn, RenameColumn, Table
 from metatable.data import base_file, keyed_rows, proven_rows
 from metatable.query import point_reads
 from metatable.storage import cache
-from metatable.storage.parquet import chosen_pages, column_pages, page_cuts, unpacked_pages
+from metatable.storage.parquet import (
+    chosen_pages,
+    column_pages,
+    pages_together,
+    stored_pages,
+    unpacked_pages,
+)
 from metatable.storage.parquet.page_places import KeyPages, Wanted
 from tests.index.rows import SCHEMA, rows
 
@@ -81,7 +87,7 @@ def test_rows_at_once_are_those_of_two_steps(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(seed)
-    monkeypatch.setattr(column_pages, "ROUND_BYTES", [1, 1 << 20][seed % 2])
+    monkeypatch.setattr(pages_together, "ROUND_BYTES", [1, 1 << 20][seed % 2])
     monkeypatch.setattr(chosen_pages, "PORTION_BYTES", [900, 1 << 20][seed // 2 % 2])
     monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", [5, 500][seed // 4 % 2])
     table = made(tmp_path)
@@ -167,7 +173,7 @@ def test_columns_whose_pages_begin_at_other_rows_are_read_at_once(
         return plain(*given, **words | {"data_page_size": size, "write_batch_size": step})
 
     monkeypatch.setattr(base_file.pq, "ParquetWriter", uneven)
-    monkeypatch.setattr(column_pages, "ROUND_BYTES", [1, 1 << 20][seed % 2])
+    monkeypatch.setattr(pages_together, "ROUND_BYTES", [1, 1 << 20][seed % 2])
     table, random = made(tmp_path), np.random.default_rng(seed)
     for count in (1, 3, 40):
         asked = rows(0, 300).take(pa.array(random.choice(300, count, replace=False)))
@@ -197,7 +203,7 @@ def test_pages_that_are_not_understood_are_decoded_and_found(
 ) -> None:
     """Headers are there again for who decodes pages, whatever came of decompressing them."""
     if odd == "headers":
-        monkeypatch.setattr(page_cuts, "_checked_together", lambda *given: None)
+        monkeypatch.setattr(stored_pages, "_checked_together", lambda *given: None)
     else:
         monkeypatch.setattr(unpacked_pages, "_decompressed", lambda *given: None)
     found, at_once = both(made(tmp_path), rows(50, 70))

@@ -19,10 +19,11 @@ from metatable.storage.parquet import (
     chosen_pages,
     column_pages,
     offset_index,
-    page_cuts,
     page_places,
     paged_file,
+    pages_together,
     small_file,
+    stored_pages,
     unpacked_pages,
 )
 from metatable.storage.parquet.chosen_pages import read_rows
@@ -102,7 +103,7 @@ def test_rows_by_position_are_those_of_the_whole_file(
     monkeypatch.setattr(column_pages, "small_file", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(column_pages, "ALONE_BYTES", 1000)
-    monkeypatch.setattr(column_pages, "ROUND_BYTES", 9000)
+    monkeypatch.setattr(pages_together, "ROUND_BYTES", 9000)
     if is_decoded:
         monkeypatch.setattr(column_pages, "ROWS_OF_A_PAGE", 0)
     for turn, count in enumerate((9, 200)):
@@ -144,7 +145,7 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
         blocks.extend(one.plain_bytes for one in groups)
         return unpacked_pages.begun_each(groups, own)
 
-    monkeypatch.setattr(column_pages, "begun_each", noted)
+    monkeypatch.setattr(pages_together, "begun_each", noted)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(column_pages, "workers_here", lambda: 2)
     rows, name = some(9), ROWS.column_names[0]
@@ -163,8 +164,8 @@ def test_texts_are_found_by_whatever_blocks(
     store: Store, workers: int, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(column_pages, "workers_here", lambda: workers)
-    monkeypatch.setattr(page_cuts, "BESIDE_BYTES", few)
-    monkeypatch.setattr(page_cuts, "LARGE_PAGE", 0)
+    monkeypatch.setattr(stored_pages, "BESIDE_BYTES", few)
+    monkeypatch.setattr(stored_pages, "LARGE_PAGE", 0)
     monkeypatch.setattr(column_pages, "FEW_BYTES", few)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 300)
     for turn, alone in enumerate((200, 900, 8 << 20)):
@@ -195,7 +196,7 @@ def test_texts_are_found_by_whatever_blocks(
 def test_rows_of_keys_are_those_of_the_whole_file_wherever_pages_of_columns_begin(
     store: Store, few: int, keys: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(column_pages, "ROUND_BYTES", few)
+    monkeypatch.setattr(pages_together, "ROUND_BYTES", few)
     texts = pa.array([f"{number:0{keys}d}" for number in range(600)])
     options = KEYS | {"use_dictionary": ["file"], "data_page_size": size, "write_batch_size": 5}
     tables = [one.append_column("k", texts) for one in (ROWS, OTHERS)]
@@ -406,8 +407,8 @@ def test_a_bit_that_is_another_one_is_damage_or_says_nothing(
     least: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_cuts, "BESIDE_BYTES", beside)
-    monkeypatch.setattr(page_cuts, "LARGE_PAGE", 0)
+    monkeypatch.setattr(stored_pages, "BESIDE_BYTES", beside)
+    monkeypatch.setattr(stored_pages, "LARGE_PAGE", 0)
     rows = ROWS.select(["id", "city", *(["list"] if version == "2.0" else [])])
     raw = written(rows, data_page_version=version, compression="zstd", **PAGES)
     positions, sound = some(40), 0
@@ -563,7 +564,7 @@ def test_a_page_that_is_not_what_its_place_says_is_damage(
 
 def test_headers_of_pages_are_read_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ROWS.select(["id", "city", "list"])
-    monkeypatch.setattr(page_cuts, "checked_page", None)
+    monkeypatch.setattr(stored_pages, "checked_page", None)
     for number, codec in enumerate(["zstd", "none"]):
         file = opened(store, written(rows, compression=codec, **PAGES), f"file-{number}")
         found = read_rows(store, [(file, some(40))], rows.column_names)
