@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -268,16 +268,23 @@ def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPage
             one = np.zeros(len(rows), np.int64)
             columns = one[: len(file.shape.columns)]
             return GroupPages(pages, borders, (rows[0].copy(),), columns, one, True)
-    firsts = [np.unique(pages[start:end, ROW]) for start, end in pairwise(borders.tolist())]
+    every, counts = pages[:, ROW].tobytes(), np.diff(borders).tolist()
+    raws = [every[low * 8 : high * 8] for low, high in pairwise(borders.tolist())]
+    firsts = {raw: np.unique(np.frombuffer(raw, np.int64)) for raw in {*raws}}  # few are told apart
     starts: dict[bytes, Numbers] = {}
-    of_column, of_leaf = [], np.diff(borders)
+    numbers: dict[bytes, int] = {}
+    of_column, of_leaf = [], []
     for leaves in file.shape.columns:
-        own = reduce(np.intersect1d, [firsts[leaf] for leaf in leaves])
-        starts.setdefault(own.tobytes(), own)
-        of_column.append([*starts].index(own.tobytes()))
-        here = slice(leaves.start, leaves.stop)
-        of_leaf[here] = np.where(of_leaf[here] == len(own), of_column[-1], ODD)
-    return GroupPages(pages, borders, (*starts.values(),), np.array(of_column), of_leaf, False)
+        own = firsts[raws[leaves.start]]
+        for leaf in leaves[1:]:
+            own = np.intersect1d(own, firsts[raws[leaf]], assume_unique=True)
+        key = own.tobytes()
+        starts[key] = own
+        number = numbers.setdefault(key, len(numbers))
+        of_column.append(number)
+        of_leaf += [number if counts[leaf] == len(own) else ODD for leaf in leaves]
+    of = np.array(of_column), np.array(of_leaf)
+    return GroupPages(pages, borders, (*starts.values(),), *of, False)
 
 
 def _bounded(file: PagedFile, name: str) -> int | None:
