@@ -176,6 +176,9 @@ class Objects:
                 obstore.delete(self._store, path)
             except FileNotFoundError as error:
                 _check_absence(error)
+            except BaseError as error:
+                if _code_of_one(error) not in _NO_OBJECT:
+                    raise
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls) if isinstance(self._store, MemoryStore) else at_once(calls)
@@ -237,6 +240,13 @@ def _check_absence(error: FileNotFoundError) -> None:
         raise error
 
 
+def _code_of_one(error: Exception) -> str:
+    """What a service that deletes many objects at once says of the one that it did not: some say
+    so of an object that another deleted meanwhile."""
+    code = re.search(r"DeleteObjects request failed for key .*\(code: (\w+)\)", str(error))
+    return code[1] if code else ""
+
+
 def _ours(error: Exception, **where: str) -> MetatableError:
     """The error of our family that tells of this one."""
     told, found = str(error), _sentence(str(error))
@@ -249,7 +259,8 @@ def _ours(error: Exception, **where: str) -> MetatableError:
         return UsageError("plain http is not allowed", **where, expected=expected, found=found)
     if isinstance(error, InvalidPathError | NotSupportedError | ValueError):
         return UsageError("the store cannot do this", **where, found=found)
-    if _is_refusal(error, int(status[1]) if status else 0, told):
+    refused = _code_of_one(error) == "AccessDenied"
+    if refused or _is_refusal(error, int(status[1]) if status else 0, told):
         expected = "credentials, permissions and a region that fit this bucket"
         return AccessError("the store refuses us", **where, expected=expected, found=found)
     what = "the store did not answer as it should: try again"

@@ -2,6 +2,7 @@
 
 `answers` makes the next requests end otherwise: a status and a code (as S3 sends them, in XML),
 or `LOST`, which carries the request out and closes the connection instead of answering.
+`kept` names objects that a request to delete many does not, each with the code it gives for that.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class S3:
     always: tuple[int, str] | None = None
     answers: list[tuple[int, str]] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
     bucket: str = field(default_factory=lambda: f"{BUCKET}-{uuid.uuid4().hex}")
@@ -38,7 +40,7 @@ class S3:
         with self.lock:
             self.bucket = f"{BUCKET}-{uuid.uuid4().hex}"
             self.always = None
-            for held in (self.objects, self.answers, self.asked):
+            for held in (self.objects, self.answers, self.asked, self.kept):
                 held.clear()
 
     @property
@@ -126,9 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, _listing(objects, query.get("prefix", [""])[0], delimiter))
         elif self.command == "POST":
             names = re.findall("<Key>(.*?)</Key>", body.decode())
-            for name in names:
-                objects.pop(unescape(name), None)
-            told = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+            told = "".join(map(self._delete_one, names))
             self._answer(200, f"<DeleteResult>{told}</DeleteResult>".encode())
         elif self.command == "DELETE":
             objects.pop(key, None)
@@ -143,6 +143,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(404, "NoSuchKey")
         else:
             self._send(*objects[key])
+
+    def _delete_one(self, name: str) -> str:
+        code = self.state.kept.get(unescape(name))
+        if code is not None:
+            told = f"<Code>{code}</Code><Message>This is {code}.</Message>"
+            return f"<Error><Key>{name}</Key>{told}</Error>"
+        self.state.objects.pop(unescape(name), None)
+        return f"<Deleted><Key>{name}</Key></Deleted>"
 
     def _send(self, body: bytes, modified: datetime) -> None:
         headers = {"Last-Modified": f"{modified:%a, %d %b %Y %H:%M:%S GMT}", "ETag": '"e"'}

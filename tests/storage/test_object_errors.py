@@ -164,6 +164,28 @@ def test_create_of_an_error_behind_another_writers_is_that_error(s3: S3) -> None
         store.create("a", b"ours")
 
 
+@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchVersion"])
+def test_object_that_another_has_deleted_is_deleted(s3: S3, code: str) -> None:
+    s3.kept = {"t/a": code}
+    store_of(s3).delete(["a"])
+    assert s3.asked == [("POST", "")]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("AccessDenied", AccessError), ("InternalError", StoreError)]
+)
+def test_object_that_is_not_deleted_is_an_error(
+    s3: S3, code: str, kind: type[MetatableError]
+) -> None:
+    store = store_of(s3)
+    store.put("a", b"1")
+    s3.kept = {"t/a": code}
+    with pytest.raises(kind, match=rf"path='a' .*{code}") as told:
+        store.delete(["a"])
+    assert is_one_line(told.value)
+    assert store.get("a") == b"1"
+
+
 # secrets
 
 
