@@ -213,10 +213,11 @@ class SparkEngine:
 
     @contextmanager
     def keep(self, rows: DataFrame) -> Iterator[DataFrame]:
-        """The same rows, worked out at their first use and held by the executors."""
+        """The same rows, worked out at their first use and held by the executors. As another
+        DataFrame: one that was planned before does not see that it is held."""
         kept = rows.persist()
         try:
-            yield kept
+            yield kept.select("*")
         finally:
             kept.unpersist()
 

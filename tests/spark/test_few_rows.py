@@ -23,7 +23,7 @@ from tests.index.rows import make, rows
 from tests.spark.telling import telling
 
 
-@pytest.mark.parametrize("said", [None, 0, 1 << 62])
+@pytest.mark.parametrize("said", ["what it is", None, 0, 1 << 62])
 @pytest.mark.parametrize(
     ("rewritten_bytes", "most", "engine"),
     [(1 << 20, 60, "local"), (0, 60, "spark"), (1 << 20, 59, "spark")],
@@ -35,13 +35,14 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     rewritten_bytes: int,
     most: int,
     engine: str,
-    said: int | None,
+    said: int | str | None,
 ) -> None:
     """The source counts how often it is asked, and is different every time. What is said of its
     size is not believed: rows are counted."""
     monkeypatch.setattr(few_rows, "ROWS", most)
     monkeypatch.setattr(few_rows, "NEAR_ROWS", most)
-    monkeypatch.setattr(SparkEngine, "estimate", lambda *_: said)
+    if said != "what it is":
+        monkeypatch.setattr(SparkEngine, "estimate", lambda *_: said)
     monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", rewritten_bytes)
     table = make(str(tmp_path / "table"), "record", "global")
     table.insert(rows(0, 30))
@@ -58,6 +59,20 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     assert table.verify().findings == ()
     found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
+
+
+def test_rows_that_were_seen_before_are_evaluated_once_more(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark plans what a DataFrame itself is asked for but once, and keeping it comes too late."""
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    table = make(str(tmp_path / "table"), "record", "global")
+    log = tmp_path / "evaluated"
+    given = telling(spark.createDataFrame(rows(0, 60)).coalesce(1), log)
+    assert len(given.collect()) == 60
+    assert log.read_text() == "once\n"
+    assert table.upsert(given).engine == "local"
+    assert log.read_text() == "once\n" * 2
 
 
 @pytest.mark.parametrize("said", ["bigger than spark.driver.maxResultSize (1 MiB)", "disk full"])
