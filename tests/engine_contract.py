@@ -361,6 +361,7 @@ class EngineContract:
         failing = engine.map(self.numbers(engine), ["n"], partial(refuse, UsageError), NUMBERS)
         told = engine.estimate(failing)
         assert told is None if engine.name == "local" else told is None or told >= 0
+        assert not engine.is_stored(failing)
 
     def test_few_rows_that_are_kept_elsewhere_come_whole_or_not_at_all(self, engine: Any) -> None:
         drawn = engine.map(self.numbers(engine, 20, parts=3), ["n"], by_chance, CHANCE)

@@ -373,6 +373,10 @@ class LocalEngine:
     def estimate(self, rows: LocalRows) -> None:
         """They are in this process."""
 
+    def is_stored(self, rows: LocalRows) -> bool:
+        """They are in this process."""
+        return False
+
     def few(self, rows: LocalRows, count: int, size_bytes: int) -> None:
         """They are in this process."""
 

@@ -17,6 +17,7 @@ Laws, held by tests/engine_contract.py for every engine:
     attach    left join by value, null-safe; equal matches count once
     keep      computed once, read several times
     estimate  what the source of rows says of their size, or nothing
+    is_stored whether rows are read as they lie in their source: as well asked for twice as kept
     few       all that is kept, or nothing
 """
 
@@ -109,8 +110,14 @@ class Engine(Protocol[Rows]):
         """About how large rows elsewhere are, if where they come from says so; runs nothing."""
         ...
 
+    def is_stored(self, rows: Rows) -> bool:
+        """Whether rows elsewhere are read as they lie in their source, and nothing more, so that
+        to ask for them twice costs less than keeping them; runs nothing."""
+        ...
+
     def few(self, rows: Rows, count: int, size_bytes: int) -> pa.Table | None:
-        """Rows that it keeps, if they are elsewhere, at most `count`, and of so many bytes."""
+        """Rows that it keeps, or that are stored, if they are elsewhere, at most `count`, and of
+        so many bytes."""
         ...
 
     def run(self, rows: Rows, task: Task, schema: pa.Schema) -> pa.Table:

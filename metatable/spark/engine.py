@@ -8,10 +8,11 @@
     attach     a null-safe left join with the distinct matches (row order is lost)
     keep       persist
     estimate   statistics of the optimized plan
+    is_stored  by the kinds of nodes of the optimized plan
     few        weighed by one aggregate, and one toArrow
     run        mapInArrow, one toArrow
 
-Only the DataFrame API is used, nothing that Spark Connect lacks but for the estimate; the session
+Only the DataFrame API is used, nothing that Spark Connect lacks but for the plan; the session
 comes with the user's DataFrame and is never configured. Batches are joined up in the worker,
 because a call of numpy on ten thousand rows costs as much again as its work.
 """
@@ -37,6 +38,7 @@ from metatable.engine.local import LocalEngine
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
 from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
+from metatable.spark.plans import is_stored, size_told
 from metatable.spark.types import arrow_schema, spark_schema
 from metatable.storage import errors
 from metatable.storage.counters import Counters
@@ -222,19 +224,26 @@ class SparkEngine:
             kept.unpersist()
 
     def estimate(self, rows: DataFrame) -> int | None:
-        """By the statistics of Spark's plan: exact for files and rows of the driver, far too many
-        for what it knows nothing of. None on Spark Connect, where plans tell none."""
+        """By the statistics of Spark's plan (plans.py). None on Spark Connect, where there is none
+        to be seen."""
         if is_connect(self.session):
             return None
         with _own_errors():
-            plan = rows._jdf.queryExecution().optimizedPlan()
-            return int(plan.stats().sizeInBytes())
+            return size_told(rows)
+
+    def is_stored(self, rows: DataFrame) -> bool:
+        """By the nodes of Spark's plan (plans.py). False on Spark Connect."""
+        if is_connect(self.session):
+            return False
+        with _own_errors():
+            return is_stored(rows)
 
     def few(self, rows: DataFrame, count: int, size_bytes: int) -> pa.Table | None:
-        """Rows that are kept, on the driver, if there are at most `count`, of about so many bytes.
+        """Rows that are kept or stored, on the driver, if there are at most `count`, of about so
+        many bytes.
 
-        The first to ask: all of what is kept is worked out and weighed by this, once, however often
-        it is asked. A driver that may not take so many bytes has them not.
+        The first to ask: all of them are worked out and weighed by this, once, however often it is
+        asked. A driver that may not take so many bytes has them not.
         """
         if self._weighed is None or self._weighed[0] is not rows:
             total = F.count(F.lit(1)).alias("rows"), F.sum(_weight(rows.schema)).alias("bytes")

@@ -10,7 +10,9 @@ this process has processors (a local master, above all) does the same work on th
 and sends rows between processes besides.
 
 Rows whose source says that they may be few come here as they are, and are prepared here; of others
-the prepared ones are counted, which have to be kept anyway.
+the prepared ones are counted, which have to be kept anyway. They are counted before they come: what
+is read as it is stored is read twice for that, which takes less than keeping it does, and anything
+else is kept, so that it is made once.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def prepared_near(
     prepare: Callable[[Engine[Any], Any], Any],
 ) -> Iterator[tuple[Engine[Any], Any]]:
     """Where to look the rows of `engine` up, and what `prepare` makes of them, kept there: in this
-    process if they are few, else where they are. The input is evaluated once.
+    process if they are few, else where they are. The input is evaluated once; what is read as it
+    is stored may be read twice, but is taken from one reading.
 
     Raises what `prepare` does of columns that are not as they must be, before anything runs.
     """
@@ -63,7 +66,8 @@ def prepared_near(
     limits = _limits(engine, near, snapshot)
     with ExitStack() as held:
         if _may_be_few(engine, rows, limits):
-            rows = held.enter_context(engine.keep(rows))
+            if not engine.is_stored(rows):
+                rows = held.enter_context(engine.keep(rows))
             few = _few(engine, rows, limits)
             if few is not None:
                 held.close()  # nobody asks the cluster for them again

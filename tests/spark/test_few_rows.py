@@ -75,6 +75,19 @@ def test_rows_that_were_seen_before_are_evaluated_once_more(
     assert log.read_text() == "once\n" * 2
 
 
+def test_what_a_plan_tells_does_not_keep_rows_from_being_kept_later(
+    spark: Any, tmp_path: Path
+) -> None:
+    engine, log = SparkEngine(spark), tmp_path / "evaluated"
+    given = telling(spark.range(3).coalesce(1), log)
+    assert engine.estimate(given)
+    assert not engine.is_stored(given)
+    given.persist()
+    assert [len(given.collect()), len(given.collect())] == [3, 3]
+    given.unpersist()
+    assert log.read_text() == "once\n"
+
+
 @pytest.mark.parametrize("said", ["bigger than spark.driver.maxResultSize (1 MiB)", "disk full"])
 def test_rows_are_not_few_for_a_driver_that_may_not_take_them(
     spark: Any, monkeypatch: pytest.MonkeyPatch, said: str
@@ -123,7 +136,7 @@ def test_a_delete_keeps_the_columns_of_keys_alone(
     monkeypatch.setattr(
         SparkEngine, "keep", lambda engine, one: kept.append(one.columns) or keep(engine, one)
     )
-    assert table.delete(spark.createDataFrame(rows(10, 40))).deleted == 20
+    assert table.delete(spark.createDataFrame(rows(10, 40)).repartition(2)).deleted == 20
     assert kept == [["id"]]
 
 
@@ -146,12 +159,17 @@ class Asked:
     counters = None
     limits: tuple[int, int] | None = None
 
-    def __init__(self, slots: int = 1, least: int = 0, said: int | None = None) -> None:
-        self.slots, self._least, self._said = slots, least, said
+    def __init__(
+        self, slots: int = 1, least: int = 0, said: int | None = None, stored: bool = False
+    ) -> None:
+        self.slots, self._least, self._said, self._stored = slots, least, said, stored
         self.kept: list[str] = []
 
     def estimate(self, rows: str) -> int | None:
         return self._said
+
+    def is_stored(self, rows: str) -> bool:
+        return self._stored
 
     @contextmanager
     def keep(self, rows: str) -> Iterator[str]:
@@ -217,6 +235,83 @@ def test_rows_that_may_be_few_are_prepared_where_they_are_looked_up(
         else:
             assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
             assert engine.kept == [first]
+
+
+@pytest.mark.parametrize("least", [0, few_rows.NEAR_ROWS + 1])
+def test_rows_that_are_read_as_they_are_stored_are_kept_only_if_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 10)
+    snapshot = ten_rows(tmp_path, "record", "global")
+    engine: Any = Asked(least=least, said=0, stored=True)
+    with prepared_near(engine, "rows", snapshot, made_of) as (near, found):
+        if least:
+            assert (near, found, engine.kept) == (engine, "kept made of rows", ["made of rows"])
+        else:
+            assert near.to_table(found)["n"].to_pylist() == [1, 2, 3]
+            assert engine.kept == []
+
+
+@pytest.mark.parametrize(("most", "engine"), [(60, "local"), (59, "spark")])
+def test_files_are_weighed_and_read_without_being_kept(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, engine: str
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", most)
+    monkeypatch.setattr(few_rows, "NEAR_ROWS", most)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 30))
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows(0, 60, value=7), path)
+    asked, keep = list[Any](), SparkEngine.keep
+    monkeypatch.setattr(
+        SparkEngine, "keep", lambda of, one: asked.append(one.columns) or keep(of, one)
+    )
+    read = spark.read.parquet(str(path))
+    result = table.upsert(read)
+    assert (result.inserted, result.updated, result.engine) == (30, 30, engine)
+    assert (asked == []) == (engine == "local")
+    assert read.columns not in asked  # as they are; prepared they are kept
+    found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
+    assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
+
+
+STORED = {
+    "as they are": "select * from given",
+    "columns and rows": "select s, n as m, 3 as t, cast(n as string) from given where n in (1, 2)",
+    "compared": "select n from given where not (n <= 3 or s is null) and s <=> 'b'",
+    "numbers": "select id from range(9)",
+}
+MADE = {
+    "by chance": "select n, rand() from given",
+    "by a name": "select n, uuid() from given",
+    "by Java": "select reflect('java.lang.Math', 'abs', n) from given",
+    "by a function of ours": "select ours(n) from given",
+    "by a function": "select sha2(s, 256) from given",
+    "by grouping": "select n, count(*) from given group by n",
+    "by a join": "select a.n from given a join given b on a.n = b.n",
+    "twice": "select n from given union all select n from given",
+    "by asking another": "select n from given where n > (select avg(id) from range(9))",
+    "by a window": "select n, row_number() over (order by s) from given",
+}
+
+
+@pytest.mark.parametrize("asked", [*STORED, *MADE])
+def test_rows_are_stored_where_nothing_is_done_but_reading_one_source(
+    spark: Any, tmp_path: Path, asked: str
+) -> None:
+    pq.write_table(pa.table({"n": range(10), "s": list("abcdefghij")}), tmp_path / "given.parquet")
+    spark.read.parquet(str(tmp_path)).createOrReplaceTempView("given")
+    spark.udf.register("ours", lambda n: n)
+    read = spark.sql((STORED | MADE)[asked])
+    assert SparkEngine(spark).is_stored(read) is (asked in STORED)
+
+
+def test_rows_of_the_driver_are_stored_and_those_of_an_rdd_are_not(spark: Any) -> None:
+    engine = SparkEngine(spark)
+    assert engine.is_stored(spark.createDataFrame(pa.table({"n": [1, 2]})))
+    assert not engine.is_stored(
+        spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "n int")
+    )
 
 
 def test_rows_that_cannot_be_prepared_are_refused_before_they_are_asked_for(
