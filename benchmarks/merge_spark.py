@@ -38,6 +38,9 @@ RUNS = 1
 """A run is a process that warms up by itself, and takes minutes."""
 
 HEAP = "3g"
+WATCHING = 1 / 20
+"""Of the time, what looking at memory may take: at 3 GiB a fifth of a processor, were it as often
+as elsewhere."""
 ASKED = 5.0
 MIB = 1 << 20
 
@@ -99,7 +102,10 @@ def _pair(setup: Setup, title: str, kind: str, held: int, count: int) -> Iterato
         f"{MASTER}, heap {HEAP}, page cache warm, after one merge in the same process"
     )
     yield Case(title, setting, ours, timed, READINGS[kind])
-    sampled = f"PSS of JVM and of Pythons, each at most, sampled every {SAMPLE_SECONDS} s"
+    sampled = (
+        f"PSS of JVM and of Pythons, each at most, sampled every {SAMPLE_SECONDS} s, less often "
+        f"where that takes {WATCHING:.0%} of the time"
+    )
     yield Case(f"{title}, memory", f"{setting}; {sampled}", ours.mebibytes, sized, unit="MiB")
 
 
@@ -156,7 +162,7 @@ class Runs:
         return statistics.median(sum(peaks.values()) for peaks in self.peaks) / MIB
 
     def _run(self) -> float:
-        with worker(self.command) as ask, watched(ask.process) as peaks:
+        with worker(self.command) as ask, watched(ask.process, WATCHING) as peaks:
             for _ in range(2):
                 with self._copy() as folder:
                     worked = processor_seconds(ask.process)

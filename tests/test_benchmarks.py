@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import importlib
+import itertools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,6 +113,24 @@ def test_processes_that_are_looked_on_at_are_told_with_their_memory_and_their_wo
     assert peaks["java"] == 0
     assert worked > 0
     assert watching.processor_seconds(process.pid) == 0
+
+
+def test_looking_on_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    class Over(threading.Event):
+        """Over at the third time that it is waited for."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0.0)
+            return len(waited) == 3
+
+    clock = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(watching.time, "perf_counter", lambda: next(clock))
+    for share, expected in ((1.0, [0.2, 0.5, 0.5]), (0.05, [0.2, 10.0, 10.0])):
+        waited.clear()
+        watching._watch(0, share, {"python": 0, "java": 0}, Over())
+        assert waited == expected
 
 
 def some_cases(setup: Setup) -> Iterator[Case]:
