@@ -47,6 +47,7 @@ __all__ = [
     "instant_of",
     "next_instant",
     "requested_path",
+    "to_the_millisecond",
 ]
 
 State = Literal["requested", "inflight", "completed"]
@@ -112,16 +113,22 @@ def completed_path(instant: str, action: str = "commit") -> str:
 
 def instant_of(moment: str | date) -> str:
     """An instant as it is written, or a moment as one: a date or time (UTC unless it says another
-    zone), as such or as ISO text. Raises UsageError."""
+    zone), as such or as ISO text. An instant of old, to the second, is the moment at which its
+    second begins, and no earlier one than all of that second. Raises UsageError."""
     try:
         if isinstance(moment, str) and re.fullmatch(r"\d{14}|\d{17}", moment):
             _moment(moment)
-            return moment
+            return to_the_millisecond(moment)
         told = datetime.fromisoformat(moment if isinstance(moment, str) else moment.isoformat())
         return next_instant(told if told.tzinfo else told.replace(tzinfo=UTC))
     except (CorruptError, ValueError, AttributeError, OverflowError) as error:
         expected = "yyyyMMddHHmmssSSS, a datetime, or a time as 2026-03-01T12:00:00"
         raise UsageError("not a moment", found=moment, expected=expected) from error
+
+
+def to_the_millisecond(instant: str) -> str:
+    """An instant with 17 digits; one of old has 14, and as a text sorts before its whole second."""
+    return instant.ljust(17, "0")
 
 
 def next_instant(now: datetime | None = None, after: str | None = None) -> str:

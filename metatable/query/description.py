@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from metatable.data.timeline import to_the_millisecond
 from metatable.metadata.known_commits import back_from, commits_back
 from metatable.metadata.manifest import Manifest, load_version
 from metatable.metadata.overlap import mean_depths
@@ -76,13 +77,14 @@ def savepoints(newest: Manifest) -> list[SavepointInfo]:
 
 
 def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
-    """The version that holds all commits up to this instant, as Hudi has it, and no other one.
+    """The version that holds all commits up to this instant (of 17 digits), as Hudi has it, and
+    no other one.
 
     Walks back from the newest commit. Raises StaleError where that version is not kept any more,
     UsageError where a slow commit was published behind a faster one, so that none is.
     """
     for pin in newest.pins.values():
-        if pin.instant == instant:
+        if to_the_millisecond(pin.instant) == instant:
             return pin.version
     commits = commits_back(store, newest)
     found = next((one for one in commits if one[1] <= instant), None)

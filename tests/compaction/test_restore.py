@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -16,12 +17,16 @@ from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
 from metatable.compaction.restore import Restore
 from metatable.compaction.savepoint import Savepoint
 from metatable.compaction.service import execute
-from metatable.data.timeline import next_instant
+from metatable.data.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
+from metatable.kept_version import newest_of
 from metatable.metadata.change import Change
+from metatable.metadata.manifest import Pin
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
+from metatable.query.description import version_as_of
+from metatable.storage import clock
 from metatable.storage.store import Store
 from tests.compaction.test_clean import SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import FAST, made, newest, recover, rows
@@ -452,6 +457,28 @@ def test_a_version_is_named_by_an_instant_or_a_time(table: Table) -> None:
     for bad in ("soon", "2026", 7, "20261399000000", None.__class__):
         with pytest.raises(UsageError, match="not a moment"):
             table.scan(as_of=bad)  # type: ignore[arg-type]
+
+
+def test_a_commit_at_the_beginning_of_a_second_is_done_by_that_second(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, second = made(table_uri, "record", **SMALL), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for number, moment in enumerate([second, second + timedelta(milliseconds=1)]):
+        monkeypatch.setattr(clock, "now", lambda moment=moment: moment)
+        assert table.insert(arrow(rows(number, number + 1, 1))).instant == next_instant(moment)
+    first, both = scanned(table, table.version - 1), every_row(table)
+    assert len(first) < len(both)
+    for asked in ("20260301120000", "20260301120000000", second, second.isoformat()):
+        assert scanned_as_of(table, asked) == first, asked
+    assert scanned_as_of(table, "20260301115959") == []
+    assert scanned_as_of(table, "20260301120001") == both
+
+
+def test_a_savepoint_of_an_instant_of_old_is_found_by_it(table_uri: str) -> None:
+    made(table_uri, "record", **SMALL)
+    store, newest = Store(table_uri, FAST), newest_of(Store(table_uri, FAST))
+    pinned = dataclasses.replace(newest, pins={"one": Pin(7, "20200101000000")})
+    assert version_as_of(store, pinned, instant_of("20200101000000")) == 7
 
 
 def scanned_as_of(table: Table, moment: Any) -> list[tuple[Any, ...]]:
