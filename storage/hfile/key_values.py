@@ -43,6 +43,7 @@ from metatable.storage.hfile.columns import (
     common_prefix_size,
     fixed_binary,
     offsets_of,
+    once,
     sizes_of,
     views,
 )
@@ -73,6 +74,8 @@ _SAMPLE = 512
 _LONG_RUN, _LEVELS = 16, 2
 """Records that agree in those bytes, too, are searched by bytes behind what they have in common, if
 there are so many in a run; so many times."""
+_SMALL_RECORD = 256
+"""To copy one of more bytes costs more than to look at it twice where it lies."""
 RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
 """Bytes of a record besides its row and its value."""
 
@@ -139,6 +142,19 @@ class KeyValues:
             self.value_gaps[places],
             self.value_sizes[places],
         )
+
+    def side_by_side(self) -> KeyValues:
+        """The same records, small ones of about one size copied to even distances in memory of
+        their own: who looks at several parts of each goes to where it lies once."""
+        sizes = once(self.row_sizes) + once(self.value_gaps) + once(self.value_sizes)
+        width = _ROW_AT + int(sizes.max(initial=0))
+        if not len(self) or not _are_near(sizes, width) or width > len(self.raw):
+            return self
+        begins = np.minimum(self.row_starts - _ROW_AT, len(self.raw) - width)
+        every = np.ndarray((len(self.raw) - width + 1,), f"V{width}", self.raw, strides=(1,))
+        starts = np.arange(0, len(self) * width, width)
+        starts += self.row_starts - begins
+        return replace(self, raw=every[begins].view(np.uint8), row_starts=starts, firsts=None)
 
     def place_of(self, key: bytes) -> int:
         """The (first) record of `key`, -1 where there is none: a bisection, for single keys."""
@@ -318,6 +334,11 @@ class KeyValues:
             keys.append([bytes(raw[start:end]) for start, end in bounds])
         skips = np.fromiter(map(common_prefix_size, *keys), np.int64, len(firsts))
         return np.where(firsts < ends, skips, 0)
+
+
+def _are_near(sizes: Int64s, width: int) -> bool:
+    """Whether copies `width` bytes wide of records of these sizes are small, and mostly full."""
+    return width <= _SMALL_RECORD and width * len(sizes) <= 2 * int(sizes.sum())
 
 
 def _runs(ties: Int64s) -> tuple[Int64s, Int64s]:

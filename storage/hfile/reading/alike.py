@@ -87,7 +87,7 @@ class Alike:
         counts = (payloads.ends - payloads.starts) // self.stride
         before = np.cumsum(counts) - counts
         starts = payloads.starts + ROW_AT
-        self._check(payloads.raw, starts[counts > 0], offset)
+        check_records(self._records(payloads.raw, starts[counts > 0]), self.path, offset)
         skip = self._skip(payloads.raw, starts, counts)
         words = self._words(payloads.raw, starts, counts, skip)
         if not len(words) or (words[1:] < words[:-1]).any():
@@ -101,17 +101,21 @@ class Alike:
         places = places[seeming]
         block = np.searchsorted(before, places, "right") - 1
         rows = places * self.stride + (starts - before * self.stride)[block]
-        same = same_keys(payloads.raw, rows, wanted[seeming], skip)
+        there = self._records(payloads.raw, rows)
+        records = there.side_by_side()
+        same = same_keys(records.raw, records.row_starts, wanted[seeming], skip)
         if not same.all():
             others = places[~same]
             others = others[others + 1 < len(words)]
             if (words[others] == words[others + 1]).any():
                 return None
-            seeming, rows = seeming[same], rows[same]
-        self._check(payloads.raw, rows, offset)
+            chosen = np.flatnonzero(same)
+            seeming, records, there = seeming[chosen], records.at(chosen), there.at(chosen)
+        check_records(records, self.path, offset, there)
         found, values = self.nothing(len(wanted))
         found[seeming] = True
-        values[seeming] = pieces_at(payloads.raw, rows + self._value_at, self.value_size)
+        starts = records.row_starts + self._value_at
+        values[seeming] = pieces_at(records.raw, starts, self.value_size)
         return found, values
 
     def find_few(
@@ -173,11 +177,9 @@ class Alike:
             words.byteswap(inplace=True)
         return words
 
-    def _check(self, raw: UInt8s, rows: Int64s, offset: int) -> None:
-        """Raise CorruptError unless the records of these rows say that they are some."""
+    def _records(self, raw: UInt8s, rows: Int64s) -> KeyValues:
         sizes = (self.key_size, len(KEY_SUFFIX), self.value_size)
-        alike = (repeated(size, len(rows)) for size in sizes)
-        check_records(KeyValues(raw, rows, *alike), self.path, offset)
+        return KeyValues(raw, rows, *(repeated(size, len(rows)) for size in sizes))
 
 
 class _Block:

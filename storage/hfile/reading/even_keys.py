@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.storage.byte_columns import Voids, first_words, words_of
-from metatable.storage.hfile.columns import Int64s, UInt64s, common_prefix_size, repeated
+from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
 from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, KeyValues
 from metatable.storage.hfile.reading.alike import same_keys
 from metatable.storage.hfile.reading.data_blocks import Payloads
@@ -61,57 +61,54 @@ class EvenKeys:
         words = first_words(raw, rows + skip, repeated(_WORD, len(rows)))
         if (words[1:] < words[:-1]).any():
             return None
-        places = _places(payloads, rows, words, wanted, skip)
-        if places is None:
+        check_records(self._records(raw, rows, values, lasts), self.path, offset)
+        sought = words_of(wanted, skip)
+        places = np.searchsorted(words, sought)
+        np.minimum(places, len(words) - 1, out=places)
+        seeming = np.flatnonzero(words[places] == sought)
+        if not len(seeming):
+            return pa.nulls(len(wanted), pa.binary())
+        landed, keys = places[seeming], wanted[seeming]
+        if not _part_ties(raw, rows, words, landed, keys, skip):
             return None
-        hits = places >= 0
-        self._proven(payloads, rows, values, lasts, offset)
-        found = self._proven(payloads, rows, values, places[hits], offset).values()
+        there = self._records(raw, rows, values, landed)
+        records = there.side_by_side()
+        check_records(records, self.path, offset, there)
+        same = same_keys(records.raw, records.row_starts, keys, skip)
+        if not same.all():
+            seeming, records = seeming[same], records.at(np.flatnonzero(same))
+        found = records.values()
         if len(found) == len(wanted):
             return found
-        return found.take(pa.array(np.cumsum(hits) - 1, mask=~hits))
+        order = np.full(len(wanted), -1, np.int64)
+        order[seeming] = np.arange(len(seeming))
+        return found.take(pa.array(order, mask=order < 0))
 
-    def _proven(
-        self, payloads: Payloads, rows: Int64s, values: Sizes, chosen: Int64s, offset: int
-    ) -> KeyValues:
-        """The chosen records. Raises CorruptError unless their bytes say that they are some."""
+    def _records(self, raw: UInt8s, rows: Int64s, values: Sizes, chosen: Int64s) -> KeyValues:
         count = len(chosen)
         sizes = repeated(values, count) if isinstance(values, int) else values[chosen]
         alike = repeated(self.key_size, count), repeated(len(KEY_SUFFIX), count)
-        records = KeyValues(payloads.raw, rows[chosen], *alike, sizes.astype(np.int64))
-        check_records(records, self.path, offset)
-        return records
+        return KeyValues(raw, rows[chosen], *alike, sizes.astype(np.int64, copy=False))
 
 
-def _places(
-    payloads: Payloads, rows: Int64s, words: UInt64s, wanted: Voids, skip: int
-) -> Int64s | None:
-    """The first record of each wanted key, -1 where there is none; None where too many are told
-    apart by other bytes than the words, which ascend."""
-    sought = words_of(wanted, skip)
-    places = np.searchsorted(words, sought)
-    np.minimum(places, len(words) - 1, out=places)
-    seeming = np.flatnonzero(words[places] == sought)
-    found = np.full(len(wanted), -1, np.int64)
-    if not len(seeming):
-        return found
-    landed = places[seeming]
-    same = same_keys(payloads.raw, rows[landed], wanted[seeming], skip)
-    found[seeming[same]] = landed[same]
+def _part_ties(
+    raw: UInt8s, rows: Int64s, words: UInt64s, landed: Int64s, keys: Voids, skip: int
+) -> bool:
+    """Move keys that landed at another's record, of the same word as those behind it, to their
+    own, if it is there. Words ascend. False where too many are told apart by other bytes."""
     after = np.minimum(landed + 1, len(words) - 1)
-    unsure = np.flatnonzero(~same & (after > landed) & (words[after] == words[landed]))
-    if not len(unsure):
-        return found
-    keys = seeming[unsure]
-    behind = np.searchsorted(words, sought[keys], "right")
-    if int((behind - landed[unsure]).sum()) > MOST_UNSURE:
-        return None
-    size, raw = wanted.dtype.itemsize, payloads.raw
-    for key, first, end in zip(
-        keys.tolist(), landed[unsure].tolist(), behind.tolist(), strict=True
-    ):
-        told = wanted[key].tobytes()
+    tied = np.flatnonzero((after > landed) & (words[after] == words[landed]))
+    if not len(tied):
+        return True
+    unsure = tied[~same_keys(raw, rows[landed[tied]], keys[tied], skip)]
+    firsts = landed[unsure]
+    behind = np.searchsorted(words, words[firsts], "right")
+    if int((behind - firsts).sum()) > MOST_UNSURE:
+        return False
+    size = keys.dtype.itemsize
+    for key, first, end in zip(unsure.tolist(), firsts.tolist(), behind.tolist(), strict=True):
+        told = keys[key].tobytes()
         starts = enumerate(rows[first:end].tolist(), first)
         hits = (place for place, at in starts if raw[at : at + size].tobytes() == told)
-        found[key] = next(hits, -1)
-    return found
+        landed[key] = next(hits, first)
+    return True

@@ -200,11 +200,14 @@ def check_starts(records: KeyValues, starts: Int64s, path: str, offset: int) -> 
         )
 
 
-def check_records(records: KeyValues, path: str, offset: int) -> None:
-    """Raise CorruptError unless the bytes of every record say that it is one."""
+def check_records(
+    records: KeyValues, path: str, offset: int, there: KeyValues | None = None
+) -> None:
+    """Raise CorruptError unless the bytes of every record say that it is one. Of copies, `there`
+    are those that were copied: the message says where they lie."""
     if not len(records):
         return
-    raw, words = records.raw, _words(records.raw).view(np.uint64)
+    words = _words(records.raw).view(np.uint64)
     rows, values = once(records.row_sizes), once(records.value_sizes)
     # eight of the ten bytes: the first two of a key length are zeros
     told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
@@ -212,8 +215,9 @@ def check_records(records: KeyValues, path: str, offset: int) -> None:
     sound = words[records.row_starts - (ROW_AT - 2)] == told
     sound &= words[records.row_starts + (rows + once(records.value_gaps) - 8)] == _ENDING_THERE
     if not sound.all():
-        at = int(records.row_starts[int(np.argmin(sound))]) - ROW_AT
-        found = raw[at : at + ROW_AT].tobytes().hex()
+        there = records if there is None else there
+        at = int(there.row_starts[int(np.argmin(sound))]) - ROW_AT
+        found = there.raw[at : at + ROW_AT].tobytes().hex()
         raise _unfit(path, offset, f"a record at byte {at}", found)
 
 

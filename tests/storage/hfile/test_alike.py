@@ -128,11 +128,12 @@ def ask(block: bytearray, places: list[int], few: bool) -> Hits | None:
 def test_a_record_that_says_otherwise_is_reported_where_it_is_the_answer(
     block: bytearray, few: bool, at: int
 ) -> None:
-    block[50 * Alike(16, 4, "").stride + at] ^= 4
+    record = 50 * Alike(16, 4, "").stride
+    block[record + at] ^= 4
     told = ask(block, [48, 49, 51], few)
     assert told is not None
     assert told[1].tobytes() == b"004800490051"
-    with pytest.raises(CorruptError, match="sizes"):
+    with pytest.raises(CorruptError, match=f"sizes.*'a record at byte {record}'"):
         ask(block, [49, 50], few)
 
 

@@ -148,11 +148,12 @@ def test_a_record_that_says_otherwise_is_reported_where_it_is_the_answer(
     keys = HASHES[:100]
     sound = payloads_of([keys])
     raw = bytearray(sound.raw.tobytes())
-    damage(raw, raw.index(keys[50]) - 10)
+    at = raw.index(keys[50]) - 10
+    damage(raw, at)
     bent = Payloads(np.frombuffer(raw, np.uint8), sound.starts, sound.ends)
     asked = [keys[48], keys[49], keys[51]]
     assert ask(bent, [keys], asked).to_pylist() == list(map(value, asked))
-    with pytest.raises(CorruptError, match="sizes"):
+    with pytest.raises(CorruptError, match=f"sizes.*'a record at byte {at}'"):
         ask(bent, [keys], keys[49:51])
 
 

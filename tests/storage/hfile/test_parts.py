@@ -161,6 +161,25 @@ def test_a_key_and_the_same_key_with_a_zero_byte_are_two() -> None:
     assert records.at(np.array([2, 0])).values().to_pylist() == [b"3", b"1"]
 
 
+@pytest.mark.parametrize("widest", [34, 60, 300])
+def test_records_side_by_side_are_the_same_records(widest: int) -> None:
+    pairs = [(b"%04d" % n, bytes((n,)) * (widest if n == 7 else 41 - n)) for n in range(12)]
+    records = records_of(pairs)
+    for chosen in ([11, 0, 7], [7], [3, 3, 10, 11], list(range(12)), []):
+        copied = records.at(np.array(chosen, np.int64)).side_by_side()
+        assert copied.keys().to_pylist() == [pairs[place][0] for place in chosen]
+        assert copied.values().to_pylist() == [pairs[place][1] for place in chosen]
+        finding.check_records(copied, "p", 0)
+        is_copied = copied.raw is not records.raw
+        assert is_copied == bool(chosen and (widest < 256 or 7 not in chosen))
+
+
+def test_one_large_record_makes_no_wide_copies_of_many_small_ones() -> None:
+    records = records_of([(b"%04d" % n, b"v" * (1 if n else 150)) for n in range(9)])
+    assert records.side_by_side().raw is records.raw
+    assert records.at(np.arange(1, 9)).side_by_side().raw is not records.raw
+
+
 def records_of(pairs: list[tuple[bytes, bytes]]) -> KeyValues:
     raw = encode_records(binary(key for key, _ in pairs), binary(value for _, value in pairs))
     return parse(bytes(raw))
