@@ -7,9 +7,11 @@ are touched, on as many threads as ours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +41,7 @@ from metatable.storage.filters import split_block
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
+from metatable.storage.threads import WORKERS, in_order
 
 QUESTION = (
     "How long does it take to write an HFile of sorted entries, to look up a tenth of them, keys "
@@ -59,6 +62,7 @@ MAPPED_S = 0.015 / 1_000_000
 def cases(setup: Setup) -> Iterator[Case]:
     """Lookups, scans and writes for four shapes of keys; uuids have all of them."""
     count = setup.tenth(1_000_000)
+    settle_threads()
     with Peers(warm_up_s=4.0 if setup.full else 1.0) as peers:
         for name, (make, told) in SHAPES.items():
             if setup.only.partition(":")[0] in SHAPES.keys() - {name}:
@@ -66,6 +70,22 @@ def cases(setup: Setup) -> Iterator[Case]:
             sample = Sample(setup, name, told, make(count + count // (ABSENT_EACH - 1)))
             yield from (_uuid_cases if name == "uuid" else _other_cases)(sample, peers)
             setup.cupboard.drop(sample.folder)
+
+
+def settle_threads() -> None:
+    """Give each of our threads a processor of its own, until this process ends: some kernels of
+    virtual machines leave threads that were woken together on one for ten milliseconds, to let the
+    others sleep, which is a third of the shortest lookups here. Peers have one thread."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    begun = Barrier(WORKERS)  # or a thread that is done already would take another's turn
+
+    def settle(processor: int) -> None:
+        begun.wait()
+        os.sched_setaffinity(0, {processor})
+
+    for _ in in_order(settle, sorted(os.sched_getaffinity(0))[:WORKERS]):
+        pass
 
 
 SHAPES: dict[str, tuple[Callable[[int], data.Entries], str]] = {

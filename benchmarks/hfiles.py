@@ -97,7 +97,7 @@ class Sample:
             where = f", file of {size:.1f} MB by {file.writer}, in the page cache"
         return (
             f"{self.count:,} entries of {self.told}, blocks of 64 KiB{where}; ours on {WORKERS} "
-            "threads, caches of the process empty; peers warm"
+            "threads, each on a processor of its own, caches of the process empty; peers warm"
         )
 
     def asking(self, name: str, keys: pa.Array) -> Path:
