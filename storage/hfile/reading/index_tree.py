@@ -141,9 +141,23 @@ class IndexTree:
                 payload_bytes += len(payload)
                 self._check_level(payload_bytes, offset)
                 inner = decode_inner(payload, path, offset)
+                self._check_first(inner, index.row(int(chosen[len(made)])), offset)
                 made.append(shared.offer(self._key(offset), inner, inner.size_bytes))
         self._store.counters.add("hfile.index_blocks", len(made))
         return made
+
+    def _check_first(self, inner: BlockIndex, leading: bytes, offset: int) -> None:
+        """Every writer leads to an index block by its first key. Where another one does, keys in
+        between are in a block that nobody looks into: not there, as far as one can see."""
+        first = inner.row(0) if len(inner) else leading
+        if first != leading:
+            raise CorruptError(
+                "an index block begins with another key than the one that leads to it",
+                path=self._opened.path,
+                offset=offset,
+                expected=leading,
+                found=first,
+            )
 
     def _check_level(self, payload_bytes: int, offset: int) -> None:
         most = max(LEVEL_BYTES, LEVEL_RATIO * self._opened.size_bytes)

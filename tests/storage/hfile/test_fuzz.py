@@ -14,7 +14,7 @@ import pytest
 
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from tests.storage.hfile import raw_file
-from tests.storage.hfile.fuzz import fuzz, main
+from tests.storage.hfile.fuzz import ask, fuzz, main
 from tests.storage.hfile.mutate import mutated
 from tests.storage.hfile.raw_file import RawFile
 from tests.storage.hfile.sound_files import Form, laid_out, sound_files
@@ -72,3 +72,28 @@ def test_a_failure_can_be_seen_again(capsys: pytest.CaptureFixture[str], tmp_pat
     )
     assert "open:" in capsys.readouterr().out
     assert saved.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("none-mixed-3_levels-null-full_index_keys-no_hints", 12821),
+        ("gz-mixed-2_levels-crc32c-bare_index_keys-no_hints", 15118),
+        ("lz4-mixed-2_levels-crc32c-full_index_keys-both_hints", 15025),
+    ],
+)
+def test_a_key_that_leads_to_another_block_than_its_own_hides_none(
+    name: str, number: int, tmp_path: Path
+) -> None:
+    """Index keys were changed, and all checksums are right: keys were not there, as it seemed,
+    until all of the index was known."""
+    base = sound_files()[name]
+    sound = ask(base, base.build(), 0, tmp_path)
+    answers = ask(base, mutated(base, number).body, number, tmp_path)
+    assert "leads to it" in str(answers["verify"])
+    asked = {question: answers[question] for question in ("get", "get_sorted", "find")}
+    refused = [one for one in map(str, asked.values()) if one.startswith("CorruptError: ")]
+    assert refused
+    assert all("index" in one for one in refused)
+    for question, answer in asked.items():
+        assert str(answer) in refused or answer == sound[question]
