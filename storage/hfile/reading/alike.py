@@ -36,7 +36,7 @@ from metatable.storage.hfile.reading.finding import (
     record_header,
 )
 
-__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "pieces_at", "same_keys"]
+__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "pieces_at", "proven", "same_keys"]
 
 Hits = tuple[npt.NDArray[np.bool_], Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
@@ -102,16 +102,13 @@ class Alike:
         block = np.searchsorted(before, places, "right") - 1
         rows = places * self.stride + (starts - before * self.stride)[block]
         there = self._records(payloads.raw, rows)
-        records = there.side_by_side()
-        same = same_keys(records.raw, records.row_starts, wanted[seeming], skip)
+        same, records = proven(there, wanted[seeming], skip, self.path, offset)
         if not same.all():
             others = places[~same]
             others = others[others + 1 < len(words)]
             if (words[others] == words[others + 1]).any():
                 return None
-            chosen = np.flatnonzero(same)
-            seeming, records, there = seeming[chosen], records.at(chosen), there.at(chosen)
-        check_records(records, self.path, offset, there)
+            seeming = seeming[same]
         found, values = self.nothing(len(wanted))
         found[seeming] = True
         starts = records.row_starts + self._value_at
@@ -235,6 +232,20 @@ class _Block:
             expected=expected,
             found=found,
         )
+
+
+def proven(
+    there: KeyValues, keys: Voids, known: int, path: str, offset: int
+) -> tuple[npt.NDArray[np.bool_], KeyValues]:
+    """Which of these records have these keys, whose word at `known` they have, and those that do,
+    copied side by side. Raises CorruptError unless their bytes say that they are some."""
+    records = there.side_by_side()
+    same = same_keys(records.raw, records.row_starts, keys, known)
+    if not same.all():
+        chosen = np.flatnonzero(same)
+        records, there = records.at(chosen), there.at(chosen)
+    check_records(records, path, offset, there)
+    return same, records
 
 
 def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from metatable.storage.byte_columns import Voids, first_words, words_of
 from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
 from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, KeyValues
-from metatable.storage.hfile.reading.alike import same_keys
+from metatable.storage.hfile.reading.alike import proven, same_keys
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.reading.finding import check_records, rows_of_sizes
 from metatable.storage.hfile.record_sizes import Sizes
@@ -72,11 +72,8 @@ class EvenKeys:
         if not _part_ties(raw, rows, words, landed, keys, skip):
             return None
         there = self._records(raw, rows, values, landed)
-        records = there.side_by_side()
-        check_records(records, self.path, offset, there)
-        same = same_keys(records.raw, records.row_starts, keys, skip)
-        if not same.all():
-            seeming, records = seeming[same], records.at(np.flatnonzero(same))
+        same, records = proven(there, keys, skip, self.path, offset)
+        seeming = seeming[same]
         found = records.values()
         if len(found) == len(wanted):
             return found
