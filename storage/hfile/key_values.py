@@ -20,6 +20,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -158,11 +159,16 @@ class KeyValues:
 
     def place_of(self, key: bytes) -> int:
         """The (first) record of `key`, -1 where there is none: a bisection, for single keys."""
+        if not self._ascends:
+            return int(self._hits(pa.array([key], pa.binary()))[0])
         place = bisect_left(range(len(self)), key, key=self.key)
-        if place < len(self) and self.key(place) == key:
-            return place
-        in_order = len(self) < 2 or self._in_order(self._words())
-        return -1 if in_order else int(self._hits(pa.array([key], pa.binary()))[0])
+        return place if place < len(self) and self.key(place) == key else -1
+
+    @cached_property
+    def _ascends(self) -> bool:
+        """Whether no row is less than the one before it: told once, for all single keys."""
+        keys = self.keys()
+        return len(keys) < 2 or bool(pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py())
 
     def find(
         self,
@@ -267,13 +273,6 @@ class KeyValues:
             low[active[less]] = middle[less] + 1
             high[active[~less]] = middle[~less]
         return low
-
-    def _in_order(self, words: UInt64s) -> bool:
-        """Whether no row is less than the one before it, by words of the rows; rows of equal
-        words are compared whole."""
-        if (words[1:] < words[:-1]).any():
-            return False
-        return self._ascend(np.flatnonzero(words[1:] == words[:-1]))
 
     def _ascend(self, places: Int64s) -> bool:
         """Whether the rows at these places are not greater than the next ones, compared whole."""

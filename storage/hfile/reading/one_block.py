@@ -49,14 +49,15 @@ class OneBlock:
     def value(self, key: bytes) -> bytes | None:
         """The value of `key`, None where it is not there. Raises CorruptError."""
         opened = self._opened
-        if opened.with_mvcc and not opened.may_spread_rows and self._held(_RECORDS) is None:
+        if opened.with_mvcc and not opened.may_spread_rows:
             alike = self._alike(key)
             if alike is not None:
                 value = self._searched(alike).value(key)
                 return None if value is None else bytes(value)
-            value = self._looked_for(key)
-            if value is not None:
-                return value
+            if self._held(_RECORDS) is None:
+                value = self._looked_for(key)
+                if value is not None:
+                    return value
         records = self.records()
         place = records.place_of(key)
         return records.value(place) if place >= 0 else None
@@ -86,9 +87,11 @@ class OneBlock:
         kept: Searched | None = self._held(PACKED)
         if kept is not None:
             return kept
-        payload = self._held(BLOCK)
+        payload, records = self._held(BLOCK), self._held(_RECORDS)
         if payload is not None:
             return alike.block(payload, self._offset)
+        if records is not None:
+            return alike.block(records.raw, self._offset)
         size, stored = self._stored()
         if self._opened.trailer.compression_codec is Codec.ZSTD:
             packed = packed_of(np.frombuffer(stored, np.uint8), alike)

@@ -12,6 +12,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import reader as reading
 from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.file_info import LASTKEY, decode_file_info, encode_file_info
 from metatable.storage.hfile.key_values import encode_records
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading.alike import Alike, Hits
@@ -19,6 +20,8 @@ from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, folder
+from tests.storage.hfile.raw_file import DATA
+from tests.storage.hfile.sound_files import Form, laid_out
 
 COUNT = 4_000
 NOISE = np.random.default_rng(5).bytes(16 * COUNT)
@@ -148,3 +151,29 @@ def test_many_keys_of_a_block_that_does_not_ascend_are_left_to_others(block: byt
     stride = Alike(16, 4, "").stride
     block[:stride], block[-stride:] = block[-stride:], block[:stride]
     assert ask(block, [20, 40], few=False) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_key_is_answered_alike_before_and_after_its_records_were_found(codec: Codec) -> None:
+    """Two records have changed places, which nobody who looks for one key has to see."""
+    raw = laid_out(Form(codec, "equal", hints="sizes"))
+    block = raw.of(DATA)[-1]
+    half = len(block.payload) // 6
+    first, second, rest = (
+        block.payload[:half],
+        block.payload[half : 2 * half],
+        block.payload[2 * half :],
+    )
+    block.payload = second + first + rest
+    facts = decode_file_info(raw.roots[2].payload, "", 0)
+    del facts[LASTKEY]  # so that the last key is looked for
+    raw.roots[2].payload = encode_file_info(facts)
+    store = Store("memory://alike")
+    store.put("a.hfile", raw.build())
+    keys = [first[10:18], second[10:18], rest[10:18]]
+    before = [cold(store, "a.hfile").get(key) for key in keys]
+    file = cold(store, "a.hfile")
+    assert file.last_key == rest[-half:][10:18]
+    assert [file.get(key) for key in keys] == before
+    assert before[2] is not None
+    assert file.counters["hfile.blocks"] == 1

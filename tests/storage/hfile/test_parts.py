@@ -423,6 +423,14 @@ def test_keys_out_of_order_are_found_all_the_same() -> None:
     assert proven == [records]
 
 
+def test_a_key_behind_one_that_begins_otherwise_is_found() -> None:
+    """First and last tell what all rows begin with, and one between them does not."""
+    records = records_of([(key, b"") for key in (b"key3", b"key3", b"ley4", b"key5", b"key5")])
+    wanted = [b"key3", b"ley4", b"key5", b"key4"]
+    assert [records.place_of(key) for key in wanted] == [0, 2, 3, -1]
+    assert records.find(binary(wanted)).tolist() == [0, 2, 3, -1]
+
+
 @pytest.mark.parametrize("place", range(-8, 0))
 def test_a_record_whose_key_does_not_end_as_a_puts_is_reported(place: int) -> None:
     """The sizes agree; the bytes between row and value say family, time and kind of the cell."""

@@ -155,6 +155,32 @@ def test_sizes_in_file_info_are_compared_with_the_records(fact: bytes, said: str
     assert all(one.startswith(f"hint: {said}") for one in found)
 
 
+@pytest.mark.parametrize("at", range(10))
+def test_records_of_another_form_than_sizes_can_say_are_reported(at: int) -> None:
+    """Family, time and kind of a cell, one of whose bytes is another, and sizes that still agree:
+    who looks for one key looks at them all."""
+    raw = laid_out(Form(Codec.GZ, "equal", hints="sizes"))
+    block = raw.of(DATA)[0]
+    spoilt = bytearray(block.payload)
+    second = len(record(b"k0000000", bytes(5))) + len(b"\0\0\0\0" * 2 + b"\0\x08k0000003") + at
+    assert spoilt[second] == SUFFIX[at]
+    spoilt[second] = 7
+    block.payload = bytes(spoilt)
+    found = told(raw)
+    if at in (0, 9):  # no longer a record, or not one that HBase would show
+        assert len(found) == 1
+        assert found[0].startswith("block: records do not fit into their block")
+    else:
+        assert found == ["hint: record 1 is more than a row and a value, which file info denies"]
+
+
+def test_a_longer_mvcc_number_is_reported_where_the_file_denies_it() -> None:
+    raw = laid_out(Form(Codec.GZ, "equal", hints="sizes"))
+    block = raw.of(DATA)[0]
+    block.payload = block.payload[:-1] + b"\x8f\x7f"  # an mvcc of two bytes
+    assert told(raw)[0] == "hint: record 5 is more than a row and a value, which file info denies"
+
+
 def with_facts(raw: RawFile, new: dict[bytes, bytes]) -> None:
     info = raw.roots[2]
     info.payload = encode_file_info(decode_file_info(info.payload, "", 0) | new)
