@@ -27,7 +27,8 @@ def newest_of(store: Store) -> Manifest:
 def snapshot_at(store: Store, version: int | None, as_of: str | date | None = None) -> Snapshot:
     """A kept version; the newest, if neither is told. Raises UsageError for what is no number and
     no moment, or for both, NotFoundError for a version that never was, StaleError for one that is
-    not kept any more."""
+    not kept any more, or of which the last commit was undone: its files may be gone, and whoever
+    has seen it has seen rows that never were."""
     newest = newest_of(store)
     if as_of is not None:
         one_of(version=version, as_of=as_of)
@@ -50,4 +51,12 @@ def snapshot_at(store: Store, version: int | None, as_of: str | date | None = No
             expected=f"{newest.oldest} to {newest.version}",
             path=store.uri,
         )
-    return Snapshot(store, load_version(store, version))
+    asked = load_version(store, version)
+    if asked.last_commit is not None and asked.last_commit[1] in newest.withdrawn:
+        raise StaleError(
+            "this version was undone: name one before it",
+            found=version,
+            instant=asked.last_commit[1],
+            path=store.uri,
+        )
+    return Snapshot(store, asked)

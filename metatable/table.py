@@ -57,7 +57,7 @@ from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
-from metatable.query.changes import Changes, check_not_undone
+from metatable.query.changes import Changes
 from metatable.query.description import describe, savepoints, versions
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.point_reads import read_keys
@@ -339,7 +339,6 @@ class Table:
             raise UsageError("begin after which version?", expected="its number, a moment, or 0")
         after = self._at(until)
         before = None if _is_zero(since) else self._at(since)
-        check_not_undone(self._newest(), *filter(None, (before, after)))
         if before is not None and before.version > after.version:
             raise UsageError("changes go forward", since=before.version, until=after.version)
         return Changes(before, after, columns)
@@ -571,9 +570,10 @@ class Table:
         """Go back to a version that is kept, named by its number, a moment, or a savepoint.
 
         Every commit since then is undone, at once, with the services that came after. Raises
-        UsageError where a savepoint is newer (drop it first), where the version was undone itself,
-        or where no commit of it is left on Hudi's timeline; StaleError where it is not kept; and as
-        `rollback` where somebody else has published meanwhile.
+        UsageError where a savepoint is newer (drop it first), where a compaction of logs that the
+        version holds was undone, or where no commit of it is left on Hudi's timeline; StaleError
+        where it is not kept, or was undone itself; and as `rollback` where somebody else has
+        published meanwhile.
         """
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")

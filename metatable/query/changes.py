@@ -33,17 +33,15 @@ from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.storage.counters import Counters
-from metatable.storage.errors import StaleError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
-__all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes", "check_not_undone"]
+__all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes"]
 
 CHANGE_TYPE = "_change_type"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
@@ -147,18 +145,6 @@ class Changes(Rows):
         tasks = [place % parts for place in range(len(slices))]
         columns = [*zip(*slices.values(), strict=True)] or [(), ()]
         return pa.table([*map(list, columns), tasks], schema=_GROUP), parts
-
-
-def check_not_undone(newest: Manifest, *versions: Snapshot) -> None:
-    """Raises StaleError for a version of which the last commit was undone: its files are gone."""
-    for one in versions:
-        last = one.manifest.last_commit
-        if last is not None and last[1] in newest.withdrawn:
-            raise StaleError(
-                "this version was undone: begin with one before it, or with 0",
-                version=one.version,
-                instant=last[1],
-            )
 
 
 def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,27 @@ def test_back_to_a_version_of_a_service_and_to_the_empty_table(table: Table) -> 
     goes_on(table)
 
 
+def test_a_version_that_was_undone_is_read_by_no_verb(table: Table) -> None:
+    """Its files may be there still, or be gone: nobody is told of rows that never were. The moment
+    at which it was the newest is answered as Hudi does, without it."""
+    before, done, keys = states(table), commits(table), arrow(rows(0, 3, 1))
+    undone, kept = list(done)[:2]
+    table.rollback()
+    asked: list[Callable[[], object]] = [
+        partial(table.scan, version=undone),
+        partial(table.files, version=undone),
+        partial(table.tag_locations, keys, version=undone),
+        partial(table.read_keys, keys, version=undone),
+        partial(table.changes, 0, undone),
+        partial(table.savepoint, "it", undone),
+        partial(table.restore, undone),
+    ]
+    for ask in asked:
+        with pytest.raises(StaleError, match="was undone"):
+            ask()
+    assert scanned_as_of(table, done[undone]) == sorted(before[kept])
+
+
 def test_undone_commits_are_none_of_those_that_a_clean_is_to_keep(table: Table) -> None:
     before, done = states(table), list(commits(table))
     table.restore(done[3])
@@ -121,7 +144,7 @@ def test_undone_commits_are_none_of_those_that_a_clean_is_to_keep(table: Table) 
 def test_a_restore_can_be_undone_by_none_but_repeated_by_all(table: Table) -> None:
     before, done = states(table), list(commits(table))
     table.restore(done[3])
-    with pytest.raises(UsageError, match="was undone"):
+    with pytest.raises(StaleError, match="was undone"):
         table.restore(done[1])
     table.restore(done[5])
     is_sound(table, before[done[5]])
