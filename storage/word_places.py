@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from metatable.storage.threads import in_order
 
-__all__ = ["WordPlaces"]
+__all__ = ["ODD", "WordPlaces", "slots_of"]
 
 Positions = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
-_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 """What words are multiplied by, a number a table: the constants of xxHash and of the golden
 ratio."""
 
@@ -49,7 +49,7 @@ class WordPlaces:
         """None: two of them are equal. Memory besides: 12 to 22 bytes a word."""
         tables: list[Positions] = []
         left = np.arange(len(words), dtype=np.int32)
-        for odd in _ODD:
+        for odd in ODD:
             if len(left) <= FEW:
                 break
             made = _table(words, left, odd)
@@ -69,9 +69,9 @@ class WordPlaces:
 
     def _found(self, asked: Words) -> Positions:
         found, left = np.full(len(asked), -1, np.int32), np.arange(len(asked))
-        for table, odd in zip(self.tables, _ODD, strict=False):
+        for table, odd in zip(self.tables, ODD, strict=False):
             some = asked.take(left)
-            places = table.take(_slots(some, len(table), odd))
+            places = table.take(slots_of(some, len(table), odd))
             same = self.words.take(places) == some
             found[left[same]] = places[same]
             left = left[~same]
@@ -89,11 +89,11 @@ def _table(words: Words, rows: Positions, odd: int) -> tuple[Positions, Position
     that it holds. An empty slot says 0, which is a place like others: whoever asks compares."""
     table = np.zeros(1 << max((SHARE * len(rows) - 1).bit_length(), LEAST_BITS), np.int32)
     for some in _parts(rows):
-        table[_slots(words.take(some), len(table), odd)] = some
+        table[slots_of(words.take(some), len(table), odd)] = some
     left = []
     for some in _parts(rows):
         asked = words.take(some)
-        there = table.take(_slots(asked, len(table), odd))
+        there = table.take(slots_of(asked, len(table), odd))
         lost = there != some
         if (words[there[lost]] == asked[lost]).any():
             return None
@@ -101,7 +101,7 @@ def _table(words: Words, rows: Positions, odd: int) -> tuple[Positions, Position
     return table, np.concatenate(left)
 
 
-def _slots(words: Words, count: int, odd: int) -> npt.NDArray[np.int64]:
+def slots_of(words: Words, count: int, odd: int) -> npt.NDArray[np.int64]:
     """Of so many, a power of two."""
     slots = words * np.uint64(odd)
     slots >>= np.uint64(65 - count.bit_length())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.storage import key_places
+from metatable.storage import marked_words
 from metatable.storage.key_places import KeyPlaces
 
 ENDINGS = st.sampled_from(["", "-0000000", "-0000001", "-ending-like-others", "ä"])
@@ -33,8 +33,8 @@ def test_places_are_those_of_a_dict(
     keys: list[str], others: list[str], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_places, "TOGETHER", data.draw(st.integers(1, 40)))
-        patch.setattr(key_places, "MOST_TWINS", data.draw(st.sampled_from([0, 0.5, 1])))
+        patch.setattr(marked_words, "TOGETHER", data.draw(st.integers(1, 40)))
+        patch.setattr(marked_words, "MOST_TWINS", data.draw(st.sampled_from([0, 0.5, 1])))
         check(keys, data.draw(st.permutations([*keys, *others])))
         check(keys, [*keys, None, *others])
 
@@ -42,7 +42,8 @@ def test_places_are_those_of_a_dict(
 def test_keys_that_collide_go_on_to_the_next_table() -> None:
     keys = [str(uuid.UUID(int=number * 7919 << 64 | number)) for number in range(20_000)]
     places = check(keys, [f"0{key[1:]}" for key in keys[::2]] + keys)
-    assert len(places.tables) > 1
+    assert places.marked is not None
+    assert len(places.marked.tables) > 1
     assert places.are_distinct
     assert not KeyPlaces.of(pa.array([*keys, keys[7]])).are_distinct
 
@@ -52,18 +53,19 @@ def test_keys_that_end_alike_are_compared_whole() -> None:
         f"{number:015}" for number in range(1000)
     ]
     places = check(keys, [*keys, "00003-0123456789"])
-    assert len(places.twins) == 2
+    assert places.marked is not None
+    assert len(places.marked.twins) == 2
     assert places.are_distinct
     assert not KeyPlaces.of(pa.array([*keys, keys[1]])).are_distinct
     assert not KeyPlaces.of(pa.array([*keys, keys[700]])).are_distinct
     many = check([f"{number:05}-0123456789" for number in range(99)], ["00098-0123456789"])
-    assert many.tables == ()
+    assert many.marked is None
     assert not many.are_distinct
 
 
 def test_words_that_somebody_has_chosen_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        key_places, "_slots", lambda words, table, odd: np.zeros(len(words), np.uint64)
+        marked_words, "slots_of", lambda words, table, odd: np.zeros(len(words), np.uint64)
     )
     keys = [f"{number:08}" for number in range(9)]
-    assert check(keys, [*keys, "00000009"]).tables == ()
+    assert check(keys, [*keys, "00000009"]).marked is None

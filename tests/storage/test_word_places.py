@@ -50,8 +50,8 @@ def test_words_that_share_a_slot_are_found_elsewhere(
     tables: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As somebody could choose them: in the first table they are all at one place."""
-    monkeypatch.setattr(word_places, "_ODD", word_places._ODD[:tables])
-    back = np.uint64(pow(word_places._ODD[0], -1, 1 << 64))
+    monkeypatch.setattr(word_places, "ODD", word_places.ODD[:tables])
+    back = np.uint64(pow(word_places.ODD[0], -1, 1 << 64))
     words = np.arange(1000, dtype=np.uint64) * back
     places = WordPlaces.of(words)
     assert places is not None
