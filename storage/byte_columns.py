@@ -111,6 +111,26 @@ def first_words(
     return found
 
 
+def last_words(
+    data: Bytes, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """The last eight bytes of each piece as some number, with zeros for those that are missing.
+
+    `data` has eight bytes or more. One of a piece that is shorter is asked of where it lies, so at
+    least eight bytes of `data` are before its end. Pieces of size 0 or less count as empty.
+    """
+    words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
+    starts = ends - _WORD
+    if len(starts) and int(starts.min()) < 0:
+        starts = np.maximum(starts, 0)
+    found: npt.NDArray[np.uint64] = words[starts]
+    if sizes.strides == (0,):  # one number for all
+        sizes = sizes[:1]
+    if int(sizes.min(initial=_WORD)) < _WORD:
+        found &= _MASKS[np.clip(sizes, 0, _WORD)]
+    return found
+
+
 def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
     """A `pa.binary()` column over these arrays, `pa.large_binary()` where the bytes need it."""
     wide = len(offsets) > 0 and int(offsets[-1]) >= 1 << 31

@@ -1,4 +1,4 @@
-"""Key values: the records of data blocks, as columns: searched, taken, and encoded.
+"""Key values: the records of data blocks, as columns: taken, and encoded.
 
     size          field           (integers big-endian)
     4             key_length      row_length + 12
@@ -11,26 +11,23 @@
     value_length  value
     1             mvcc            0; there if FILE_INFO says KEY_VALUE_VERSION = 1
 
-How the records of a payload are found is in reading/finding.py.
+How the records of a payload are found is in reading/finding.py, how many keys among them in
+reading/searching.py.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.storage.byte_columns import (
     Voids,
-    first_words,
     from_layout,
     of_one_size,
     voids,
@@ -38,12 +35,9 @@ from metatable.storage.byte_columns import (
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
-    UInt64s,
     bytes_of,
     check_width,
-    common_prefix_size,
     fixed_binary,
-    offsets_of,
     once,
     sizes_of,
     views,
@@ -67,14 +61,6 @@ KEY_SUFFIX = bytes.fromhex("00 7fffffffffffffff 04")
 """What follows the row in a full key: no family, the latest time, Put."""
 MAX_ROW_SIZE = (1 << 15) - 1
 _ROW_AT = _HEADER.size
-_TIED_SHARE = 16
-"""If more than this fraction of rows agree in eight bytes with the next one, blocks are searched
-each for itself."""
-_SAMPLE = 512
-"""So many rows are looked at for that."""
-_LONG_RUN, _LEVELS = 16, 2
-"""Records that agree in those bytes, too, are searched by bytes behind what they have in common, if
-there are so many in a run; so many times."""
 _SMALL_RECORD = 256
 """To copy one of more bytes costs more than to look at it twice where it lies."""
 RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
@@ -95,8 +81,6 @@ class KeyValues:
     row_sizes: Int64s
     value_gaps: Int64s
     value_sizes: Int64s
-    firsts: Int64s | None = None
-    """The first record of each block, where it is known."""
 
     def __len__(self) -> int:
         return len(self.row_starts)
@@ -139,9 +123,7 @@ class KeyValues:
         return KeyValues(
             self.raw,
             self.row_starts[places],
-            self.row_sizes[places],
-            self.value_gaps[places],
-            self.value_sizes[places],
+            *(_chosen(one, places) for one in (self.row_sizes, self.value_gaps, self.value_sizes)),
         )
 
     def side_by_side(self) -> KeyValues:
@@ -155,12 +137,12 @@ class KeyValues:
         every = np.ndarray((len(self.raw) - width + 1,), f"V{width}", self.raw, strides=(1,))
         starts = np.arange(0, len(self) * width, width)
         starts += self.row_starts - begins
-        return replace(self, raw=every[begins].view(np.uint8), row_starts=starts, firsts=None)
+        return replace(self, raw=every[begins].view(np.uint8), row_starts=starts)
 
     def place_of(self, key: bytes) -> int:
         """The (first) record of `key`, -1 where there is none: a bisection, for single keys."""
         if not self._ascends:
-            return int(self._hits(pa.array([key], pa.binary()))[0])
+            return int(pc.index(self.keys(), pa.scalar(key, pa.binary())).as_py())
         place = bisect_left(range(len(self)), key, key=self.key)
         return place if place < len(self) and self.key(place) == key else -1
 
@@ -170,196 +152,17 @@ class KeyValues:
         keys = self.keys()
         return len(keys) < 2 or bool(pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py())
 
-    def find(
-        self,
-        wanted: pa.Array,
-        prove: Callable[[KeyValues], None] | None = None,
-        cuts: Int64s | None = None,
-    ) -> Int64s:
-        """The (first) record of each wanted key, -1 where there is none.
 
-        Searches eight bytes a key, the first that can differ, and compares whole keys where
-        it landed. Where many keys agree in those, and `cuts` tell which wanted keys belong to
-        which block (n + 1 places of n blocks), it is done block by block, whose keys begin
-        alike for longer. Keys that are told apart by later bytes still are searched whole.
-        Records out of order are looked up in a hash table, once `prove` has been called with
-        them: Hudi sorts by UTF-16, which puts characters beyond U+FFFF before those from
-        U+E000 on.
-        """
-        if not len(self) or not len(wanted):
-            return np.full(len(wanted), -1, np.int64)
-        if cuts is not None and self.firsts is not None and self._seem_tied():
-            words, sought = self._words_by_block(wanted, cuts)
-        else:
-            words, sought = self._words(), self._sought(wanted, np.int64(self._skip()))
-        found = self._searched(wanted, words, sought, _LEVELS)
-        if found is None:
-            if prove:
-                prove(self)
-            return self._hits(wanted)
-        return found
-
-    def _searched(
-        self, wanted: pa.Array, words: UInt64s, sought: UInt64s, levels: int
-    ) -> Int64s | None:
-        """`find` by these words, None where the rows are out of order."""
-        if (words[1:] < words[:-1]).any():
-            return None
-        places = np.minimum(np.searchsorted(words, sought), len(words) - 1)
-        equal = self._equal(places, wanted)
-        found = np.where(equal, places, -1)
-        ties = np.flatnonzero(words[1:] == words[:-1])
-        if not ties.size:
-            return found
-        unsure = np.flatnonzero((words[places] == sought) & ~equal)
-        firsts, ends = _runs(ties)
-        is_long = (ends - firsts >= _LONG_RUN) & (levels > 0)
-        if is_long.any():
-            ties = ties[np.repeat(~is_long, ends - firsts - 1)]
-            runs = firsts[is_long], ends[is_long]
-            in_run = np.isin(places[unsure], runs[0])
-            more = unsure[in_run]
-            in_runs = self._in_runs(wanted.take(pa.array(more)), places[more], *runs, levels)
-            if in_runs is None:
-                return None
-            found[more] = in_runs
-            unsure = unsure[~in_run]
-        if not self._ascend(ties):
-            return None
-        if unsure.size:
-            behind = np.searchsorted(words, sought[unsure], "right")
-            few = wanted.take(pa.array(unsure))
-            landed = self._lower_bound(few, places[unsure], behind)
-            clipped = np.minimum(landed, len(words) - 1)
-            found[unsure] = np.where(self._equal(clipped, few), clipped, -1)
-        return found
-
-    def _in_runs(
-        self, wanted: pa.Array, places: Int64s, firsts: Int64s, ends: Int64s, levels: int
-    ) -> Int64s | None:
-        """`_searched` in runs of records, by bytes behind what the rows of each begin with; the run
-        of a wanted key begins at its place."""
-        sizes = ends - firsts
-        before = np.cumsum(sizes) - sizes
-        members = np.repeat(firsts - before, sizes) + np.arange(int(sizes.sum()))
-        runs = replace(self.at(members), firsts=before)
-        order = np.argsort(places, kind="stable")  # keys of other beginnings have any word
-        cuts = np.searchsorted(places[order], np.append(firsts, len(self)))
-        sorted_keys = wanted.take(pa.array(order))
-        landed = runs._searched(sorted_keys, *runs._words_by_block(sorted_keys, cuts), levels - 1)
-        if landed is None:
-            return None
-        found = np.empty(len(order), np.int64)
-        found[order] = np.where(landed < 0, -1, members[landed])
-        return found
-
-    def _hits(self, wanted: pa.Array) -> Int64s:
-        """`find` by a hash table of all rows, in whatever order they are."""
-        hits = pc.fill_null(pc.index_in(wanted, value_set=self.keys()), -1)
-        return cast("Int64s", hits.to_numpy(zero_copy_only=False).astype(np.int64))
-
-    def _equal(self, places: Int64s, wanted: pa.Array) -> npt.NDArray[np.bool_]:
-        rows = _pieces(self.raw, self.row_starts[places], self.row_sizes[places])
-        found = pc.equal(rows, wanted).to_numpy(zero_copy_only=False)
-        return cast("npt.NDArray[np.bool_]", found)
-
-    def _lower_bound(self, wanted: pa.Array, low: Int64s, high: Int64s) -> Int64s:
-        """The first record from `low` on, before `high`, that is not less than the wanted key."""
-        low, high = low.copy(), high.copy()
-        while (active := np.flatnonzero(low < high)).size:
-            middle = (low[active] + high[active]) >> 1
-            rows = _pieces(self.raw, self.row_starts[middle], self.row_sizes[middle])
-            less = pc.less(rows, wanted.take(pa.array(active))).to_numpy(zero_copy_only=False)
-            low[active[less]] = middle[less] + 1
-            high[active[~less]] = middle[~less]
-        return low
-
-    def _ascend(self, places: Int64s) -> bool:
-        """Whether the rows at these places are not greater than the next ones, compared whole."""
-        if not places.size:
-            return True
-        before, after = self.at(places).keys(), self.at(places + 1).keys()
-        return bool(pc.all(pc.less_equal(before, after)).as_py())
-
-    def _seem_tied(self) -> bool:
-        """Whether many rows agree in `_words` with the next one, by a look at some of them."""
-        some = np.arange(0, len(self) - 1, max(len(self) // _SAMPLE, 1))
-        pairs = self.at(np.concatenate((some, some + 1)))
-        skip = self._skip()
-        words = first_words(self.raw, pairs.row_starts + skip, _less(pairs.row_sizes, skip))
-        ties = int(np.count_nonzero(words[: len(some)] == words[len(some) :]))
-        return ties * _TIED_SHARE > len(some)
-
-    def _skip(self) -> int:
-        """How many bytes all rows begin with, if they ascend."""
-        return common_prefix_size(self.key(0), self.key(-1))
-
-    def _words(self) -> UInt64s:
-        """Eight bytes of every row, behind what all rows begin with."""
-        skip = self._skip()
-        return first_words(self.raw, self.row_starts + skip, _less(self.row_sizes, skip))
-
-    def _sought(self, wanted: pa.Array, skip: Int64s | np.int64) -> UInt64s:
-        """The same of wanted keys; one that begins otherwise gets some word and equals no row."""
-        offsets = offsets_of(wanted)
-        data = bytes_of(wanted)[offsets[0] : offsets[-1]]
-        starts = np.minimum(offsets[:-1] + skip, offsets[1:]) - offsets[0]
-        padded = np.concatenate((data, np.zeros(8, np.uint8)))
-        return first_words(padded, starts, np.diff(offsets) - skip)
-
-    def _words_by_block(self, wanted: pa.Array, cuts: Int64s) -> tuple[UInt64s, UInt64s]:
-        """The block's number and six bytes of every row and wanted key, behind what all rows of
-        the block begin with."""
-        assert self.firsts is not None
-        ends = np.append(self.firsts[1:], len(self))
-        skips = self._skips(self.firsts, ends)
-        counts = ends - self.firsts
-        numbers = np.arange(len(skips), dtype=np.uint64) << np.uint64(48)
-        skip = np.repeat(skips, counts)
-        words = first_words(self.raw, self.row_starts + skip, self.row_sizes - skip)
-        sought = self._sought(wanted, np.repeat(skips, np.diff(cuts)))
-        return (
-            _numbered(words, np.repeat(numbers, counts)),
-            _numbered(sought, np.repeat(numbers, np.diff(cuts))),
-        )
-
-    def _skips(self, firsts: Int64s, ends: Int64s) -> Int64s:
-        """How many bytes all rows of each of these runs begin with, if they ascend; 0 of none."""
-        raw, keys = self.raw.data, []
-        last = len(self) - 1
-        for places in (np.minimum(firsts, last), np.maximum(ends - 1, 0)):
-            starts = self.row_starts[places]
-            bounds = zip(starts.tolist(), (starts + self.row_sizes[places]).tolist(), strict=True)
-            keys.append([bytes(raw[start:end]) for start, end in bounds])
-        skips = np.fromiter(map(common_prefix_size, *keys), np.int64, len(firsts))
-        return np.where(firsts < ends, skips, 0)
+def _chosen(numbers: Int64s, places: Int64s) -> Int64s:
+    """`numbers[places]`; of `repeated` ones as many without memory of their own."""
+    if numbers.strides == (0,) and len(numbers):
+        return np.broadcast_to(numbers[0], places.shape)
+    return numbers[places]
 
 
 def _are_near(sizes: Int64s, width: int) -> bool:
     """Whether copies `width` bytes wide of records of these sizes are small, and mostly full."""
     return width <= _SMALL_RECORD and width * len(sizes) <= 2 * int(sizes.sum())
-
-
-def _runs(ties: Int64s) -> tuple[Int64s, Int64s]:
-    """(the first, the one behind the last) of each run of records that agree with the next one
-    but for the last of the run; `ties`: those that do."""
-    opens = np.flatnonzero(np.diff(ties, prepend=-2) != 1)
-    firsts = ties[opens]
-    return firsts, firsts + np.diff(opens, append=len(ties)) + 1
-
-
-def _numbered(words: UInt64s, numbers: UInt64s) -> UInt64s:
-    """Ascending where the words of each block do: its number, and six bytes."""
-    words >>= np.uint64(16)
-    words |= numbers
-    return words
-
-
-def _less(sizes: Int64s, skip: int) -> Int64s:
-    """`sizes - skip`, without memory of its own where `sizes` have none."""
-    if sizes.strides == (0,) and len(sizes):
-        return np.broadcast_to(sizes[0] - skip, sizes.shape)
-    return sizes - skip
 
 
 def _pieces(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:

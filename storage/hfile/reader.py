@@ -68,6 +68,7 @@ from metatable.storage.hfile.reading.one_block import OneBlock
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.packed import find_many, find_stored
 from metatable.storage.hfile.reading.passes import Pass, sizes_of
+from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.ordering import is_ascending
@@ -402,17 +403,12 @@ class HFileReader:
 
         def search(records: KeyValues, start: int, stop: int) -> pa.Array:
             mine = wanted[int(cuts[start]) : int(cuts[stop])]
-            places = records.find(
-                mine,
-                lambda all_of_them: one_pass.check(all_of_them, start),
-                cuts[start : stop + 1] - cuts[start],
-            )
-            found = places >= 0
-            chosen = records.at(places[found])
-            one_pass.check(chosen, start)
-            values = chosen.values()
+            hits = find_any(records, mine, lambda all_of_them: one_pass.check(all_of_them, start))
+            one_pass.check(hits.records, start, hits.there)
+            values = hits.records.values()
             if len(values) == len(mine):
                 return values
+            found = hits.places >= 0
             order = np.cumsum(found) - 1
             return values.take(pa.array(order, mask=~found))
 

@@ -10,7 +10,7 @@ ones where the caller says so. Parts of a mapped file are as large as its groups
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
@@ -226,11 +226,11 @@ class Pass:
         spans[:-1] += np.where(gaps <= COALESCE_GAP_BYTES, gaps, 0)
         return spans
 
-    def check(self, records: KeyValues, block: int) -> None:
+    def check(self, records: KeyValues, block: int, there: KeyValues | None = None) -> None:
         """Raise CorruptError unless records taken from a group, which began with `block`, are
-        what the file's word made of them."""
+        what the file's word made of them; `there`: those that were copied."""
         if not self._proven and len(records) and (self._stride or self._sizes):
-            check_records(records, self._opened.path, int(self._offsets[block]))
+            check_records(records, self._opened.path, int(self._offsets[block]), there)
 
     def _fetch(self, span: tuple[int, int]) -> _Part:
         start, stop = span
@@ -349,7 +349,7 @@ class Pass:
             records = records_of_sizes(payloads, *sizes, path, offset)
         if self._proven:
             check_records(records, path, offset)
-        return _with_firsts(records, payloads.starts)
+        return records
 
     def _found(self, payloads: Payloads, start: int) -> KeyValues:
         """Records found in their bytes."""
@@ -357,7 +357,7 @@ class Pass:
         try:
             records = find_records(payloads.raw, with_mvcc, path, int(self._offsets[start]))
             check_starts(records, payloads.starts, path, int(self._offsets[start]))
-            return _with_firsts(records, payloads.starts)
+            return records
         except CorruptError:
             for place, payload in enumerate(payloads.parts(), start):  # which of them is it
                 find_records(payload, with_mvcc, path, int(self._offsets[place]))
@@ -400,10 +400,6 @@ def _read_sizes(
 
 def _key(store: Store, opened: OpenedHFile, offset: int) -> tuple[str, str, str, int]:
     return BLOCK, store.uri, opened.path, offset
-
-
-def _with_firsts(records: KeyValues, starts: Int64s) -> KeyValues:
-    return replace(records, firsts=np.searchsorted(records.row_starts, starts))
 
 
 def _even_share(sizes: Int64s, most: int) -> int:

@@ -47,7 +47,7 @@ from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile import inspect
 from metatable.storage.hfile import reader as readers
 from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.hfile.reading import index_tree, opened, passes
+from metatable.storage.hfile.reading import index_tree, opened, passes, searching
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary
 from tests.storage.hfile.mutate import Mutated, mutated
@@ -74,6 +74,7 @@ CONSTANTS: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
     (index_tree, "FEW_KEYS", (64, 3)),
     (readers, "SIZES_SHARE", (8, 1, 1000)),
     (readers, "SIZES_FROM_BLOCKS", (1, 1, 99)),
+    (searching, "TIED_SHARE", (16, 1 << 20)),
 )
 """What to make smaller in turn, so that little files are read as large ones are: opened in
 pieces, blocks in many groups on several threads, and through the whole index or parts of it."""

@@ -30,6 +30,7 @@ from metatable.storage.hfile.reading import finding
 from metatable.storage.hfile.reading.data_blocks import Payloads, read_headers, verify
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.reading.finding import find_records, fixed_batch
+from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
 from metatable.storage.ordering import is_ascending
@@ -156,8 +157,6 @@ def test_first_words_ascend_with_their_keys(keys: list[bytes]) -> None:
 def test_a_key_and_the_same_key_with_a_zero_byte_are_two() -> None:
     assert is_ascending(binary([b"a", b"a\0"]), strictly=True)
     records = records_of([(b"a", b"1"), (b"a\0", b"2"), (b"a\0\0", b"3")])
-    asked = binary([b"a\0\0", b"a", b"a\0", b"a\0\0\0"])
-    assert records.find(asked).tolist() == [2, 0, 1, -1]
     assert records.at(np.array([2, 0])).values().to_pylist() == [b"3", b"1"]
 
 
@@ -281,22 +280,6 @@ def test_any_payload_is_parsed_or_refused(payload: bytes, with_mvcc: bool) -> No
     assert where == 5
 
 
-@given(st.lists(KEYS, min_size=1, max_size=40), st.lists(KEYS, max_size=20))
-def test_find_takes_the_first_of_equal_keys(keys: list[bytes], others: list[bytes]) -> None:
-    keys.sort()
-    records = records_of([(key, b"%d" % number) for number, key in enumerate(keys)])
-    asked = keys + others
-    expected = [keys.index(one) if one in keys else -1 for one in asked]
-    assert records.find(binary(asked)).tolist() == expected
-
-
-def test_keys_that_differ_late_are_all_found() -> None:
-    keys = [b"a" * 3 + b"b" * 30 + b"%06d" % number for number in range(3000)] + [b"b"]
-    records = records_of([(key, key[-4:]) for key in keys])
-    assert records.find(binary(keys)).tolist() == list(range(3001))
-    assert set(records.find(binary([b"a" * 3 + b"b" * 30, keys[5] + b"x"])).tolist()) == {-1}
-
-
 def test_row_of_takes_full_and_suffix_less_keys() -> None:
     assert row_of(key_values.full_key(b"row")) == b"row"
     assert row_of(b"\0\3row") == b"row"
@@ -415,20 +398,12 @@ def test_overlapping_blocks_are_refused() -> None:
             checked(*places)
 
 
-def test_keys_out_of_order_are_found_all_the_same() -> None:
-    keys = [b"b", b"a", b"d", b"c", b"c"]  # Hudi sorts some keys by UTF-16
-    records = records_of([(key, b"") for key in keys])
-    proven: list[KeyValues] = []
-    assert records.find(binary([b"a", b"c", b"e"]), proven.append).tolist() == [1, 3, -1]
-    assert proven == [records]
-
-
 def test_a_key_behind_one_that_begins_otherwise_is_found() -> None:
     """First and last tell what all rows begin with, and one between them does not."""
     records = records_of([(key, b"") for key in (b"key3", b"key3", b"ley4", b"key5", b"key5")])
     wanted = [b"key3", b"ley4", b"key5", b"key4"]
     assert [records.place_of(key) for key in wanted] == [0, 2, 3, -1]
-    assert records.find(binary(wanted)).tolist() == [0, 2, 3, -1]
+    assert find_any(records, binary(wanted)).places.tolist() == [0, 2, 3, -1]
 
 
 @pytest.mark.parametrize("place", range(-8, 0))
