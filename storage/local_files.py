@@ -3,9 +3,12 @@
 A body is written to a hidden file of its own folder under `temporary`, fsynced, and then
 renamed (`put`) or hard-linked (`create`) into place; the folder is fsynced after it. A link
 fails if the name is taken, so exactly one of many writers creates a file, and no reader
-ever sees half of one. What is created empty becomes another name of the last empty file that
-was, if that is young, and of the same instant by its name: a new file costs a disk more than a
-name, and who writes into one, as no reader and no other writer does, alters no other action.
+ever sees half of one. What is to be there `soon` is fsynced before the next file of this process
+is named, and not at once (unsettled.py).
+
+What is created empty becomes another name of the last empty file that was, if that is young, and of
+the same instant by its name: a new file costs a disk more than a name, and who writes into one, as
+no reader and no other writer does, alters no other action.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import IO, Any, TypeVar
 
@@ -32,6 +35,7 @@ from metatable.storage.errors import AccessError, MetatableError, StoreError, Us
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
 from metatable.storage.together import in_turn
+from metatable.storage.unsettled import Unsettled, settle_folder
 
 __all__ = ["LocalFiles", "in_temporary_folder"]
 
@@ -82,6 +86,7 @@ class LocalFiles:
         self._below = os.path.join(self._root, "")
         self._temporary = os.path.join(self._root, temporary)
         self._kept = {self._root, *map(self._at, kept)}
+        self._unsettled = Unsettled.of(self._root)
         self._empty: tuple[str, float] | None = None
         """The last empty file that was made here, and when."""
         self.settles = durable
@@ -137,22 +142,25 @@ class LocalFiles:
             return None
         return np.frombuffer(mapping, np.uint8) if len(mapping) == size_bytes else None
 
-    def put(self, path: str, body: bytes) -> None:
-        with self.sink(path) as file:
+    def put(self, path: str, body: bytes, *, lasting: bool = True) -> None:
+        with self._sunk(path, lasting) as file:
             file.write(body)
 
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool = False) -> bool:
         target = self._at(path)
         with self._asking(path):
             if _exists(target):
                 return False
             if body == b"" and self._named(target):
-                self._settle_folder(os.path.dirname(target))
+                self._settles_soon(os.path.dirname(target))
+                if not soon:
+                    self.settle()
                 return True
         with self._staged(path) as (file, staged), self._asking(path):
             _copy(body, file)
             try:
-                self._place(file, target, lambda: os.link(staged, target))
+                place = self._place_soon if soon else self._place
+                place(file, target, lambda: os.link(staged, target))
             except FileExistsError:
                 if not os.path.isfile(target):
                     raise
@@ -177,7 +185,7 @@ class LocalFiles:
                 os.link(empty, target)
             except FileNotFoundError:
                 with suppress(OSError):
-                    _make_folder(folder, self._settle_folder)
+                    _make_folder(folder, self._settles_soon)
             except OSError:
                 return False
             else:
@@ -185,35 +193,41 @@ class LocalFiles:
         return False
 
     def mark(self, paths: Sequence[str]) -> None:
-        """Some hundred names, in any order, of one empty file: it is made and settles once. Those
+        """Some hundred names, in any order, of one empty file, which are to be there soon. Those
         that are taken stay as they are."""
         targets = [self._at(path) for path in paths]
         with self._asking(paths[0]):
             left = [target for target in targets if not self._named(target)]
         if left:
             self._mark_anew(left, paths[0])
-        with self._asking(paths[0]):
-            for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
-                self._settle_folder(folder)
+        for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
+            self._settles_soon(folder)
 
     def _mark_anew(self, targets: Sequence[str], path: str) -> None:
         with self._staged(path) as (file, staged), self._asking(path):
-            self._settle(file)
+            file.flush()
             for target in targets:
                 try:
                     folder = os.path.dirname(target)
-                    _again(folder, partial(os.link, staged, target), self._settle_folder)
+                    _again(folder, partial(os.link, staged, target), self._settles_soon)
                 except FileExistsError:
                     if not os.path.isfile(target):
                         raise
 
+    def sink(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        return self._sunk(path, lasting=True)
+
     @contextmanager
-    def sink(self, path: str) -> Iterator[IO[bytes]]:
+    def _sunk(self, path: str, lasting: bool) -> Iterator[IO[bytes]]:
         target = self._at(path)
         with self._staged(path, moves=True) as (file, staged):
             yield file
             with self._asking(path):
-                self._place(file, target, lambda: os.replace(staged, target))
+                if lasting:
+                    self._place(file, target, lambda: os.replace(staged, target))
+                else:
+                    file.flush()
+                    _again(os.path.dirname(target), lambda: os.replace(staged, target))
 
     def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
         """The names of its files, in order, and sizes, 0 where `sized` of a name is false."""
@@ -294,30 +308,42 @@ class LocalFiles:
                     with suppress(OSError):  # what stays is a hidden file in a private folder
                         os.unlink(staged)
 
-    def _place(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
-        """Make a staged file durable, give it its name by `step`, make the name durable."""
-        folder = os.path.dirname(target)
-        self._settle(file)
-        _again(folder, step, self._settle_folder)
-        self._settle_folder(folder)
+    def settle(self, *, nobody_waits: bool = False) -> None:
+        """Make durable what is to be soon; `nobody_waits`: what goes wrong is told to who does."""
+        try:
+            self._unsettled.settle(nobody_waits=nobody_waits)
+        except OSError as error:
+            path = str(error.filename).removeprefix(self._below)
+            raise _ours(error, path, self._root) from error
 
-    def _settle(self, file: IO[bytes]) -> None:
+    def _place(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
+        """Make a staged file durable, and what was to be before it, give it its name by `step`,
+        make the name durable."""
+        folder = os.path.dirname(target)
         file.flush()
         if self.settles:
             os.fsync(file.fileno())
+            self.settle()
+        _again(folder, step, self._settle_folder)
+        self._settle_folder(folder)
+
+    def _place_soon(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
+        """Give a staged file its name, and have both made durable later."""
+        if os.name == "nt":  # there a file settles by the handle that wrote it
+            self._place(file, target, step)
+            return
+        folder = os.path.dirname(target)
+        file.flush()
+        _again(folder, step, self._settles_soon)
+        self._settles_soon(*([target] if file.tell() else []), folder)
 
     def _settle_folder(self, folder: str) -> None:
-        """Make the names in a folder durable; one that went has none."""
-        if not self.settles or os.name == "nt":
-            return
-        try:
-            handle = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if self.settles:
+            settle_folder(folder)
+
+    def _settles_soon(self, *paths: str) -> None:
+        if self.settles:
+            self._unsettled.add(*paths)
 
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:

@@ -254,29 +254,35 @@ class Store:
         self._count("reads")
         self.counters.add("store.bytes_read", size_bytes)
 
-    def put(self, path: str, body: bytes) -> None:
-        """Write or replace a file, atomically."""
+    def put(self, path: str, body: bytes, *, lasting: bool = True) -> None:
+        """Write or replace a file, atomically. `lasting`: who reads it misses it, and so a disk is
+        waited for; where it is not, a crash of the machine may leave any of it."""
         self._count("writes")
         self.counters.add("store.bytes_written", len(body))
-        self.backend.put(_file(path), body)
+        if not lasting and isinstance(self.backend, LocalFiles):
+            self.backend.put(_file(path), body, lasting=False)
+        else:
+            self.backend.put(_file(path), body)
 
     def marking(self, paths: Sequence[str]) -> list[Callable[[], object]]:
         """Calls, in any order, that make some hundred empty files of new names, of which nothing
-        counts but that they are there: on a disk they are one file."""
+        counts but that they are there: on a disk they are one file, durable `soon` (`create`)."""
         if not isinstance(self.backend, LocalFiles) or not paths:
             return [partial(self.put, path, b"") for path in paths]
         self._count("writes", len(paths))
         return [partial(self.backend.mark, [_file(path) for path in paths])]
 
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool = False) -> bool:
         """Write a file unless the name is taken. True: what is stored there is `body`.
 
-        A body that is a file is written from its beginning; object stores take it whole.
+        A body that is a file is written from its beginning; object stores take it whole. `soon`: it
+        is there for everybody, and durable before the next file that this process names here, or at
+        `settle`: of what means nothing without what follows, a disk is not waited for twice.
         """
         self._count("writes")
         self.counters.add("store.bytes_written", _length(body))
         try:
-            if self.backend.create(_file(path), body):
+            if self._created(_file(path), body, soon):
                 return True
         except UsageError:
             raise
@@ -287,6 +293,21 @@ class Store:
                     return True
             raise
         return self._holds(path, body)
+
+    def settle(self) -> None:
+        """Wait for what is to be durable soon: before other processes write what must follow."""
+        if isinstance(self.backend, LocalFiles):
+            self.backend.settle()
+
+    def begin_to_settle(self) -> None:
+        """The same, on a thread of its own: who writes what must follow waits for it."""
+        if isinstance(self.backend, LocalFiles):
+            self.begun(partial(self.backend.settle, nobody_waits=True))
+
+    def _created(self, path: str, body: bytes | IO[bytes], soon: bool) -> bool:
+        if soon and isinstance(self.backend, LocalFiles):
+            return self.backend.create(path, body, soon=True)
+        return self.backend.create(path, body)
 
     def _holds(self, path: str, body: bytes | IO[bytes]) -> bool:
         """Whether our bytes are stored there; empty ones are nobody's."""

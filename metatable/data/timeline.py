@@ -172,13 +172,15 @@ class Timeline:
         """Instants of the completed actions that change data: one listing."""
         return completed_of(self.load())
 
-    def request(self, instant: str, action: str = "commit", plan: bytes = b"") -> bool:
-        """Take an instant. False: it is taken already."""
-        return self.store.create(requested_path(instant, action), plan)
+    def request(
+        self, instant: str, action: str = "commit", plan: bytes = b"", *, soon: bool = False
+    ) -> bool:
+        """Take an instant. False: it is taken already. `soon`: durable as `Store.create` says."""
+        return self.store.create(requested_path(instant, action), plan, soon=soon)
 
-    def inflight(self, instant: str, action: str = "commit") -> bool:
+    def inflight(self, instant: str, action: str = "commit", *, soon: bool = False) -> bool:
         """Say that data files are being written. False: said already."""
-        return self.store.create(inflight_path(instant, action), b"")
+        return self.store.create(inflight_path(instant, action), b"", soon=soon)
 
     def begin(self, instant: str, action: str, plan: bytes = b"") -> None:
         """All states before the last, where they are not there yet. `plan`: what is requested."""

@@ -84,9 +84,9 @@ class Lease:
         self._nonce = nonce
         self._renewal: Callable[[], None] = _nothing
 
-    def claim(self) -> bool:
-        """Take it; False if another writer has it."""
-        if not self._store.create(self._path, self._body()):
+    def claim(self, *, soon: bool = False) -> bool:
+        """Take it; False if another writer has it. `soon`: durable as `Store.create` says."""
+        if not self._store.create(self._path, self._body(), soon=soon):
             return False
         if self._seconds:
             self._renewal = renewing(self.renew, self._seconds / 3)

@@ -429,10 +429,11 @@ def know_root(store: Store, manifest: Manifest, raw: bytes) -> None:
 
 
 def put_hint(store: Store, manifest: Manifest) -> None:
-    """Tell readers where to begin probing; a hint may be old or lost without harm. This process
-    knows by then, and asks for the root itself next time."""
+    """Tell readers where to begin probing; a hint may be old, lost or garbage without harm. This
+    process knows by then, and asks for the root itself next time."""
     shared.replace(("seen", store.uri), manifest.version, 200)
-    store.put(f"{HOME}/manifest/latest", f"{manifest.version} {manifest.nonce}".encode())
+    hint = f"{manifest.version} {manifest.nonce}".encode()
+    store.put(f"{HOME}/manifest/latest", hint, lasting=False)
 
 
 def made_pages(

@@ -133,7 +133,8 @@ class Transaction:
             self._take_instant()
         self._action = action
         self._started = True
-        Timeline(self.store).request(self.instant, action)  # if it is there, we have put it
+        # if it is there, we have put it
+        Timeline(self.store).request(self.instant, action, soon=True)
         return self.instant
 
     def reserve(self, action: str) -> Owner:
@@ -163,12 +164,20 @@ class Transaction:
                 return
             self._give_back()
 
-    def begin_files(self, beside: Sequence[Callable[[], object]] = ()) -> None:
+    def begin_files(
+        self, beside: Sequence[Callable[[], object]] = (), *, here: bool = False
+    ) -> None:
         """Say that data files are about to be written: none may be before. `beside`: what need not
-        wait for it, such as their markers."""
+        wait for it, such as their markers. `here`: this process alone will write files, of which
+        each waits until all of that is durable; else it is when this returns."""
         timeline = Timeline(self.store)
-        inflight: Callable[[], object] = partial(timeline.inflight, self.instant, self._action)
-        self.store.together([inflight, *beside], writes=True)
+        calls: list[Callable[[], object]] = [*beside]
+        calls.insert(0, partial(timeline.inflight, self.instant, self._action, soon=True))
+        self.store.together(calls, writes=True)
+        if here:
+            self.store.begin_to_settle()
+        else:
+            self.store.settle()
 
     def serve(self, operation: str) -> Owner:
         """A name for the index files of a service, which takes no instant; and its lease."""
@@ -258,7 +267,7 @@ class Transaction:
         self.owner = Owner.new("commit").of(instant)
         seconds = self.base.options.lease_seconds
         self._lease = Lease(self.store, lease_path(instant), seconds, self.owner.nonce)
-        return self._lease.claim()
+        return self._lease.claim(soon=True)
 
     def _give_back(self) -> None:
         """Used before, by a clock ahead of ours."""

@@ -245,7 +245,7 @@ def preparations(
     calls += store.marking([marker_path(file, plan.instant, kind) for file, kind in files])
     for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
         body = partition_metadata(plan.instant, path)
-        calls.append(partial(store.create, partition_metadata_path(path), body))
+        calls.append(partial(store.create, partition_metadata_path(path), body, soon=True))
         if view.options.hudi_hashing_metadata:
             calls.append(partial(put_first_ring, view, path))
     read = [group.base for group in groups if group.kind == "MERGE" and not plan.replaces]

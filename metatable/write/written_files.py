@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
+from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
@@ -103,7 +104,8 @@ def written_groups(
     store = transaction.store
     transaction.planned = plan.paths
     few = len(plan.groups) <= MOST_TOGETHER
-    transaction.begin_files(preparations(snapshot, plan, plan.groups) if few else ())
+    prepared = preparations(snapshot, plan, plan.groups) if few else ()
+    transaction.begin_files(prepared, here=isinstance(engine, LocalEngine))
     partitions = partitions_of(snapshot.options, index)
     asks = any(one.reads_keys for one in partitions)
     plan = replace(plan, prepared=few, asks_for_keys=asks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -302,8 +303,8 @@ def test_a_rollback_without_an_answer_tells_how_to_repeat_it(
 ) -> None:
     create = LocalFiles.create
 
-    def unanswered(files: LocalFiles, path: str, body: bytes) -> bool:
-        made = create(files, path, body)
+    def unanswered(files: LocalFiles, path: str, body: bytes, **how: Any) -> bool:
+        made = create(files, path, body, **how)
         if "/manifest/" in path:
             monkeypatch.setattr(LocalFiles, "read_whole", failing)
             raise StoreError("no answer", path=path)

@@ -154,10 +154,10 @@ def test_a_second_attempt_adopts_what_the_first_has_streamed(
     table.upsert(batch(range(ROWS), 1))
     create = Store.create
 
-    def twice(self: Store, path: str, body: Any) -> bool:
+    def twice(self: Store, path: str, body: Any, **how: Any) -> bool:
         if path.endswith(".parquet"):
-            assert create(self, path, body)
-        return create(self, path, body)
+            assert create(self, path, body, **how)
+        return create(self, path, body, **how)
 
     monkeypatch.setattr(Store, "create", twice)
     assert table.upsert(batch(range(50, ROWS + 10), 2)).inserted == 10

@@ -113,12 +113,12 @@ def test_logs_wait_for_the_disk_at_the_same_time(
     putting: list[str] = []
     create, every = LocalFiles.create, threading.Barrier(4)
 
-    def spied(self: LocalFiles, path: str, body: Any) -> bool:
+    def spied(self: LocalFiles, path: str, body: Any, **how: Any) -> bool:
         if ".log." in path:
             putting.append(threading.current_thread().name)
             if durable == "true":
                 every.wait(60)
-        return create(self, path, body)
+        return create(self, path, body, **how)
 
     monkeypatch.setattr(LocalFiles, "create", spied)
     table = metatable.open(table_uri, {"durable": durable})

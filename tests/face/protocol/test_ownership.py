@@ -158,7 +158,7 @@ class Failing:
     def __init__(self) -> None:
         self.puts = 0
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes, *, soon: bool) -> bool:
         return True
 
     def put(self, path: str, body: bytes) -> None:

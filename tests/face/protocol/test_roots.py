@@ -6,6 +6,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,11 +134,11 @@ def test_of_two_creators_of_one_table_one_is_told_and_the_table_is_one(
     inner: list[Table] = []
     create = Store.create
 
-    def second_first(store: Store, path: str, body: bytes) -> bool:
+    def second_first(store: Store, path: str, body: bytes, **how: Any) -> bool:
         if not inner and path.endswith("hoodie.properties"):
             inner.append(Table.__new__(Table))
             inner[0] = made(table_uri)
-        return create(store, path, body)
+        return create(store, path, body, **how)
 
     monkeypatch.setattr(Store, "create", second_first)
     with pytest.raises(ConflictError, match="somebody else has just created this table"):

@@ -1,0 +1,95 @@
+"""What a disk has yet to settle: files that were written, and names that were given.
+
+Some files mean nothing but what follows them: a lease, an action's first files, a marker say that
+something will be written. Each of them would wait for the disk (`fsync`) twice, one after the
+other. They are there at once for everybody; and they settle, in the order in which they were made,
+before the next file of this process gets its name in the same folder of a table. So whatever a
+crash of the machine leaves, nothing is there without what was to be there before it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from threading import Lock
+from typing import ClassVar
+from weakref import WeakValueDictionary
+
+from metatable.storage.together import at_once
+
+__all__ = ["Unsettled", "settle_folder"]
+
+_QUICK_SECONDS = 0.001
+
+
+class Unsettled:
+    """Of one root folder, whoever in this process works on it."""
+
+    _known: ClassVar[WeakValueDictionary[str, Unsettled]] = WeakValueDictionary()
+    _knowing: ClassVar = Lock()
+
+    def __init__(self) -> None:
+        self._paths: dict[str, None] = {}
+        self._adding, self._settling = Lock(), Lock()
+        self._failed: OSError | None = None
+        """What was met while nobody waited: a disk may tell it once only."""
+
+    @classmethod
+    def of(cls, root: str) -> Unsettled:
+        """The one of this folder."""
+        with cls._knowing:
+            return cls._known.setdefault(root, cls())
+
+    def add(self, *paths: str) -> None:
+        """Files and folders that are to settle, these in this order, behind those of before."""
+        with self._adding:
+            for path in paths:
+                self._paths[path] = self._paths.pop(path, None)
+
+    def settle(self, *, nobody_waits: bool = False) -> None:
+        """Returns when all that was added before is durable. Raises OSError, whose `filename` is
+        the path; `nobody_waits`: the next who does is told."""
+        with self._settling:
+            failed, self._failed = self._failed, None
+            with self._adding:
+                paths, self._paths = self._paths, {}
+            try:
+                if failed is not None:
+                    raise failed
+                _settle_all([*paths])
+            except OSError as error:
+                with self._adding:
+                    self._paths = paths | self._paths
+                if not nobody_waits:
+                    raise
+                self._failed = error
+
+
+def _settle_all(paths: Sequence[str]) -> None:
+    """One after the other, or, on a disk that takes its time, all but the first at once: it settles
+    many in the time of one, but a thread for each takes longer than a quick one."""
+    for place, path in enumerate(paths):
+        began = time.perf_counter()
+        settle_folder(path)
+        if time.perf_counter() - began > _QUICK_SECONDS:
+            at_once([partial(settle_folder, one) for one in paths[place + 1 :]])
+            return
+
+
+def settle_folder(path: str) -> None:
+    """Make the names in a folder durable, or what is in a file; one that went has none."""
+    if os.name == "nt":
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(handle)

@@ -1,0 +1,202 @@
+"""What is to be durable soon: there at once, and settled before what means something by it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metatable.storage import unsettled
+from metatable.storage.errors import StoreError
+from metatable.storage.store import Store
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="names of handles are unknown here"
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "root")
+    for path in ("a/first", "b/first"):
+        store.put(path, b"")
+    return store
+
+
+@pytest.fixture
+def log(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is settled, and which names are given, by their paths, in order."""
+    calls: list[str] = []
+    fsync, replace, link = os.fsync, os.replace, os.link
+
+    def told(path: str) -> str:
+        return "a new file" if path.endswith(".tmp") else os.path.relpath(path, store.uri)
+
+    def logged_fsync(handle: int) -> None:
+        fsync(handle)
+        calls.append(f"fsync {told(os.readlink(f'/proc/self/fd/{handle}'))}")
+
+    def naming(give: Callable[[str, str], None]) -> Callable[[str, str], None]:
+        def logged(source: str, target: str) -> None:
+            give(source, target)
+            calls.append(f"name {told(target)}")
+
+        return logged
+
+    monkeypatch.setattr(os, "fsync", logged_fsync)
+    monkeypatch.setattr(os, "replace", naming(replace))
+    monkeypatch.setattr(os, "link", naming(link))
+    return calls
+
+
+def test_what_is_to_be_soon_is_durable_before_the_next_name(store: Store, log: list[str]) -> None:
+    assert store.create("a/soon", b"1", soon=True)
+    assert store.get("a/soon") == b"1"
+    assert not store.create("a/soon", b"2", soon=True)
+    assert log == ["name a/soon"]
+    log.clear()
+    assert store.create("b/next", b"2")
+    settled = ["fsync a/soon", "fsync a"]
+    assert log == ["fsync a new file", *settled, "name b/next", "fsync b"]
+    log.clear()
+    store.put("b/last", b"3")
+    assert log == ["fsync a new file", "name b/last", "fsync b"]
+
+
+def test_of_empty_files_and_new_folders_names_are_settled(store: Store, log: list[str]) -> None:
+    assert store.create("c/1.x", b"", soon=True)
+    [mark] = store.marking(["d/1", "d/e/1"])
+    mark()
+    assert store.create("c/1.y", b"", soon=True)
+    assert not any("fsync" in call for call in log)
+    log.clear()
+    store.settle()
+    assert sorted(log) == [f"fsync {folder}" for folder in (".", "c", "d", "d/e")]
+    assert store.create("f/1.z", b"")
+    assert log[-2:] == ["fsync .", "fsync f"]
+
+
+def test_what_may_be_lost_is_never_waited_for(store: Store, log: list[str]) -> None:
+    store.put("a/hint", b"1", lasting=False)
+    store.put("g/hint", b"1", lasting=False)
+    assert (store.get("a/hint"), store.get("g/hint")) == (b"1", b"1")
+    store.settle()
+    assert log == ["name a/hint", "name g/hint"]
+
+
+def test_whoever_works_on_a_folder_here_waits_for_the_same(store: Store, log: list[str]) -> None:
+    other = pickle.loads(pickle.dumps(store))
+    assert store.create("a/soon", b"1", soon=True)
+    other.put("b/next", b"2")
+    assert log.index("fsync a") < log.index("name b/next")
+
+
+def test_without_durability_nothing_is_settled(tmp_path: Path, log: list[str]) -> None:
+    store = Store(tmp_path / "other", {"durable": "false"})
+    assert store.create("a/soon", b"1", soon=True)
+    store.marking(["a/mark"])[0]()
+    store.settle()
+    assert not any("fsync" in call for call in log)
+
+
+def test_what_went_meanwhile_needs_no_settling(store: Store, log: list[str]) -> None:
+    assert store.create("h/soon", b"1", soon=True)
+    store.delete(["h/soon"])
+    store.settle()
+    assert log == ["name h/soon", "fsync ."]
+
+
+def test_who_comes_while_another_settles_waits_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.create("a/soon", b"1", soon=True)
+    reached, released = threading.Event(), threading.Event()
+    fsync = os.fsync
+
+    def slow(handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith("soon"):
+            reached.set()
+            assert released.wait(60)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    store.begin_to_settle()
+    assert reached.wait(60)
+    writer = threading.Thread(target=store.put, args=("b/next", b"2"))
+    writer.start()
+    writer.join(0.2)
+    early = store.get("b/next")
+    released.set()
+    writer.join(60)
+    assert (early, store.get("b/next")) == (None, b"2")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_disk_that_takes_its_time_settles_many_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    monkeypatch.setattr(unsettled, "_QUICK_SECONDS", 60.0 if quick else -1.0)
+    settling: list[str] = []
+    together = threading.Barrier(3 if not quick else 1)
+
+    def fsync(handle: int) -> None:
+        settling.append(threading.current_thread().name)
+        if len(settling) > 1:
+            together.wait(60)
+
+    for name in ("1", "2", "3"):
+        [mark] = store.marking([f"{name}/mark"])
+        mark()
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.settle()
+    assert len(settling) == 4
+    assert (len(set(settling)) == 1) == quick
+
+
+def test_what_a_disk_says_while_nobody_waits_is_told_to_who_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: some systems tell of a lost write only the first who asks."""
+    assert store.create("a/soon", b"1", soon=True)
+    begun = threading.Event()
+    fsync = os.fsync
+
+    def fails(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) and not begun.is_set():
+            begun.set()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", fails)
+    store.begin_to_settle()
+    assert begun.wait(60)
+    with pytest.raises(StoreError, match=r"path='a' store=.*Input/output error"):
+        store.put("b/next", b"2")
+    assert store.get("b/next") is None
+    store.put("b/next", b"2")
+    assert store.get("b/next") == b"2"
+
+
+def test_who_waits_and_is_told_is_told_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.create("a/soon", b"1", soon=True)
+    settled: list[str] = []
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fsync(handle: int) -> None:
+        settled.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="path='a/soon'"):
+            store.settle()
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.settle()
+    assert settled == ["soon", "a"]
