@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.options import Options
+from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -33,6 +35,8 @@ __all__ = ["distinct", "keys_alone", "prepared"]
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
 
+FEW_ROWS = 4096
+"""Of so many rows in this process hashes are compared where they are: tasks would take longer."""
 HASH_TASKS_PER_SLOT = 4
 
 ROWS_TOGETHER = 1 << 18
@@ -166,6 +170,11 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
 
 def _tasks_for_repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> int:
     """How many tasks should look closer at the rows; 0: no two of them have the same hash."""
+    here = engine.held(rows) if isinstance(engine, LocalEngine) else None
+    if here is not None and sum(map(len, here)) <= FEW_ROWS:
+        hashes = [np.zeros(0, np.uint64), *(_hashed(identity, batch) for batch in here)]
+        if not has_repeats(np.concatenate(hashes)):
+            return 0
     tasks = engine.slots * HASH_TASKS_PER_SLOT
     fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
     hashes = engine.map(rows, identity, partial(_hashes, identity, tasks), fields)
@@ -184,11 +193,16 @@ def _hashes(
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        hashes = xxh64(batch[KEY], 0)
-        for name in identity[1:]:
-            hashes = hashes * _ODD + xxh64(batch[name], 0)
+        hashes = _hashed(identity, batch)
         columns = [pa.array(hashes.view(np.int64)), pa.array((hashes % tasks).astype(np.int32))]
         yield pa.RecordBatch.from_arrays(columns, names=[_HASH, TASK_COLUMN])
+
+
+def _hashed(identity: Sequence[str], batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    hashes = xxh64(batch[KEY], 0)
+    for name in identity[1:]:
+        hashes = hashes * _ODD + xxh64(batch[name], 0)
+    return hashes
 
 
 def _equal_hashes(
