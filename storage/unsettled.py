@@ -31,6 +31,9 @@ class Unsettled:
     _knowing: ClassVar = Lock()
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._paths: dict[str, None] = {}
         self._adding, self._settling = Lock(), Lock()
         self._failed: OSError | None = None
@@ -65,6 +68,17 @@ class Unsettled:
                 if not nobody_waits:
                     raise
                 self._failed = error
+
+    @classmethod
+    def _forget(cls) -> None:
+        """A forked child settles nothing of its parent's, whose threads may hold the locks."""
+        cls._knowing = Lock()
+        for one in list(cls._known.values()):
+            one._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Unsettled._forget)
 
 
 def _settle_all(paths: Sequence[str]) -> None:

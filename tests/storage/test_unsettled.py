@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import signal
 import stat
 import threading
 from collections.abc import Callable
@@ -157,6 +158,23 @@ def test_a_disk_that_takes_its_time_settles_many_at_once(
     store.settle()
     assert len(settling) == 4
     assert (len(set(settling)) == 1) == quick
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_waits_for_nothing_of_its_parent(store: Store, log: list[str]) -> None:
+    assert store.create("a/soon", b"1", soon=True)
+    own = store.backend._unsettled  # type: ignore[attr-defined]
+    with own._settling, own._adding:
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            store.put("b/next", b"2")
+            os._exit(3 if "fsync a" in log else 0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert store.get("b/next") == b"2"
+    store.settle()
+    assert log[-1] == "fsync a"
 
 
 def test_what_a_disk_says_while_nobody_waits_is_told_to_who_does(
