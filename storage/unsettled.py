@@ -2,9 +2,9 @@
 
 Some files mean nothing but what follows them: a lease, an action's first files, a marker say that
 something will be written. Each of them would wait for the disk (`fsync`) twice, one after the
-other. They are there at once for everybody; and they settle, in the order in which they were made,
-before the next file of this process gets its name in the same folder of a table. So whatever a
-crash of the machine leaves, nothing is there without what was to be there before it.
+other. They are there at once for everybody; and they settle, that which was made first before the
+others, before the next file of this process gets its name in the same folder of a table. So
+whatever a crash of the machine leaves, nothing is there without what was to be there before it.
 """
 
 from __future__ import annotations
