@@ -139,8 +139,8 @@ class FailsOnce(Store):
     """Writes the first data file it is asked for, and then says that it failed. Workers know of
     each other by a file beside the table."""
 
-    def create(self, path: str, body: bytes) -> bool:
-        done = super().create(path, body)
+    def create(self, path: str, body: Any, **how: Any) -> bool:
+        done = super().create(path, body, **how)
         tripped = Path(self.uri).with_name("trip")
         if path.endswith(".parquet") and not tripped.exists():
             tripped.write_text(path)
@@ -151,8 +151,8 @@ class FailsOnce(Store):
 class AlwaysFails(Store):
     """Writes data files, and says that it failed, each time."""
 
-    def create(self, path: str, body: bytes) -> bool:
-        done = super().create(path, body)
+    def create(self, path: str, body: Any, **how: Any) -> bool:
+        done = super().create(path, body, **how)
         if path.endswith(".parquet"):
             raise RuntimeError("lost the answer")
         return done
