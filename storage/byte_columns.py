@@ -104,11 +104,7 @@ def first_words(
     found = words[starts]
     if sys.byteorder == "little":
         found.byteswap(inplace=True)
-    if sizes.strides == (0,):  # one number for all
-        sizes = sizes[:1]
-    if int(sizes.min(initial=_WORD)) < _WORD:
-        found &= _MASKS[np.clip(sizes, 0, _WORD)]
-    return found
+    return _of_sizes(found, sizes)
 
 
 def last_words(
@@ -124,11 +120,18 @@ def last_words(
     if len(starts) and int(starts.min()) < 0:
         starts = np.maximum(starts, 0)
     found: npt.NDArray[np.uint64] = words[starts]
+    return _of_sizes(found, sizes)
+
+
+def _of_sizes(
+    words: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """These words, in place, with zeros for low bytes that pieces of these sizes lack."""
     if sizes.strides == (0,):  # one number for all
         sizes = sizes[:1]
     if int(sizes.min(initial=_WORD)) < _WORD:
-        found &= _MASKS[np.clip(sizes, 0, _WORD)]
-    return found
+        words &= _MASKS[np.clip(sizes, 0, _WORD)]
+    return words
 
 
 def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:

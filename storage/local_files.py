@@ -35,7 +35,7 @@ from metatable.storage.errors import AccessError, MetatableError, StoreError, Us
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
 from metatable.storage.together import in_turn
-from metatable.storage.unsettled import Unsettled, settle_folder
+from metatable.storage.unsettled import Unsettled, settle_path
 
 __all__ = ["LocalFiles", "in_temporary_folder"]
 
@@ -339,7 +339,7 @@ class LocalFiles:
 
     def _settle_folder(self, folder: str) -> None:
         if self.settles:
-            settle_folder(folder)
+            settle_path(folder)
 
     def _settles_soon(self, *paths: str) -> None:
         if self.settles:

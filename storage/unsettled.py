@@ -19,9 +19,10 @@ from weakref import WeakValueDictionary
 
 from metatable.storage.together import at_once
 
-__all__ = ["Unsettled", "settle_folder"]
+__all__ = ["Unsettled", "settle_path"]
 
 _QUICK_SECONDS = 0.001
+"""What a disk that does not take its time needs for one: less than threads for the others."""
 
 
 class Unsettled:
@@ -82,17 +83,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _settle_all(paths: Sequence[str]) -> None:
-    """One after the other, or, on a disk that takes its time, all but the first at once: it settles
-    many in the time of one, but a thread for each takes longer than a quick one."""
+    """One after the other; from one on that took long the others at once, for such a disk settles
+    many in the time of one."""
     for place, path in enumerate(paths):
         began = time.perf_counter()
-        settle_folder(path)
+        settle_path(path)
         if time.perf_counter() - began > _QUICK_SECONDS:
-            at_once([partial(settle_folder, one) for one in paths[place + 1 :]])
+            at_once([partial(settle_path, one) for one in paths[place + 1 :]])
             return
 
 
-def settle_folder(path: str) -> None:
+def settle_path(path: str) -> None:
     """Make the names in a folder durable, or what is in a file; one that went has none."""
     if os.name == "nt":
         return

@@ -171,8 +171,8 @@ class Transaction:
         wait for it, such as their markers. `here`: this process alone will write files, of which
         each waits until all of that is durable; else it is when this returns."""
         timeline = Timeline(self.store)
-        calls: list[Callable[[], object]] = [*beside]
-        calls.insert(0, partial(timeline.inflight, self.instant, self._action, soon=True))
+        calls: list[Callable[[], object]]
+        calls = [partial(timeline.inflight, self.instant, self._action, soon=True), *beside]
         self.store.together(calls, writes=True)
         if here:
             self.store.begin_to_settle()

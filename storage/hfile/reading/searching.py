@@ -30,6 +30,7 @@ from metatable.storage.hfile.columns import (
 )
 from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.marked_words import MarkedWords
+from metatable.storage.word_places import ODD
 
 __all__ = ["Found", "find_any"]
 
@@ -45,7 +46,7 @@ _END_WORDS = (1, 2, 4, 8)
 """The last words of a row that are looked at: more, where fewer tell too few apart."""
 _SEEMING = 4
 """Rows that end like wanted keys, for each of these: where there are more, they tell too few."""
-_ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+_ODD, _HALF = np.uint64(ODD[0]), np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
