@@ -21,8 +21,9 @@ import metatable
 from benchmarks.harness import Case, Setup, run_module
 from metatable.engine import local
 from metatable.storage import cache
+from metatable.storage.backend import Backend
 from metatable.storage.listing import Listed
-from metatable.storage.store import Backend, Store
+from metatable.storage.store import Store
 from metatable.storage.together import at_once
 
 __all__ = ["Distant", "Rounds", "Sleeping"]
@@ -48,7 +49,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("value", pa.int6
 _names = count()
 
 
-class Distant:
+class Distant(Backend):
     """A backend behind a way: `wait` is what a request costs, of `number` that go together."""
 
     distant, settles = True, False
@@ -71,25 +72,13 @@ class Distant:
         self.wait("get", path)
         return self._inner.read_whole(path)
 
-    def fill(
-        self,
-        path: str,
-        ranges: Sequence[tuple[int, int]],
-        memory: memoryview,
-        begins: Sequence[int],
-    ) -> None:
-        return None
-
-    def map(self, path: str, size_bytes: int) -> None:
-        return None
-
-    def put(self, path: str, body: bytes) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         self.wait("put", path)
-        self._inner.put(path, body)
+        self._inner.put(path, body, lasting=lasting)
 
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         self.wait("create", path)
-        return self._inner.create(path, body)
+        return self._inner.create(path, body, soon=soon)
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:

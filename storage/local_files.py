@@ -142,11 +142,11 @@ class LocalFiles:
             return None
         return np.frombuffer(mapping, np.uint8) if len(mapping) == size_bytes else None
 
-    def put(self, path: str, body: bytes, *, lasting: bool = True) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         with self._sunk(path, lasting) as file:
             file.write(body)
 
-    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool = False) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         target = self._at(path)
         with self._asking(path):
             if _exists(target):
@@ -154,7 +154,7 @@ class LocalFiles:
             if body == b"" and self._named(target):
                 self._settles_soon(os.path.dirname(target))
                 if not soon:
-                    self.settle()
+                    self.settle(nobody_waits=False)
                 return True
         with self._staged(path) as (file, staged), self._asking(path):
             _copy(body, file)
@@ -192,9 +192,12 @@ class LocalFiles:
                 return True
         return False
 
-    def mark(self, paths: Sequence[str]) -> None:
-        """Some hundred names, in any order, of one empty file, which are to be there soon. Those
-        that are taken stay as they are."""
+    def marking(self, paths: Sequence[str]) -> Sequence[Callable[[], object]]:
+        """One call, which gives some hundred names to one empty file."""
+        return [partial(self._mark, paths)] if paths else []
+
+    def _mark(self, paths: Sequence[str]) -> None:
+        """Names that are taken stay as they are."""
         targets = [self._at(path) for path in paths]
         with self._asking(paths[0]):
             left = [target for target in targets if not self._named(target)]
@@ -230,7 +233,6 @@ class LocalFiles:
                     _again(os.path.dirname(target), lambda: os.replace(staged, target))
 
     def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
-        """The names of its files, in order, and sizes, 0 where `sized` of a name is false."""
         found: dict[str, os.DirEntry[str]] = {}
         with self._asking(folder), suppress(FileNotFoundError, NotADirectoryError):
             found = {entry.name: entry for entry in os.scandir(self._at(folder)) if entry.is_file()}
@@ -308,8 +310,7 @@ class LocalFiles:
                     with suppress(OSError):  # what stays is a hidden file in a private folder
                         os.unlink(staged)
 
-    def settle(self, *, nobody_waits: bool = False) -> None:
-        """Make durable what is to be soon; `nobody_waits`: what goes wrong is told to who does."""
+    def settle(self, *, nobody_waits: bool) -> None:
         try:
             self._unsettled.settle(nobody_waits=nobody_waits)
         except OSError as error:
@@ -323,7 +324,7 @@ class LocalFiles:
         file.flush()
         if self.settles:
             os.fsync(file.fileno())
-            self.settle()
+            self.settle(nobody_waits=False)
         _again(folder, step, self._settle_folder)
         self._settle_folder(folder)
 

@@ -34,6 +34,7 @@ from obstore.exceptions import (
 )
 from obstore.store import MemoryStore, from_url
 
+from metatable.storage.backend import Backend
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import in_temporary_folder
@@ -60,7 +61,7 @@ _MISPLACED = ("169.254.", "incorrectly configured region")
 """What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
 
 
-class Objects:
+class Objects(Backend):
     """One prefix of a bucket. `options` are told in `object_options.py`."""
 
     distant, settles = True, False
@@ -129,23 +130,11 @@ class Objects:
                 _check_absence(error)
                 return None
 
-    def fill(
-        self,
-        path: str,
-        ranges: Sequence[tuple[int, int]],
-        memory: memoryview,
-        begins: Sequence[int],
-    ) -> None:
-        return None
-
-    def map(self, path: str, size_bytes: int) -> None:
-        return None
-
-    def put(self, path: str, body: bytes) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         with self._asking(path):
             obstore.put(self._store, path, body)
 
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         with self._asking(path):
             try:
                 obstore.put(self._store, path, _all(body), mode="create", use_multipart=False)

@@ -21,26 +21,26 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import IO, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.address import normal, texts
+from metatable.storage.backend import Backend
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
+from metatable.storage.ranges import coalesce, cut, joined
 from metatable.storage.together import at_once, begun
 
-__all__ = ["Backend", "Store", "StoreFile"]
+__all__ = ["Store", "StoreFile"]
 
 _log = logging.getLogger("metatable.storage")
 
@@ -65,43 +65,6 @@ TEMPORARY = ".hoodie/metatable/tmp"
 """Where half-written local files wait: a private folder that no Hudi reader looks into."""
 
 
-class Backend(Protocol):
-    """What a kind of storage must be able to do. Absence is None or False, never an exception."""
-
-    @property
-    def distant(self) -> bool:
-        """Whether an answer takes as long as a megabyte does: then more is asked for at once."""
-        ...
-
-    @property
-    def settles(self) -> bool:
-        """Whether who writes waits for a disk: it settles many files in the time of one."""
-        ...
-
-    def size(self, path: str) -> int | None: ...
-    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
-    def read_whole(self, path: str) -> bytes | None: ...
-    def fill(
-        self,
-        path: str,
-        ranges: Sequence[tuple[int, int]],
-        memory: memoryview,
-        begins: Sequence[int],
-    ) -> list[int] | None:
-        """The bytes of these ranges, each where it begins in the memory; how many of each there
-        are. None where there is no such file, or where it is far away, whence its bytes come as
-        `read` has them."""
-        ...
-
-    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None: ...
-    def put(self, path: str, body: bytes) -> None: ...
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool: ...
-    def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
-    def list(self, folder: str, recursive: bool) -> Iterator[Listed]: ...
-    def delete(self, path: str) -> None: ...
-    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]: ...
-
-
 class Store:
     """A root, reachable from every worker: pickles as its address, never as an open handle.
 
@@ -115,8 +78,8 @@ class Store:
         options: Mapping[str, str] | None = None,
         counters: Counters | None = None,
     ) -> None:
-        self.uri = _normal(uri)
-        self.options = _texts(options)
+        self.uri = normal(uri)
+        self.options = texts(options)
         self.counters = Counters() if counters is None else counters
         self.backend = _backend(self.uri, self.options)
         self._held: dict[str, bytes] | None = None
@@ -194,9 +157,9 @@ class Store:
         wanted = [one for one in ranges if one[1] > 0]
         if not wanted:
             return [b"" for _ in ranges]
-        spans = _coalesce(wanted, self.request_bytes)
+        spans = coalesce(wanted, self.request_bytes)
         parts = self._read(path, spans)
-        return parts if len(ranges) == 1 else _cut(ranges, spans, parts)
+        return parts if len(ranges) == 1 else cut(ranges, spans, parts)
 
     def read_one(self, path: str, offset: int, size: int) -> bytes:
         """`read` of one range."""
@@ -233,7 +196,7 @@ class Store:
             for at, part in zip(begins, self.read(path, ranges), strict=True):
                 memory[at : at + len(part)] = part
             return
-        spans, places = _joined(ranges, begins)
+        spans, places = joined(ranges, begins)
         self._count("reads", len(spans))
         found = self.backend.fill(_file(path), spans, memory, places)
         if found is None:
@@ -259,18 +222,13 @@ class Store:
         waited for; where it is not, a crash of the machine may leave any of it."""
         self._count("writes")
         self.counters.add("store.bytes_written", len(body))
-        if not lasting and isinstance(self.backend, LocalFiles):
-            self.backend.put(_file(path), body, lasting=False)
-        else:
-            self.backend.put(_file(path), body)
+        self.backend.put(_file(path), body, lasting=lasting)
 
-    def marking(self, paths: Sequence[str]) -> list[Callable[[], object]]:
+    def marking(self, paths: Sequence[str]) -> Sequence[Callable[[], object]]:
         """Calls, in any order, that make some hundred empty files of new names, of which nothing
         counts but that they are there: on a disk they are one file, durable `soon` (`create`)."""
-        if not isinstance(self.backend, LocalFiles) or not paths:
-            return [partial(self.put, path, b"") for path in paths]
         self._count("writes", len(paths))
-        return [partial(self.backend.mark, [_file(path) for path in paths])]
+        return self.backend.marking([_file(path) for path in paths])
 
     def create(self, path: str, body: bytes | IO[bytes], *, soon: bool = False) -> bool:
         """Write a file unless the name is taken. True: what is stored there is `body`.
@@ -282,7 +240,7 @@ class Store:
         self._count("writes")
         self.counters.add("store.bytes_written", _length(body))
         try:
-            if self._created(_file(path), body, soon):
+            if self.backend.create(_file(path), body, soon=soon):
                 return True
         except UsageError:
             raise
@@ -296,18 +254,11 @@ class Store:
 
     def settle(self) -> None:
         """Wait for what is to be durable soon: before other processes write what must follow."""
-        if isinstance(self.backend, LocalFiles):
-            self.backend.settle()
+        self.backend.settle(nobody_waits=False)
 
     def begin_to_settle(self) -> None:
         """The same, on a thread of its own: who writes what must follow waits for it."""
-        if isinstance(self.backend, LocalFiles):
-            self.begun(partial(self.backend.settle, nobody_waits=True))
-
-    def _created(self, path: str, body: bytes | IO[bytes], soon: bool) -> bool:
-        if soon and isinstance(self.backend, LocalFiles):
-            return self.backend.create(path, body, soon=True)
-        return self.backend.create(path, body)
+        self.begun(partial(self.backend.settle, nobody_waits=True))
 
     def _holds(self, path: str, body: bytes | IO[bytes]) -> bool:
         """Whether our bytes are stored there; empty ones are nobody's."""
@@ -336,8 +287,6 @@ class Store:
     def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
         """The names of a folder's files, in order, with their sizes in bytes where `sized` of a
         name says so: on a disk each is a call of its own. Of others it may be 0."""
-        if not isinstance(self.backend, LocalFiles):
-            return [(one.name, one.size_bytes) for one in self.list(folder)]
         self._count("lists")
         return self.backend.names(_inside(folder), sized)
 
@@ -435,64 +384,6 @@ class StoreFile(io.RawIOBase):
         return len(body)
 
 
-def _normal(uri: str | os.PathLike[str]) -> str:
-    """A folder as an absolute path, an address without its last slash. Raises UsageError."""
-    if not isinstance(uri, str | os.PathLike) or not isinstance(os.fspath(uri), str):
-        raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
-    text = os.fspath(uri)
-    told = _without_password(text)
-    if not text.strip() or "\0" in text or not _is_unicode(text):
-        raise UsageError("not an address", found=told, expected=_ADDRESS)
-    try:
-        parts = urlsplit(text)
-    except ValueError as error:
-        raise UsageError("not an address", found=told, expected=_ADDRESS) from error
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise UsageError("not an address", found=told, expected="file:///folder")
-        return os.path.abspath(unquote(parts.path))
-    if "://" in text:
-        if not parts.netloc:
-            raise UsageError("not an address", found=told, expected=_ADDRESS)
-        if told != text:  # it would stand in every message, and in the log
-            expected = "storage_options, or the environment"
-            raise UsageError("an address tells no password", found=told, expected=expected)
-        return text.rstrip("/")
-    return os.path.abspath(os.path.expanduser(text))
-
-
-_ADDRESS = "a folder, or an address such as s3://bucket/folder"
-
-_PASSWORD = re.compile(r"(?<=://)[^/:]*:(?!\d+(?:/|$)).*@")
-"""What an address may have before its host; `abfs://container@account` has none, nor a port."""
-
-
-def _without_password(text: str) -> str:
-    return _PASSWORD.sub("…@", text)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _texts(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Options as texts: a caller may well say True or 5. Raises UsageError."""
-    if not isinstance(options, Mapping | None):
-        found = type(options).__name__
-        raise UsageError("storage options are no mapping", expected="names and texts", found=found)
-    texts = {}
-    for name, value in (options or {}).items():
-        if not isinstance(name, str) or not isinstance(value, str | int | float):
-            kind = type(value).__name__
-            raise UsageError("bad storage option", option=name, expected="a text", found=kind)
-        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return texts
-
-
 def _backend(uri: str, options: Mapping[str, str]) -> Backend:
     if "://" in uri:
         from metatable.storage.objects import Objects  # noqa: PLC0415  (not needed on a disk)
@@ -546,51 +437,3 @@ def _check_sizes(path: str, spans: Sequence[tuple[int, int]], found: Iterable[in
                 expected=f"{size} bytes",
                 found=f"{own} bytes",
             )
-
-
-def _joined(
-    ranges: Sequence[tuple[int, int]], begins: Sequence[int]
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """Ranges that follow each other without a gap, in memory too, as one; where each begins."""
-    spans: list[tuple[int, int]] = []
-    places: list[int] = []
-    end = at = -1
-    for (offset, size), begin in zip(ranges, begins, strict=True):
-        if offset == end and begin == at:
-            spans[-1] = spans[-1][0], spans[-1][1] + size
-        else:
-            spans.append((offset, size))
-            places.append(begin)
-        end, at = offset + size, begin + size
-    return spans, places
-
-
-def _coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
-    if len(ranges) == 1:
-        return list(ranges)
-    spans: list[tuple[int, int]] = []
-    start = end = -1
-    for offset, size in sorted(ranges):
-        if start < 0 or offset > end + gap:
-            if start >= 0:
-                spans.append((start, end - start))
-            start, end = offset, offset + size
-        elif offset + size > end:
-            end = offset + size
-    return [*spans, (start, end - start)]
-
-
-def _cut(
-    ranges: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]], parts: Sequence[bytes]
-) -> list[bytes]:
-    known = dict(zip(spans, parts, strict=True))  # most ranges are a span of their own
-    starts = [offset for offset, _ in spans]
-    cut: list[bytes] = []
-    for one in ranges:
-        part = known.get(one)
-        if part is None and one[1]:
-            place = bisect_right(starts, one[0]) - 1
-            begin = one[0] - starts[place]
-            part = parts[place][begin : begin + one[1]]
-        cut.append(part or b"")
-    return cut

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from metatable.storage.backend import Backend
 from metatable.storage.listing import Listed
-from metatable.storage.store import Backend, Store
+from metatable.storage.store import Store
 from metatable.storage.together import in_turn
 
 R = TypeVar("R")
@@ -30,7 +31,7 @@ class Refused(OSError):  # noqa: N818  (it is what the store does, not a fault o
     """The store is gone, as far as this operation can tell."""
 
 
-class Watched:
+class Watched(Backend):
     """A backend that logs (verb, path) of every call, and refuses from call `limit` on.
 
     The first call has the number 0; `before`, if given, is called with each call's verb and path.
@@ -77,7 +78,7 @@ class Watched:
         ranges: Sequence[tuple[int, int]],
         memory: memoryview,
         begins: Sequence[int],
-    ) -> list[int] | None:
+    ) -> Sequence[int] | None:
         self._count("read", path)
         return self._inner.fill(path, ranges, memory, begins)
 
@@ -89,13 +90,16 @@ class Watched:
         self._count("map", path)
         return self._inner.map(path, size_bytes)
 
-    def put(self, path: str, body: bytes) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         self._count("put", path)
-        self._inner.put(path, body)
+        self._inner.put(path, body, lasting=lasting)
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         self._count("create", path)
-        return self._inner.create(path, body)
+        return self._inner.create(path, body, soon=soon)
+
+    def settle(self, *, nobody_waits: bool) -> None:
+        self._inner.settle(nobody_waits=nobody_waits)
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:

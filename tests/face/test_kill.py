@@ -316,8 +316,8 @@ def test_a_put_whose_answer_was_lost_is_found_to_have_been_carried_out(
     store, backend = watched(table.uri)
     create = backend.create
 
-    def lose_answer(path: str, body: bytes) -> bool:
-        made = create(path, body)
+    def lose_answer(path: str, body: bytes, **how: Any) -> bool:
+        made = create(path, body, **how)
         if "/manifest/" in path:
             backend.limit = 0 if gone else None
             raise TimeoutError(path)

@@ -71,11 +71,11 @@ def at_the_create(table: Table, names: str, act: Callable[[Callable[[], bool]], 
     create: Any = table._store.backend.create
     met: list[str] = []
 
-    def spoiled(path: str, body: bytes) -> bool:
+    def spoiled(path: str, body: bytes, **how: Any) -> bool:
         if re.search(f"{names}$", path) and not met:
             met.append(path)
-            return act(lambda: bool(create(path, body)))
-        return bool(create(path, body))
+            return act(lambda: bool(create(path, body, **how)))
+        return bool(create(path, body, **how))
 
     table._store.backend.create = spoiled  # type: ignore[method-assign]
     return met

@@ -43,6 +43,7 @@ import metatable.write.attempts
 from metatable.engine import local
 from metatable.metadata import leases
 from metatable.storage import cache, clock
+from metatable.storage.backend import Backend
 from metatable.storage.errors import StoreError
 from metatable.storage.key_values import CELLS, client
 from metatable.storage.listing import Listed
@@ -328,8 +329,8 @@ class World:
         return getattr(self._here, "actor", None)
 
 
-class Simulated:
-    """The world's files as a backend (`metatable.storage.store.Backend`)."""
+class Simulated(Backend):
+    """The world's files as a backend (`metatable.storage.backend.Backend`)."""
 
     distant, settles = True, False
 
@@ -351,25 +352,13 @@ class Simulated:
         self._ask("read", path)
         return self._files[path][0] if path in self._files else None
 
-    def fill(
-        self,
-        path: str,
-        ranges: Sequence[tuple[int, int]],
-        memory: memoryview,
-        begins: Sequence[int],
-    ) -> None:
-        return None
-
-    def map(self, path: str, size_bytes: int) -> None:
-        return None
-
-    def put(self, path: str, body: bytes) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         def effect() -> None:
             self._write(path, body)
 
         self._change("put", path, effect)
 
-    def create(self, path: str, body: bytes | IO[bytes]) -> bool:
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         if not isinstance(body, bytes):
             body.seek(0)
             body = body.read()
@@ -387,7 +376,7 @@ class Simulated:
     def sink(self, path: str) -> Iterator[IO[bytes]]:
         with io.BytesIO() as file:
             yield file
-            self.put(path, file.getvalue())
+            self.put(path, file.getvalue(), lasting=True)
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
         self._ask("list", folder)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from metatable.storage.address import texts
 from metatable.storage.counters import Counters
 from metatable.storage.errors import AccessError, CorruptError, StoreError, UsageError
-from metatable.storage.store import Store, _texts
+from metatable.storage.store import Store
 
 
 class Lost:
@@ -21,9 +22,9 @@ class Lost:
         self._done = done
         self.reads_fail = False
 
-    def create(self, path: str, body: bytes) -> bool:
+    def create(self, path: str, body: bytes, *, soon: bool) -> bool:
         if self._done:
-            self._inner.create(path, body)
+            self._inner.create(path, body, soon=soon)
         raise self._error
 
     def __getattr__(self, name: str) -> Callable[..., object]:
@@ -92,7 +93,7 @@ def test_refused_call_of_a_create_is_not_looked_after(tmp_path: Path) -> None:
 
 def test_options_become_texts_and_texts_keep_their_case() -> None:
     given = {"allow_http": True, "secret_access_key": "SeCrEt", "timeout": 5}
-    assert _texts(given) == {"allow_http": "true", "secret_access_key": "SeCrEt", "timeout": "5"}  # type: ignore[arg-type]
+    assert texts(given) == {"allow_http": "true", "secret_access_key": "SeCrEt", "timeout": "5"}  # type: ignore[arg-type]
 
 
 def test_ranges_of_no_bytes_are_not_asked_for(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def test_a_requested_file_that_is_said_to_exist_is_taken_for_our_own(one: Table)
     store, backend = watched(one.uri)
     create = backend.create
 
-    def repeated(path: str, body: bytes) -> bool:
-        made = create(path, body)
+    def repeated(path: str, body: bytes, **how: Any) -> bool:
+        made = create(path, body, **how)
         return made and not path.endswith(".requested")
 
     backend.create = repeated  # type: ignore[method-assign]

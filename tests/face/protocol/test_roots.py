@@ -56,10 +56,10 @@ def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.M
     base = newest(one)
     create = backend.create
 
-    def forestalled(path: str, body: bytes) -> bool:
+    def forestalled(path: str, body: bytes, **how: Any) -> bool:
         if "/manifest/" in path:
             publish(Store(one.uri, FAST), newest(one), Change("compact"), Owner.new("compact"))
-        return create(path, body)
+        return create(path, body, **how)
 
     monkeypatch.setattr("metatable.metadata.commit.MOST_PUTS", 5)
     backend.create = forestalled  # type: ignore[method-assign]

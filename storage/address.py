@@ -1,0 +1,72 @@
+"""What users name a store by: a folder or a URL, and options.
+
+An address never tells a password: it would stand in every message, and in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from metatable.storage.errors import UsageError
+
+__all__ = ["normal", "texts"]
+
+_ADDRESS = "a folder, or an address such as s3://bucket/folder"
+
+_PASSWORD = re.compile(r"(?<=://)[^/:]*:(?!\d+(?:/|$)).*@")
+"""What an address may have before its host; `abfs://container@account` has none, nor a port."""
+
+
+def normal(uri: str | os.PathLike[str]) -> str:
+    """A folder as an absolute path, an address without its last slash. Raises UsageError."""
+    if not isinstance(uri, str | os.PathLike) or not isinstance(os.fspath(uri), str):
+        raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
+    text = os.fspath(uri)
+    told = _without_password(text)
+    if not text.strip() or "\0" in text or not _is_unicode(text):
+        raise UsageError("not an address", found=told, expected=_ADDRESS)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UsageError("not an address", found=told, expected=_ADDRESS) from error
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError("not an address", found=told, expected="file:///folder")
+        return os.path.abspath(unquote(parts.path))
+    if "://" in text:
+        if not parts.netloc:
+            raise UsageError("not an address", found=told, expected=_ADDRESS)
+        if told != text:
+            expected = "storage_options, or the environment"
+            raise UsageError("an address tells no password", found=told, expected=expected)
+        return text.rstrip("/")
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def _without_password(text: str) -> str:
+    return _PASSWORD.sub("…@", text)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def texts(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Options as texts: a caller may well say True or 5. Raises UsageError."""
+    if not isinstance(options, Mapping | None):
+        found = type(options).__name__
+        raise UsageError("storage options are no mapping", expected="names and texts", found=found)
+    told = {}
+    for name, value in (options or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            kind = type(value).__name__
+            raise UsageError("bad storage option", option=name, expected="a text", found=kind)
+        told[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return told
