@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -47,6 +47,7 @@ __all__ = [
     "KEY_SUFFIX",
     "MAX_ROW_SIZE",
     "RECORD_OVERHEAD",
+    "ROW_AT",
     "KeyValues",
     "empty_record",
     "encode_blocks",
@@ -60,10 +61,11 @@ _HEADER = struct.Struct(">IIH")  # tests/storage/hfile/test_format_doc.py holds 
 KEY_SUFFIX = bytes.fromhex("00 7fffffffffffffff 04")
 """What follows the row in a full key: no family, the latest time, Put."""
 MAX_ROW_SIZE = (1 << 15) - 1
-_ROW_AT = _HEADER.size
+ROW_AT = _HEADER.size
+"""Where the row of a record begins."""
 _SMALL_RECORD = 256
 """To copy one of more bytes costs more than to look at it twice where it lies."""
-RECORD_OVERHEAD = _ROW_AT + len(KEY_SUFFIX) + 1
+RECORD_OVERHEAD = ROW_AT + len(KEY_SUFFIX) + 1
 """Bytes of a record besides its row and its value."""
 
 
@@ -73,7 +75,8 @@ class KeyValues:
 
     `raw` holds them; row i is `raw[row_starts[i]:][:row_sizes[i]]`, its value begins
     `value_gaps[i]` bytes after it. All are int64 of shape (n,), those that are all equal
-    perhaps without memory of their own.
+    perhaps without memory of their own. `rows`: all of them, of one size, where somebody had to
+    copy them.
     """
 
     raw: UInt8s
@@ -81,6 +84,7 @@ class KeyValues:
     row_sizes: Int64s
     value_gaps: Int64s
     value_sizes: Int64s
+    rows: Voids | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.row_starts)
@@ -91,6 +95,8 @@ class KeyValues:
 
     def keys(self) -> pa.Array:
         """All rows, as a `pa.binary()` array."""
+        if self.rows is not None and self.rows.nbytes < 1 << 31:
+            return _side_by_side(self.rows)
         return _pieces(self.raw, self.row_starts, self.row_sizes)
 
     def values(self) -> pa.Array:
@@ -130,10 +136,10 @@ class KeyValues:
         """The same records, small ones of about one size copied to even distances in memory of
         their own: who looks at several parts of each goes to where it lies once."""
         sizes = once(self.row_sizes) + once(self.value_gaps) + once(self.value_sizes)
-        width = _ROW_AT + int(sizes.max(initial=0))
+        width = ROW_AT + int(sizes.max(initial=0))
         if not len(self) or not _are_near(sizes, width) or width > len(self.raw):
             return self
-        begins = np.minimum(self.row_starts - _ROW_AT, len(self.raw) - width)
+        begins = np.minimum(self.row_starts - ROW_AT, len(self.raw) - width)
         every = np.ndarray((len(self.raw) - width + 1,), f"V{width}", self.raw, strides=(1,))
         starts = np.arange(0, len(self) * width, width)
         starts += self.row_starts - begins
@@ -171,14 +177,20 @@ def _pieces(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     size = _one_size(sizes)
     if size and size * (len(starts) + 1) < 1 << 31:  # Arrow would look at each size
         at_every_byte = np.ndarray((len(raw) - size + 1,), f"V{size}", raw, strides=(1,))
-        cuts = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
-        return from_layout(cuts, at_every_byte[starts].view(np.uint8))
+        return _side_by_side(at_every_byte[starts])
     cuts = np.zeros(2 * len(starts) + 1, np.int32)
     cuts[1::2] = starts
     np.add(starts, sizes, out=cuts[2::2], casting="unsafe")
     buffers = [None, pa.py_buffer(cuts), pa.py_buffer(raw)]
     both = pa.Array.from_buffers(pa.binary(), 2 * len(starts), buffers)
     return both.take(pa.array(np.arange(1, 2 * len(starts), 2)))
+
+
+def _side_by_side(pieces: Voids) -> pa.Array:
+    """Pieces of one size, of less than 2 GiB, as a `pa.binary()` array."""
+    size = pieces.itemsize
+    cuts = np.arange(0, (len(pieces) + 1) * size, size, dtype=np.int32)
+    return from_layout(cuts, np.ascontiguousarray(pieces).view(np.uint8))
 
 
 def _one_size(sizes: Int64s) -> int:
@@ -210,7 +222,7 @@ def encode_records(keys: pa.Array, values: pa.Array) -> memoryview:
     headers["value"] = value_sizes
     headers["row"] = key_sizes
     joined = pc.binary_join_element_wise(
-        fixed_binary(headers.view(np.uint8).reshape(len(keys), _ROW_AT)),
+        fixed_binary(headers.view(np.uint8).reshape(len(keys), ROW_AT)),
         keys,
         pa.scalar(KEY_SUFFIX, pa.binary()),
         values,
@@ -235,7 +247,7 @@ def _encode_equal(keys: pa.Array, values: pa.Array, key_size: int, value_size: i
     empty = empty_record(key_size, value_size)
     raw = np.frombuffer(bytearray(empty) * len(keys), np.uint8)
     for column, at, size in (
-        (keys, _ROW_AT, key_size),
+        (keys, ROW_AT, key_size),
         (values, len(empty) - 1 - value_size, value_size),
     ):
         if size:  # numpy knows no pieces of nothing
@@ -255,7 +267,7 @@ def encode_blocks(
     rows = raw.reshape(-1, len(block))[:, before : len(block) - behind]
     records = rows.reshape(len(rows), count, len(empty))
     value_at = len(empty) - 1 - value_size
-    for column, at, size in ((keys, _ROW_AT, key_size), (values, value_at, value_size)):
+    for column, at, size in ((keys, ROW_AT, key_size), (values, value_at, value_size)):
         pieces = records[:, :, at : at + size].view((np.void, size))[:, :, 0]
         pieces[:] = voids(column).reshape(pieces.shape)
     starts = range(before, len(raw), len(block))

@@ -27,10 +27,15 @@ import numpy.typing as npt
 from metatable.storage.byte_columns import Voids, words_of
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
-from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, RECORD_OVERHEAD, KeyValues
+from metatable.storage.hfile.key_values import (
+    KEY_SUFFIX,
+    MAX_ROW_SIZE,
+    RECORD_OVERHEAD,
+    ROW_AT,
+    KeyValues,
+)
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.reading.finding import (
-    ROW_AT,
     check_records,
     check_stride,
     record_header,

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,25 +28,27 @@ import pyarrow as pa
 
 from metatable.storage.byte_columns import from_voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, numbers_at, once, repeated
+from metatable.storage.hfile.columns import Int64s, UInt8s, once, repeated
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
     RECORD_OVERHEAD,
+    ROW_AT,
     KeyValues,
 )
 from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.grid import Grid
 from metatable.storage.hfile.record_sizes import Sizes
 from metatable.storage.hfile.wire import Malformed, read_hadoop
 
 __all__ = [
-    "ROW_AT",
     "check_counts",
     "check_records",
     "check_starts",
     "check_stride",
     "find_records",
     "fixed_batch",
+    "proven_records",
     "record_header",
     "records_of_sizes",
     "records_of_stride",
@@ -54,9 +56,8 @@ __all__ = [
 ]
 
 _HEADER = struct.Struct(">IIH")
-ROW_AT = _HEADER.size
-"""Where the row of a record begins."""
 _PUT = 4
+_ENDING_SIZE = len(KEY_SUFFIX) - 2
 _ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
 _ENDING_THERE = np.frombuffer(KEY_SUFFIX[2:], np.uint64)[0]
 _QUAD, _FULL = 4, 0xFFFFFFFF
@@ -135,40 +136,12 @@ def fixed_batch(payloads: Payloads, key_size: int, value_size: int) -> pa.Record
     stride = key_size + value_size + RECORD_OVERHEAD
     if not 1 <= key_size <= MAX_ROW_SIZE or value_size < 1:
         return None
-    grid = _grid(payloads, stride)
+    grid = Grid.of_blocks(payloads, stride)
     if grid is None or not _are_alike(grid, key_size, value_size):
         return None
     places = (ROW_AT, key_size), (stride - 1 - value_size, value_size)
     pieces = (grid.pieces(np.dtype((np.void, size)), at).copy() for at, size in places)
     return pa.record_batch([from_voids(one.ravel()) for one in pieces], names=["key", "value"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Records of one size at even distances: some, or some in each of several blocks."""
-
-    raw: UInt8s
-    first: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def pieces(self, kind: npt.DTypeLike, at: int) -> npt.NDArray[Any]:
-        """What is `at` of every record, a view."""
-        return np.ndarray(self.shape, kind, self.raw, self.first + at, self.strides)
-
-
-def _grid(payloads: Payloads, stride: int) -> _Grid | None:
-    """None where there are no records, or not at such distances."""
-    starts, sizes = payloads.starts, payloads.ends - payloads.starts
-    if not sizes.any() or (sizes % stride).any():
-        return None
-    first, steps = int(starts[0]), np.diff(starts)
-    if (steps == sizes[:-1]).all():
-        return _Grid(payloads.raw, first, (int(sizes.sum()) // stride,), (stride,))
-    if (sizes == sizes[0]).all() and (steps == steps[0]).all():
-        shape = len(starts), int(sizes[0]) // stride
-        return _Grid(payloads.raw, first, shape, (int(steps[0]), stride))
-    return None
 
 
 def check_stride(payloads: Payloads, stride: int, path: str, offset: int) -> None:
@@ -207,18 +180,40 @@ def check_records(
     are those that were copied: the message says where they lie."""
     if not len(records):
         return
-    words = _words(records.raw).view(np.uint64)
-    rows, values = once(records.row_sizes), once(records.value_sizes)
-    # eight of the ten bytes: the first two of a key length are zeros
-    told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
-    told = told.astype(">u8").view(np.uint64)  # as they lie there, so that nothing is turned
-    sound = words[records.row_starts - (ROW_AT - 2)] == told
+    words, rows = _words(records.raw).view(np.uint64), once(records.row_sizes)
+    sound = words[records.row_starts - (ROW_AT - 2)] == _told(records)
     sound &= words[records.row_starts + (rows + once(records.value_gaps) - 8)] == _ENDING_THERE
     if not sound.all():
         there = records if there is None else there
         at = int(there.row_starts[int(np.argmin(sound))]) - ROW_AT
         found = there.raw[at : at + ROW_AT].tobytes().hex()
         raise _unfit(path, offset, f"a record at byte {at}", found)
+
+
+def proven_records(records: KeyValues, path: str, offset: int) -> KeyValues:
+    """The same, after `check_records`; it may have had to copy their rows."""
+    sizes, gaps = once(records.row_sizes), once(records.value_gaps)
+    if len(sizes) == len(gaps) == 1 and gaps[0] == len(KEY_SUFFIX):
+        size = int(sizes[0])
+        width = ROW_AT + size + len(KEY_SUFFIX)
+        heads = Grid.of_copies(records.raw, records.row_starts - ROW_AT, width)
+        if (
+            heads is not None
+            and size > 0
+            and (heads.pieces("u8", 2) == _told(records)).all()
+            and heads.repeats(ROW_AT + size + 2, KEY_SUFFIX[2:])
+        ):
+            return replace(records, rows=heads.pieces(f"V{size}", ROW_AT))
+    check_records(records, path, offset)
+    return records
+
+
+def _told(records: KeyValues) -> npt.NDArray[np.uint64]:
+    """Eight of the ten bytes before each row, as they are to lie there: the first two of a key
+    length are zeros."""
+    rows, values = once(records.row_sizes), once(records.value_sizes)
+    told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
+    return told.astype(">u8").view(np.uint64)
 
 
 def _unfit(path: str, offset: int, expected: str, found: object) -> CorruptError:
@@ -247,19 +242,19 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
     stride = row_size + value_size + RECORD_OVERHEAD
     if len(raw) % stride:
         return None
-    if not _are_alike(_Grid(raw, 0, (len(raw) // stride,), (stride,)), row_size, value_size):
+    if not _are_alike(Grid(raw, 0, (len(raw) // stride,), (stride,)), row_size, value_size):
         return None
     starts = np.arange(ROW_AT, len(raw), stride)
     sizes = repeated(row_size, len(starts)), repeated(value_size, len(starts))
     return _regular(raw, starts, *sizes)
 
 
-def _are_alike(grid: _Grid, key_size: int, value_size: int) -> bool:
+def _are_alike(grid: Grid, key_size: int, value_size: int) -> bool:
     """Whether all are records of these sizes, without families, times and versions."""
     stride = key_size + value_size + RECORD_OVERHEAD
     header = record_header(key_size, value_size)
     places = (0, header), (ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
-    return all(_repeats(grid, at, told) for at, told in places)
+    return all(grid.repeats(at, told) for at, told in places)
 
 
 def record_header(key_size: int, value_size: int) -> bytes:
@@ -267,36 +262,23 @@ def record_header(key_size: int, value_size: int) -> bytes:
     return _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
 
 
-def _repeats(grid: _Grid, at: int, told: bytes) -> bool:
-    """Whether `told` stands at `at` of every record: words are compared, not bytes."""
-    for word in (8, 2, 1):
-        while len(told) >= word:
-            [wanted] = np.frombuffer(told, f"u{word}", 1)
-            found = grid.pieces(f"u{word}", at)
-            if found.flat[found.size // 2] != wanted or (found != wanted).any():
-                return False
-            at, told = at + word, told[word:]
-    return True
-
-
 def _by_endings(raw: UInt8s) -> KeyValues | None:
     """Records whose starts follow from where the keys end; None where that cannot be proven."""
-    ends = _key_ends(raw)
-    if not ends.size:
-        return None
-    key_length, value_size, _ = _HEADER.unpack_from(raw.data)
-    middle = int(ends[len(ends) // 2]) - (8 + key_length)
-    found = None
-    if middle >= 0 and int.from_bytes(raw[middle : middle + 4].tobytes(), "big") == key_length:
-        found = _prove(raw, ends - (8 + key_length), ends)
+    places = _full_places(raw)
+    found = _even(raw, places + _ENDING_SIZE)
     if found is None:
-        by_value = np.concatenate((np.zeros(1, np.int64), ends[:-1] + value_size + 1))
-        found = _prove(raw, by_value, ends)
+        ends = _key_ends(raw, places)
+        found = _even(raw, ends) if len(ends) < len(places) else None
     return found
 
 
-def _key_ends(raw: UInt8s) -> Int64s:
-    """Where `7f ff*7 04` ends, everywhere in the payload.
+def _even(raw: UInt8s, ends: Int64s) -> KeyValues | None:
+    key_length, value_size, _ = _HEADER.unpack_from(raw.data)
+    return _even_keys(raw, ends, key_length) or _even_values(raw, ends, value_size)
+
+
+def _full_places(raw: UInt8s) -> Int64s:
+    """Where `ff*7 04` may begin, everywhere in the payload, ascending.
 
     Four of its bytes are all the bits of a number where such begin: a quarter as many are looked
     at, and bytes of text are none.
@@ -306,35 +288,74 @@ def _key_ends(raw: UInt8s) -> Int64s:
     full = np.flatnonzero(quads == _FULL)
     full = full[int(np.searchsorted(full, 1)) :]  # a record begins otherwise
     before = quads[full - 1]
-    places = full * _QUAD + skip
-    for ones in _ONES_BEFORE:
-        places -= before >= ones
-    places = places[: int(np.searchsorted(places, len(raw) - _QUAD * 2))]
+    ones = np.zeros(len(full), np.uint8)
+    for least in _ONES_BEFORE:
+        ones += before >= least
+    places = full * _QUAD
+    places += skip
+    places -= ones
+    return places[: int(np.searchsorted(places, len(raw) - _ENDING_SIZE))]
+
+
+def _key_ends(raw: UInt8s, places: Int64s) -> Int64s:
+    """Where `7f ff*7 04` ends, of the places that `_full_places` tells."""
     sound = (_words(raw)[places] == _ENDING) & (raw[places - 1] == KEY_SUFFIX[1])
-    return cast("Int64s", places[sound] + 8)
+    return cast("Int64s", places[sound] + _ENDING_SIZE)
 
 
-def _prove(raw: UInt8s, starts: Int64s, ends: Int64s) -> KeyValues | None:
-    """The records that begin at `starts` and whose keys end at `ends`, if all bytes agree."""
-    if starts[0] != 0 or int(starts.min()) < 0 or int(starts.max()) > len(raw) - RECORD_OVERHEAD:
+def _even_keys(raw: UInt8s, ends: Int64s, key_length: int) -> KeyValues | None:
+    """The records whose keys end at `ends`, ascending, and all have this length, if all bytes
+    agree."""
+    starts, row_size = ends - (8 + key_length), key_length - 2 - len(KEY_SUFFIX)
+    if not len(starts) or starts[0] != 0 or row_size < 1:
         return None
-    sizes = _words(raw)[starts].astype(np.int64)
-    key_lengths, value_sizes = sizes >> 32, sizes & _FULL
+    middle = int(starts[len(starts) // 2])
+    if int.from_bytes(raw[middle : middle + 4].tobytes(), "big") != key_length:
+        return None
+    heads = Grid.of_copies(raw, starts, 8 + key_length)
+    if heads is None:
+        return None
+    value_sizes = heads.pieces(">u4", 4).astype(np.int64)
     record_ends = ends + value_sizes + 1
-    chained = (
+    header = record_header(row_size, 0)
+    whole = (
         record_ends[-1] == len(raw)
         and np.array_equal(record_ends[:-1], starts[1:])
-        and np.array_equal(starts + 8 + key_lengths, ends)
-    )
-    if not chained:
-        return None
-    row_sizes = numbers_at(raw, starts + 8, ">u2")
-    whole = (
-        np.array_equal(row_sizes + 12, key_lengths)
-        and not raw[ends - len(KEY_SUFFIX)].any()
+        and heads.repeats(0, header[:4])
+        and heads.repeats(8, header[8:])
+        and heads.repeats(ROW_AT + row_size, KEY_SUFFIX)
         and not raw[record_ends - 1].any()
     )
-    return _regular(raw, starts + ROW_AT, row_sizes, value_sizes) if whole else None
+    if not whole:
+        return None
+    sizes, rows = repeated(row_size, len(ends)), heads.pieces(f"V{row_size}", ROW_AT)
+    return replace(_regular(raw, starts + ROW_AT, sizes, value_sizes), rows=rows)
+
+
+def _even_values(raw: UInt8s, ends: Int64s, value_size: int) -> KeyValues | None:
+    """The records, two at least, whose keys end at `ends`, ascending, and whose values all have
+    this size, if all bytes agree."""
+    if len(ends) < 2 or ends[-1] + value_size + 1 != len(raw):
+        return None
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + value_size + 1))
+    row_sizes = ends - starts - (ROW_AT + len(KEY_SUFFIX))
+    if int(row_sizes.min()) < 0 or int(row_sizes.max()) > MAX_ROW_SIZE:
+        return None
+    first, last = int(row_sizes[0]), int(ends[-1])
+    records = _regular(raw, starts + ROW_AT, row_sizes, repeated(value_size, len(ends)))
+    # suffix, value and mvcc of each but the last, and the header of the next
+    behind = len(KEY_SUFFIX) + value_size + 1
+    tails = Grid.of_copies(raw, ends[:-1] - len(KEY_SUFFIX), behind + ROW_AT)
+    whole = (
+        tails is not None
+        and raw[:ROW_AT].tobytes() == record_header(first, value_size)
+        and (tails.pieces("u8", behind + 2) == _told(records)[1:]).all()
+        and tails.repeats(behind - 1, bytes(3))
+        and tails.repeats(0, KEY_SUFFIX)
+        and raw[last - len(KEY_SUFFIX) : last].tobytes() == KEY_SUFFIX
+        and raw[-1] == 0
+    )
+    return records if whole else None
 
 
 def _words(raw: UInt8s) -> npt.NDArray[np.uint64]:

@@ -10,6 +10,7 @@ What was verified of a block waits in the cache of blocks, so that its bytes are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,6 +71,7 @@ class OneBlock:
         raw = np.frombuffer(self._payload(keep=False), np.uint8)
         opened = self._opened
         made = find_records(raw, opened.with_mvcc, opened.path, self._offset)
+        made = replace(made, rows=None)  # which lie in `raw`, too
         return self._keep(_RECORDS, made, len(made.raw) + 40 * len(made))
 
     def _alike(self, key: bytes) -> Alike | None:

@@ -41,6 +41,7 @@ from metatable.storage.hfile.reading.finding import (
     check_starts,
     find_records,
     fixed_batch,
+    proven_records,
     records_of_sizes,
     records_of_stride,
 )
@@ -347,9 +348,7 @@ class Pass:
             check_counts(payloads, self._sizes.block_counts[blocks], path, offset)
             sizes = _sizes_of_blocks(self._sizes, blocks)
             records = records_of_sizes(payloads, *sizes, path, offset)
-        if self._proven:
-            check_records(records, path, offset)
-        return records
+        return proven_records(records, path, offset) if self._proven else records
 
     def _found(self, payloads: Payloads, start: int) -> KeyValues:
         """Records found in their bytes."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import random
 import struct
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,7 @@ from metatable.storage.hfile.reading import finding
 from metatable.storage.hfile.reading.data_blocks import Payloads, read_headers, verify
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.reading.finding import find_records, fixed_batch
+from metatable.storage.hfile.reading.grid import Grid
 from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
@@ -201,7 +204,7 @@ def test_all_endings_of_keys_are_seen_wherever_they_lie(payload: bytes, skip: in
     payload = bytes(10) + payload  # the sizes of the first record
     raw = np.frombuffer(bytes(skip) + payload, np.uint8)[skip:]
     ends = [at for at in range(9, len(raw)) if payload[at - 9 : at] == ENDING]
-    assert finding._key_ends(raw).tolist() == ends
+    assert finding._key_ends(raw, finding._full_places(raw)).tolist() == ends
 
 
 @pytest.mark.parametrize("key_size", [None, 1, 16, 44])
@@ -278,6 +281,67 @@ def test_any_payload_is_parsed_or_refused(payload: bytes, with_mvcc: bool) -> No
     except CorruptError as error:
         where = error.facts["offset"]
     assert where == 5
+
+
+EVEN_KEYS = [(b"%06d" % n, b"\xff" * (7 * n % 11)) for n in range(9)]
+EVEN_VALUES = [(b"\xff" * (7 * n % 11), b"%04d" % n) for n in range(9)]
+
+
+def told(find: Callable[[bytes], KeyValues], payload: bytes) -> list[dict[str, bytes]] | None:
+    """The records that are found, None where they are refused."""
+    try:
+        rows: list[dict[str, bytes]] = find(payload).batch().to_pylist()
+    except CorruptError:
+        return None
+    return rows
+
+
+def spoilt(payload: bytes, *bits: int) -> Iterator[bytes]:
+    """The payload with each one of these bits of each one of its bytes turned."""
+    for at, bit in itertools.product(range(len(payload)), bits):
+        yield payload[:at] + bytes((payload[at] ^ bit,)) + payload[at + 1 :]
+
+
+@pytest.mark.parametrize("pairs", [EVEN_KEYS, EVEN_VALUES])
+def test_a_spoilt_byte_is_seen_by_every_way_to_find_records_as_by_the_walk(
+    pairs: list[tuple[bytes, bytes]],
+) -> None:
+    sound = bytes(encode_records(*map(binary, zip(*pairs, strict=True))))
+    refused = 0
+    for payload in spoilt(sound, 0x01, 0x20, 0x80):
+        expected = told(walked, payload)
+        assert told(parse, payload) == expected
+        refused += expected is None
+    assert refused > len(sound)
+
+
+def test_a_spoilt_byte_is_seen_by_who_proves_all_records_and_copies_their_rows() -> None:
+    """As by `check_records`, which copies nothing."""
+    sound = bytes(encode_records(*map(binary, zip(*EVEN_KEYS, strict=True))))
+    found = parse(sound)
+
+    def placed(payload: bytes) -> KeyValues:
+        raw = np.frombuffer(payload, np.uint8)
+        return finding._regular(raw, found.row_starts, found.row_sizes, found.value_sizes)
+
+    def checked(payload: bytes) -> KeyValues:
+        finding.check_records(placed(payload), "p", 0)
+        return placed(payload)
+
+    def proven(payload: bytes) -> KeyValues:
+        return finding.proven_records(placed(payload), "p", 0)
+
+    assert proven(sound).rows is not None
+    answers = [told(proven, payload) for payload in spoilt(sound, 0x10)]
+    assert answers == [told(checked, payload) for payload in spoilt(sound, 0x10)]
+    assert answers.count(None) == 16 * len(EVEN_KEYS)
+
+
+def test_pieces_that_would_lie_in_each_other_are_not_copied() -> None:
+    """Places come from bytes of a file: so many copies might be asked for as fill the memory."""
+    raw = np.zeros(1000, np.uint8)
+    assert Grid.of_copies(raw, np.arange(0, 900, 100), 100) is not None
+    assert Grid.of_copies(raw, np.arange(0, 900, 50), 100) is None
 
 
 def test_row_of_takes_full_and_suffix_less_keys() -> None:
