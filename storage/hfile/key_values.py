@@ -35,15 +35,18 @@ from metatable.storage.byte_columns import (
 from metatable.storage.hfile.columns import (
     Int64s,
     UInt8s,
+    UInt64s,
     bytes_of,
     check_width,
     fixed_binary,
     once,
+    repeated,
     sizes_of,
     views,
 )
 
 __all__ = [
+    "HEADER",
     "KEY_SUFFIX",
     "MAX_ROW_SIZE",
     "RECORD_OVERHEAD",
@@ -53,15 +56,16 @@ __all__ = [
     "encode_blocks",
     "encode_records",
     "full_key",
+    "record_header",
     "row_of",
     "within",
 ]
 
-_HEADER = struct.Struct(">IIH")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
+HEADER = struct.Struct(">IIH")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 KEY_SUFFIX = bytes.fromhex("00 7fffffffffffffff 04")
 """What follows the row in a full key: no family, the latest time, Put."""
 MAX_ROW_SIZE = (1 << 15) - 1
-ROW_AT = _HEADER.size
+ROW_AT = HEADER.size
 """Where the row of a record begins."""
 _SMALL_RECORD = 256
 """To copy one of more bytes costs more than to look at it twice where it lies."""
@@ -85,6 +89,14 @@ class KeyValues:
     value_gaps: Int64s
     value_sizes: Int64s
     rows: Voids | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def plain(
+        cls, raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: Int64s
+    ) -> KeyValues:
+        """Records whose keys have no family, and end in `KEY_SUFFIX`."""
+        gaps = repeated(len(KEY_SUFFIX), len(row_starts))
+        return cls(raw, row_starts, row_sizes, gaps, value_sizes)
 
     def __len__(self) -> int:
         return len(self.row_starts)
@@ -113,6 +125,13 @@ class KeyValues:
         keys = views(self.raw, self.row_starts, self.row_sizes)
         values = views(self.raw, self.value_starts, self.value_sizes)
         return pa.record_batch([keys, values], names=["key", "value"])
+
+    def header_words(self) -> UInt64s:
+        """Eight of the ten bytes before each row, as they are to lie there, if keys are plain: the
+        first two of a key length are zeros. One for all where it is the same."""
+        rows, values = once(self.row_sizes), once(self.value_sizes)
+        told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
+        return told.astype(">u8").view(np.uint64)
 
     def key(self, place: int) -> bytes:
         """One row; from the end if `place` is negative."""
@@ -237,9 +256,14 @@ def _all_equal(sizes: Int64s) -> bool:
     return sizes.strides == (0,) or bool((sizes == sizes[0]).all())
 
 
+def record_header(key_size: int, value_size: int) -> bytes:
+    """What a record of these sizes begins with, up to its row."""
+    return HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
+
+
 def empty_record(key_size: int, value_size: int) -> bytes:
     """A record of these sizes, with zeros for row and value."""
-    header = _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
+    header = record_header(key_size, value_size)
     return b"".join((header, bytes(key_size), KEY_SUFFIX, bytes(value_size + 1)))
 
 

@@ -33,13 +33,10 @@ from metatable.storage.hfile.key_values import (
     RECORD_OVERHEAD,
     ROW_AT,
     KeyValues,
-)
-from metatable.storage.hfile.reading.data_blocks import Payloads
-from metatable.storage.hfile.reading.finding import (
-    check_records,
-    check_stride,
     record_header,
 )
+from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.finding import check_records, check_stride
 
 __all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "pieces_at", "proven", "same_keys"]
 

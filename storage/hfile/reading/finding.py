@@ -5,8 +5,8 @@ over records is needed on the usual ways:
 
     sizes     a file of ours says the sizes again (record_sizes.py): places are sums of them
     stride    records that are all alike but for rows and values are a table
-    endings   every key ends in `7f ff*7 04`; with equal key lengths, or equal value lengths,
-              the places of these endings give all the starts
+    endings   where keys of one length end, or keys of values of one length, tells all the starts
+              (endings.py)
     walk      one by one: takes what only HBase writes (families, other timestamps, longer
               mvcc numbers)
 
@@ -20,23 +20,24 @@ from __future__ import annotations
 import struct
 from array import array
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import from_voids
+from metatable.storage.byte_columns import Voids, from_voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, once, repeated
+from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, once, repeated
 from metatable.storage.hfile.key_values import (
+    HEADER,
     KEY_SUFFIX,
     MAX_ROW_SIZE,
     RECORD_OVERHEAD,
     ROW_AT,
     KeyValues,
+    record_header,
 )
 from metatable.storage.hfile.reading.data_blocks import Payloads
+from metatable.storage.hfile.reading.endings import by_endings
 from metatable.storage.hfile.reading.grid import Grid
 from metatable.storage.hfile.record_sizes import Sizes
 from metatable.storage.hfile.wire import Malformed, read_hadoop
@@ -49,20 +50,13 @@ __all__ = [
     "find_records",
     "fixed_batch",
     "proven_records",
-    "record_header",
     "records_of_sizes",
     "records_of_stride",
     "rows_of_sizes",
 ]
 
-_HEADER = struct.Struct(">IIH")
 _PUT = 4
-_ENDING_SIZE = len(KEY_SUFFIX) - 2
-_ENDING = np.uint64(int.from_bytes(KEY_SUFFIX[2:], "big"))
 _ENDING_THERE = np.frombuffer(KEY_SUFFIX[2:], np.uint64)[0]
-_QUAD, _FULL = 4, 0xFFFFFFFF
-_ONES_BEFORE = (0xFF000000, 0xFFFF0000, 0xFFFFFF00)
-"""A little-endian number is not below these if its last byte, its last two, three are ff."""
 
 
 def find_records(payload: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
@@ -70,7 +64,7 @@ def find_records(payload: UInt8s, with_mvcc: bool, path: str, offset: int) -> Ke
     if not len(payload):
         return _nothing(payload)
     if with_mvcc and len(payload) > RECORD_OVERHEAD:
-        found = _by_stride(payload) or _by_endings(payload)
+        found = _by_stride(payload) or by_endings(payload)
         if found is not None:
             return found
     return _walk(payload, with_mvcc, path, offset)
@@ -87,7 +81,9 @@ def records_of_stride(
     first = payloads.starts + ROW_AT - before * stride
     total = int(counts.sum())
     starts = np.repeat(first, counts) + np.arange(0, total * stride, stride)
-    records = _regular(payloads.raw, starts, repeated(key_size, total), repeated(value_size, total))
+    records = KeyValues.plain(
+        payloads.raw, starts, repeated(key_size, total), repeated(value_size, total)
+    )
     check_records(records.at(before[counts > 0]), path, offset)
     return records
 
@@ -103,7 +99,7 @@ def records_of_sizes(
     starts, lasts = rows_of_sizes(payloads, counts, keys, values, path, offset)
     key_sizes = repeated(keys, total) if isinstance(keys, int) else keys.astype(np.int64)
     value_sizes = repeated(values, total) if isinstance(values, int) else values.astype(np.int64)
-    records = _regular(payloads.raw, starts, key_sizes, value_sizes)
+    records = KeyValues.plain(payloads.raw, starts, key_sizes, value_sizes)
     check_records(records.at(lasts), path, offset)
     return records
 
@@ -180,8 +176,8 @@ def check_records(
     are those that were copied: the message says where they lie."""
     if not len(records):
         return
-    words, rows = _words(records.raw).view(np.uint64), once(records.row_sizes)
-    sound = words[records.row_starts - (ROW_AT - 2)] == _told(records)
+    words, rows = _words(records.raw), once(records.row_sizes)
+    sound = words[records.row_starts - (ROW_AT - 2)] == records.header_words()
     sound &= words[records.row_starts + (rows + once(records.value_gaps) - 8)] == _ENDING_THERE
     if not sound.all():
         there = records if there is None else there
@@ -192,28 +188,28 @@ def check_records(
 
 def proven_records(records: KeyValues, path: str, offset: int) -> KeyValues:
     """The same, after `check_records`; it may have had to copy their rows."""
-    sizes, gaps = once(records.row_sizes), once(records.value_gaps)
-    if len(sizes) == len(gaps) == 1 and gaps[0] == len(KEY_SUFFIX):
-        size = int(sizes[0])
-        width = ROW_AT + size + len(KEY_SUFFIX)
-        heads = Grid.of_copies(records.raw, records.row_starts - ROW_AT, width)
-        if (
-            heads is not None
-            and size > 0
-            and (heads.pieces("u8", 2) == _told(records)).all()
-            and heads.repeats(ROW_AT + size + 2, KEY_SUFFIX[2:])
-        ):
-            return replace(records, rows=heads.pieces(f"V{size}", ROW_AT))
+    rows = _sound_rows(records)
+    if rows is not None:
+        return replace(records, rows=rows)
     check_records(records, path, offset)
     return records
 
 
-def _told(records: KeyValues) -> npt.NDArray[np.uint64]:
-    """Eight of the ten bytes before each row, as they are to lie there: the first two of a key
-    length are zeros."""
-    rows, values = once(records.row_sizes), once(records.value_sizes)
-    told = ((rows + 2 + len(KEY_SUFFIX)) << 48) + rows + (values << 16)
-    return told.astype(">u8").view(np.uint64)
+def _sound_rows(records: KeyValues) -> Voids | None:
+    """Copies of the rows, None where these are of several sizes, or where `check_records` has
+    something to tell."""
+    sizes, gaps = once(records.row_sizes), once(records.value_gaps)
+    if len(sizes) != 1 or len(gaps) != 1 or sizes[0] < 1 or gaps[0] != len(KEY_SUFFIX):
+        return None
+    size = int(sizes[0])
+    width = ROW_AT + size + len(KEY_SUFFIX)
+    heads = Grid.of_copies(records.raw, records.row_starts - ROW_AT, width)
+    is_sound = (
+        heads is not None
+        and (heads.pieces("u8", 2) == records.header_words()).all()
+        and heads.repeats(ROW_AT + size + 2, KEY_SUFFIX[2:])
+    )
+    return heads.pieces(f"V{size}", ROW_AT) if heads is not None and is_sound else None
 
 
 def _unfit(path: str, offset: int, expected: str, found: object) -> CorruptError:
@@ -231,14 +227,9 @@ def _nothing(raw: UInt8s) -> KeyValues:
     return KeyValues(raw, empty, empty, empty, empty)
 
 
-def _regular(raw: UInt8s, row_starts: Int64s, row_sizes: Int64s, value_sizes: Int64s) -> KeyValues:
-    gaps = repeated(len(KEY_SUFFIX), len(row_starts))
-    return KeyValues(raw, row_starts, row_sizes, gaps, value_sizes)
-
-
 def _by_stride(raw: UInt8s) -> KeyValues | None:
     """Records that are all alike, but for rows and values; else None."""
-    _, value_size, row_size = _HEADER.unpack_from(raw.data)
+    _, value_size, row_size = HEADER.unpack_from(raw.data)
     stride = row_size + value_size + RECORD_OVERHEAD
     if len(raw) % stride:
         return None
@@ -246,7 +237,7 @@ def _by_stride(raw: UInt8s) -> KeyValues | None:
         return None
     starts = np.arange(ROW_AT, len(raw), stride)
     sizes = repeated(row_size, len(starts)), repeated(value_size, len(starts))
-    return _regular(raw, starts, *sizes)
+    return KeyValues.plain(raw, starts, *sizes)
 
 
 def _are_alike(grid: Grid, key_size: int, value_size: int) -> bool:
@@ -257,110 +248,9 @@ def _are_alike(grid: Grid, key_size: int, value_size: int) -> bool:
     return all(grid.repeats(at, told) for at, told in places)
 
 
-def record_header(key_size: int, value_size: int) -> bytes:
-    """What a record of these sizes begins with, up to its row."""
-    return _HEADER.pack(key_size + 2 + len(KEY_SUFFIX), value_size, key_size)
-
-
-def _by_endings(raw: UInt8s) -> KeyValues | None:
-    """Records whose starts follow from where the keys end; None where that cannot be proven."""
-    places = _full_places(raw)
-    found = _even(raw, places + _ENDING_SIZE)
-    if found is None:
-        ends = _key_ends(raw, places)
-        found = _even(raw, ends) if len(ends) < len(places) else None
-    return found
-
-
-def _even(raw: UInt8s, ends: Int64s) -> KeyValues | None:
-    key_length, value_size, _ = _HEADER.unpack_from(raw.data)
-    return _even_keys(raw, ends, key_length) or _even_values(raw, ends, value_size)
-
-
-def _full_places(raw: UInt8s) -> Int64s:
-    """Where `ff*7 04` may begin, everywhere in the payload, ascending.
-
-    Four of its bytes are all the bits of a number where such begin: a quarter as many are looked
-    at, and bytes of text are none.
-    """
-    skip = -raw.ctypes.data % _QUAD
-    quads = raw[skip : skip + max(len(raw) - skip, 0) // _QUAD * _QUAD].view("<u4")
-    full = np.flatnonzero(quads == _FULL)
-    full = full[int(np.searchsorted(full, 1)) :]  # a record begins otherwise
-    before = quads[full - 1]
-    ones = np.zeros(len(full), np.uint8)
-    for least in _ONES_BEFORE:
-        ones += before >= least
-    places = full * _QUAD
-    places += skip
-    places -= ones
-    return places[: int(np.searchsorted(places, len(raw) - _ENDING_SIZE))]
-
-
-def _key_ends(raw: UInt8s, places: Int64s) -> Int64s:
-    """Where `7f ff*7 04` ends, of the places that `_full_places` tells."""
-    sound = (_words(raw)[places] == _ENDING) & (raw[places - 1] == KEY_SUFFIX[1])
-    return cast("Int64s", places[sound] + _ENDING_SIZE)
-
-
-def _even_keys(raw: UInt8s, ends: Int64s, key_length: int) -> KeyValues | None:
-    """The records whose keys end at `ends`, ascending, and all have this length, if all bytes
-    agree."""
-    starts, row_size = ends - (8 + key_length), key_length - 2 - len(KEY_SUFFIX)
-    if not len(starts) or starts[0] != 0 or row_size < 1:
-        return None
-    middle = int(starts[len(starts) // 2])
-    if int.from_bytes(raw[middle : middle + 4].tobytes(), "big") != key_length:
-        return None
-    heads = Grid.of_copies(raw, starts, 8 + key_length)
-    if heads is None:
-        return None
-    value_sizes = heads.pieces(">u4", 4).astype(np.int64)
-    record_ends = ends + value_sizes + 1
-    header = record_header(row_size, 0)
-    whole = (
-        record_ends[-1] == len(raw)
-        and np.array_equal(record_ends[:-1], starts[1:])
-        and heads.repeats(0, header[:4])
-        and heads.repeats(8, header[8:])
-        and heads.repeats(ROW_AT + row_size, KEY_SUFFIX)
-        and not raw[record_ends - 1].any()
-    )
-    if not whole:
-        return None
-    sizes, rows = repeated(row_size, len(ends)), heads.pieces(f"V{row_size}", ROW_AT)
-    return replace(_regular(raw, starts + ROW_AT, sizes, value_sizes), rows=rows)
-
-
-def _even_values(raw: UInt8s, ends: Int64s, value_size: int) -> KeyValues | None:
-    """The records, two at least, whose keys end at `ends`, ascending, and whose values all have
-    this size, if all bytes agree."""
-    if len(ends) < 2 or ends[-1] + value_size + 1 != len(raw):
-        return None
-    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + value_size + 1))
-    row_sizes = ends - starts - (ROW_AT + len(KEY_SUFFIX))
-    if int(row_sizes.min()) < 0 or int(row_sizes.max()) > MAX_ROW_SIZE:
-        return None
-    first, last = int(row_sizes[0]), int(ends[-1])
-    records = _regular(raw, starts + ROW_AT, row_sizes, repeated(value_size, len(ends)))
-    # suffix, value and mvcc of each but the last, and the header of the next
-    behind = len(KEY_SUFFIX) + value_size + 1
-    tails = Grid.of_copies(raw, ends[:-1] - len(KEY_SUFFIX), behind + ROW_AT)
-    whole = (
-        tails is not None
-        and raw[:ROW_AT].tobytes() == record_header(first, value_size)
-        and (tails.pieces("u8", behind + 2) == _told(records)[1:]).all()
-        and tails.repeats(behind - 1, bytes(3))
-        and tails.repeats(0, KEY_SUFFIX)
-        and raw[last - len(KEY_SUFFIX) : last].tobytes() == KEY_SUFFIX
-        and raw[-1] == 0
-    )
-    return records if whole else None
-
-
-def _words(raw: UInt8s) -> npt.NDArray[np.uint64]:
-    """The big-endian number of eight bytes that begins at every byte."""
-    return np.ndarray((max(len(raw) - 7, 0),), ">u8", raw, strides=(1,))
+def _words(raw: UInt8s) -> UInt64s:
+    """The number of eight bytes that begins at every byte, as the machine has numbers."""
+    return np.ndarray((max(len(raw) - 7, 0),), np.uint64, raw, strides=(1,))
 
 
 def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
@@ -386,7 +276,7 @@ def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
 
 def _step(payload: bytes, at: int, with_mvcc: bool) -> tuple[tuple[int, int, int, int], int]:
     """(row start, row size, bytes from row to value, value size) of a record, and the next."""
-    key_length, value_size, row_size = _HEADER.unpack_from(payload, at)
+    key_length, value_size, row_size = HEADER.unpack_from(payload, at)
     key_end = at + 8 + key_length
     value_end = key_end + value_size
     if value_end > len(payload) or row_size > MAX_ROW_SIZE or key_length < row_size + 12:

@@ -107,7 +107,7 @@ def test_record_is_the_sum_of_its_fields() -> None:
     told = docstring_rows(key_values, r"^    (\w+) +(\w+)(?:  |$)")
     assert [name for _, name in told if name != "field"] == names
     assert names.index("row") == 3
-    assert sum(int(size) for size, _, _ in rows[:3]) == key_values._HEADER.size
+    assert sum(int(size) for size, _, _ in rows[:3]) == key_values.HEADER.size
     suffix = rows[names.index("row") + 1 : names.index("value")]
     assert sum(int(size) for size, _, _ in suffix) == len(key_values.KEY_SUFFIX)
 

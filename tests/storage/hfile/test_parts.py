@@ -28,7 +28,7 @@ from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.codec import SUPPORTED, Codec, compress, decompress
 from metatable.storage.hfile.columns import bound
 from metatable.storage.hfile.key_values import KEY_SUFFIX, KeyValues, encode_records, row_of
-from metatable.storage.hfile.reading import finding
+from metatable.storage.hfile.reading import endings, finding
 from metatable.storage.hfile.reading.data_blocks import Payloads, read_headers, verify
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.reading.finding import find_records, fixed_batch
@@ -204,7 +204,7 @@ def test_all_endings_of_keys_are_seen_wherever_they_lie(payload: bytes, skip: in
     payload = bytes(10) + payload  # the sizes of the first record
     raw = np.frombuffer(bytes(skip) + payload, np.uint8)[skip:]
     ends = [at for at in range(9, len(raw)) if payload[at - 9 : at] == ENDING]
-    assert finding._key_ends(raw, finding._full_places(raw)).tolist() == ends
+    assert endings._key_ends(raw, endings._full_places(raw)).tolist() == ends
 
 
 @pytest.mark.parametrize("key_size", [None, 1, 16, 44])
@@ -236,7 +236,7 @@ def test_all_ways_to_find_records_agree_with_the_walk(
 @pytest.mark.parametrize(
     ("pairs", "others"),
     [
-        ([(b"aaaa", b"12"), (b"bbbb", b"34"), (b"cccc", b"56")], ["_by_endings"]),
+        ([(b"aaaa", b"12"), (b"bbbb", b"34"), (b"cccc", b"56")], ["by_endings"]),
         ([(b"aaaa", b"12"), (b"bbbb", b"34"), (b"cccc", b"56")], ["_by_stride"]),
         ([(b"aaaa", b"1"), (b"bbbb", b"234"), (b"cccc", b"")], ["_by_stride"]),
         ([(b"a", b"12"), (b"bbb", b"34"), (b"cc", b"56")], ["_by_stride"]),
@@ -322,7 +322,7 @@ def test_a_spoilt_byte_is_seen_by_who_proves_all_records_and_copies_their_rows()
 
     def placed(payload: bytes) -> KeyValues:
         raw = np.frombuffer(payload, np.uint8)
-        return finding._regular(raw, found.row_starts, found.row_sizes, found.value_sizes)
+        return KeyValues.plain(raw, found.row_starts, found.row_sizes, found.value_sizes)
 
     def checked(payload: bytes) -> KeyValues:
         finding.check_records(placed(payload), "p", 0)
@@ -476,11 +476,11 @@ def test_a_record_whose_key_does_not_end_as_a_puts_is_reported(place: int) -> No
     raw = bytearray(record(b"first", b"1") + record(b"second", b"22"))
     starts = np.array([10, 10 + len(record(b"first", b"1"))])
     sizes, values = np.array([5, 6]), np.array([1, 2])
-    sound = finding._regular(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
+    sound = KeyValues.plain(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
     finding.check_records(sound, "p", 0)
     end = int(starts[1]) + 6 + 10
     raw[end + place] ^= 0x20
-    spoilt = finding._regular(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
+    spoilt = KeyValues.plain(np.frombuffer(bytes(raw), np.uint8), starts, sizes, values)
     with pytest.raises(CorruptError, match="sizes that their file says"):
         finding.check_records(spoilt, "p", 0)
 
