@@ -21,6 +21,7 @@ __all__ = [
     "Offsets",
     "Runs",
     "Voids",
+    "at_every_byte",
     "byte_chunks",
     "byte_layout",
     "first_words",
@@ -31,8 +32,10 @@ __all__ = [
     "gathered",
     "is_ascii",
     "joined",
+    "last_words",
     "of_one_size",
     "offsets_of",
+    "pieces_at",
     "single",
     "size_of_all",
     "spread",
@@ -90,6 +93,18 @@ def fresh(size: int) -> Bytes:
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
+def at_every_byte(data: Bytes, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The number, or the bytes, of this kind that begin at each byte of `data`, as far as there is
+    room for one: a view."""
+    count = max(0, len(data) + 1 - np.dtype(kind).itemsize)
+    return np.ndarray((count,), kind, data, strides=(1,))
+
+
+def pieces_at(data: Bytes, starts: Offsets, size: int) -> Voids:
+    """Copies of so many bytes from each of these places on, side by side."""
+    return at_every_byte(data, f"V{size}")[starts]
+
+
 def first_words(
     data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
@@ -98,7 +113,7 @@ def first_words(
     `data` has eight bytes or more behind the start of every piece. Ascending pieces make
     ascending words; equal words prove nothing. Pieces of size 0 or less count as empty.
     """
-    words = np.ndarray((len(data) - _WORD + 1,), np.uint64, data, strides=(1,))
+    words = at_every_byte(data, np.uint64)
     if len(starts) and int(starts.max()) >= len(words):
         starts = np.minimum(starts, len(words) - 1)
     found = words[starts]
@@ -115,7 +130,7 @@ def last_words(
     `data` has eight bytes or more. One of a piece that is shorter is asked of where it lies, so at
     least eight bytes of `data` are before its end. Pieces of size 0 or less count as empty.
     """
-    words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
+    words = at_every_byte(data, "<u8")
     starts = ends - _WORD
     if len(starts) and int(starts.min()) < 0:
         starts = np.maximum(starts, 0)
@@ -177,7 +192,7 @@ def from_gaps(data: Bytes, starts: Offsets, lengths: Offsets) -> pa.Array:
         return from_layout(np.zeros(len(lengths) + 1, np.int32), data)
     size = int(lengths[0])
     if (lengths == size).all():
-        pieces = np.ndarray((len(data) + 1 - size,), f"V{size}", data, strides=(1,))[starts]
+        pieces = pieces_at(data, starts, size)
         return from_layout(size * np.arange(len(starts) + 1), pieces.view(np.uint8))
     wide = len(data) >= 1 << 31
     bounds = np.stack([starts, starts + lengths], axis=1).ravel()

@@ -24,7 +24,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout, from_layout
+from metatable.storage.byte_columns import (
+    Bytes,
+    Offsets,
+    at_every_byte,
+    byte_chunks,
+    byte_layout,
+    from_layout,
+)
 from metatable.storage.threads import in_order
 
 __all__ = [
@@ -107,7 +114,7 @@ def _quick_hash(data: Bytes, starts: Rows, sizes: Rows) -> Hashes:
     even = _even(starts, sizes)
     if even is not None:
         return _quick_hash_equal(padded, len(sizes), *even)
-    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    words = at_every_byte(padded, "<u8")
     found, rows, least = sizes.astype(np.uint64) * _P1, np.arange(len(sizes)), int(sizes.min())
     for at in range(0, int(sizes.max()), 8):
         if at >= least:
@@ -294,12 +301,6 @@ def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes
     return out
 
 
-def _at_every_byte(data: Bytes, kind: str) -> npt.NDArray[Any]:
-    """Item i is the word that byte i opens."""
-    size = max(0, len(data) + 1 - np.dtype(kind).itemsize)
-    return np.ndarray((size,), kind, buffer=data, strides=(1,))
-
-
 def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: Hashes) -> None:
     # rows that are through come first
     by_stripes = np.argsort(stripes.astype(np.uint16), kind="stable")
@@ -314,14 +315,14 @@ def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: H
         joined = through
         at = starts[rows[joined:]] + 32 * stripe
         for k in range(4):
-            states.add(k, _at_every_byte(data, "<u8")[at + 8 * k])
+            states.add(k, at_every_byte(data, "<u8")[at + 8 * k])
 
 
 def _step(which: npt.NDArray[np.bool_], at: Rows, data: Bytes, kind: str, out: Hashes) -> None:
     """Add the lane at the cursor of some rows, and move their cursors."""
     rows = np.flatnonzero(which)
     cursor, some = at[rows], out[:, rows]
-    _ADD[kind](some, _at_every_byte(data, kind)[cursor])
+    _ADD[kind](some, at_every_byte(data, kind)[cursor])
     out[:, rows] = some
     at[rows] = cursor + np.dtype(kind).itemsize
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import byte_layout, size_of_all
+from metatable.storage.byte_columns import at_every_byte, byte_layout, size_of_all
 from metatable.storage.marked_words import MarkedWords
 
 __all__ = ["KeyPlaces", "found_among"]
@@ -92,5 +92,4 @@ def _last_words(keys: pa.Array) -> Words | None:
         first = int(offsets[0]) + size - _WORD
         every: Words = np.ndarray((len(keys),), np.uint64, data, first, (size,))
         return every.copy()
-    at_every_byte: Words = np.ndarray((len(data) + 1 - _WORD,), np.uint64, data, strides=(1,))
-    return np.asarray(at_every_byte[offsets[1:] - _WORD])
+    return np.asarray(at_every_byte(data, np.uint64)[offsets[1:] - _WORD])

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import Bytes
+from metatable.storage.byte_columns import Bytes, at_every_byte
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Cursor", "one_for_all"]
@@ -146,7 +146,7 @@ class Cursor:
         if seen is not None:
             self._step(size)
             return seen
-        return _every_word(self.data, kind)[self.runs(one_for_all(size, len(self)))]
+        return at_every_byte(self.data, kind)[self.runs(one_for_all(size, len(self)))]
 
     def runs(self, lengths: Longs) -> Longs:
         """Step over so many bytes a row; where they begin."""
@@ -203,7 +203,7 @@ class Cursor:
         at = self.at
         most = min(max(2 * self._passed, _SOON_BYTES), _WINDOW_BYTES, len(self.data) // len(self))
         size = 1 << min(max(most, _WORD_BYTES), len(self.data) - int(at[-1])).bit_length() - 1
-        pieces = _every_word(self.data, f"V{size}")[at]
+        pieces = at_every_byte(self.data, f"V{size}")[at]
         self._window, self._passed = pieces.view(np.uint8).reshape(len(self), size), 0
 
     def look_far(self) -> None:
@@ -272,12 +272,6 @@ def _from_zigzag(value: Words) -> Longs:
 def one_for_all(number: int, count: int) -> Longs:
     """A number so many times, in the room of one."""
     return np.ndarray((count,), np.int64, np.int64(number).tobytes(), strides=(0,))
-
-
-def _every_word(data: Bytes, kind: str) -> npt.NDArray[Any]:
-    """The word that begins at each byte."""
-    count = max(0, len(data) + 1 - np.dtype(kind).itemsize)
-    return np.ndarray((count,), kind, buffer=data, strides=(1,))
 
 
 @lru_cache(maxsize=4096)

@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
 __all__ = ["DYNAMIC", "SIMPLE", "FilterForm", "HudiBloom", "chained"]
@@ -339,7 +340,7 @@ def _mixed_words(
         words = np.ndarray(shape, "<u4", data, int(starts[0]), steps)
         return [_mixed(word.astype(np.uint32)) for word in words]
     mixed: list[Words] = []
-    unaligned = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
+    unaligned = at_every_byte(data, "<u4")
     for block in range(int(blocks[0])):
         long_enough = int(np.searchsorted(-blocks, -block))
         mixed.append(_mixed(unaligned[starts[:long_enough] + 4 * block].astype(np.uint32)))

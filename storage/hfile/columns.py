@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import fresh
+from metatable.storage.byte_columns import at_every_byte, fresh
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -153,7 +153,7 @@ def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     made[:, 0] = once(sizes)
     heads = made[:, 1:]
     if len(starts) and int(once(sizes).min()) > _INLINE_BYTES:
-        heads[:, 0] = np.ndarray((len(raw) - 3,), "<u4", raw, strides=(1,))[starts]
+        heads[:, 0] = at_every_byte(raw, "<u4")[starts]
         heads[:, 1], heads[:, 2] = 0, starts
     else:
         _put_heads(heads, raw, starts, sizes)
@@ -165,8 +165,8 @@ def _put_heads(heads: npt.NDArray[np.uint32], raw: UInt8s, starts: Int64s, sizes
     """The twelve bytes behind the size of each view, of which some hold the bytes themselves."""
     safe = np.minimum(starts, max(len(raw) - _INLINE_BYTES, 0))
     source = raw if len(raw) >= _INLINE_BYTES else np.zeros(_INLINE_BYTES, np.uint8)
-    words = np.ndarray((len(source) - 7,), "<u8", source, strides=(1,))
-    halves = np.ndarray((len(source) - 3,), "<u4", source, strides=(1,))
+    words = at_every_byte(source, "<u8")
+    halves = at_every_byte(source, "<u4")
     heads[:, 0] = halves[safe]
     is_long = sizes > _INLINE_BYTES
     if not is_long.all():
@@ -184,9 +184,7 @@ def _put_heads(heads: npt.NDArray[np.uint32], raw: UInt8s, starts: Int64s, sizes
 
 def numbers_at(raw: UInt8s, starts: Int64s, kind: str) -> Int64s:
     """The numbers that begin at `starts`, as int64; `kind` is numpy's, such as `>u4`."""
-    width = np.dtype(kind).itemsize
-    view = np.ndarray((len(raw) - width + 1,), kind, raw, strides=(1,))
-    return view[starts].astype(np.int64)
+    return at_every_byte(raw, kind)[starts].astype(np.int64)
 
 
 def common_prefix_size(first: bytes, last: bytes) -> int:

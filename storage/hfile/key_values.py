@@ -30,6 +30,7 @@ from metatable.storage.byte_columns import (
     Voids,
     from_layout,
     of_one_size,
+    pieces_at,
     voids,
 )
 from metatable.storage.hfile.columns import (
@@ -159,10 +160,11 @@ class KeyValues:
         if not len(self) or not _are_near(sizes, width) or width > len(self.raw):
             return self
         begins = np.minimum(self.row_starts - ROW_AT, len(self.raw) - width)
-        every = np.ndarray((len(self.raw) - width + 1,), f"V{width}", self.raw, strides=(1,))
         starts = np.arange(0, len(self) * width, width)
         starts += self.row_starts - begins
-        return replace(self, raw=every[begins].view(np.uint8), row_starts=starts)
+        return replace(
+            self, raw=pieces_at(self.raw, begins, width).view(np.uint8), row_starts=starts
+        )
 
     def place_of(self, key: bytes) -> int:
         """The (first) record of `key`, -1 where there is none: a bisection, for single keys."""
@@ -195,8 +197,7 @@ def _pieces(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     check_width(raw)
     size = _one_size(sizes)
     if size and size * (len(starts) + 1) < 1 << 31:  # Arrow would look at each size
-        at_every_byte = np.ndarray((len(raw) - size + 1,), f"V{size}", raw, strides=(1,))
-        return _side_by_side(at_every_byte[starts])
+        return _side_by_side(pieces_at(raw, starts, size))
     cuts = np.zeros(2 * len(starts) + 1, np.int32)
     cuts[1::2] = starts
     np.add(starts, sizes, out=cuts[2::2], casting="unsafe")

@@ -36,7 +36,7 @@ from metatable.storage.hfile.block_index import BlockIndex, check_places, decode
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.file_info import LASTKEY
-from metatable.storage.hfile.key_values import KEY_SUFFIX, KeyValues, row_of
+from metatable.storage.hfile.key_values import KEY_SUFFIX, ROW_AT, KeyValues, row_of
 from metatable.storage.hfile.reading import file_filter
 from metatable.storage.hfile.reading.fetch import cut, fetch
 from metatable.storage.hfile.reading.finding import find_records
@@ -53,9 +53,6 @@ NAMED = 5
 """Keys that a finding names, however many it is about."""
 NAMED_LOST = 10_000
 """The same of keys that hudi-io loses: who must write them again needs all of them."""
-
-_ROW_AT = 10
-"""Bytes of a record before its row: three lengths."""
 
 _Level = Generator[Finding, None, BlockIndex]
 """Findings, and in the end a level of the index."""
@@ -370,7 +367,7 @@ def _dropped(header: BlockHeader, records: KeyValues) -> pa.Array:
     """Which records hudi-io drops: those that begin in the last bytes of the payload, as many
     as it takes for checksums. It counts chunks over the whole block, checksums included."""
     area = CHECKSUM_BYTES * chunk_count(header.size, header.chunk_bytes)
-    starts = records.row_starts - _ROW_AT
+    starts = records.row_starts - ROW_AT
     return pa.array(starts >= header.payload_size - area)
 
 
@@ -380,7 +377,7 @@ def _other_form(records: KeyValues) -> int | None:
     what may hide another size, those of one key at more."""
     size, raw = len(KEY_SUFFIX), records.raw
     ends = records.value_starts + records.value_sizes
-    sound = np.append(records.row_starts[1:] - _ROW_AT, len(raw)) == ends + 1
+    sound = np.append(records.row_starts[1:] - ROW_AT, len(raw)) == ends + 1
     sound &= records.value_gaps == size
     at_every_byte = np.ndarray((len(raw) - size + 1, size), np.uint8, raw, strides=(1, 1))
     betweens = at_every_byte[records.row_starts + records.row_sizes]

@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from metatable.storage.byte_columns import Voids
 from metatable.storage.hfile.columns import UInt8s
-from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, empty_record
+from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, ROW_AT, empty_record
 from metatable.storage.hfile.zstd_sequences import MOST_REPEATED, encode_sequences
 
 __all__ = [
@@ -60,8 +60,7 @@ _LAST_COMPRESSED, _RAW = 0b101, 0b1100
 _HEADER_BYTES = 3
 Pieces = npt.NDArray[Any]
 """Bytes, or pieces of several."""
-_ROW_AT = RECORD_OVERHEAD - len(KEY_SUFFIX) - 1
-_BEFORE_KEY = 1 + _ROW_AT
+_BEFORE_KEY = 1 + ROW_AT
 """A record's zero and the header of the next."""
 
 
@@ -89,7 +88,7 @@ class Shape:
     def frame(self) -> bytes:
         """As it is stored, with zeros for keys and values."""
         first = empty_record(self.key_size, self.value_size)
-        second = first[:_ROW_AT] + bytes(self.key_shared)
+        second = first[:ROW_AT] + bytes(self.key_shared)
         literals = first + second + bytes((self.count - 1) * self.rest_size + 1)
         body = literals + encode_sequences(self._sequences(), len(first))
         told = b"".join(
@@ -107,13 +106,13 @@ class Shape:
         behind_key = len(KEY_SUFFIX) + self.value_shared
         after_key = self.key_size - self.key_shared, behind_key
         after_value = self.value_size - self.value_shared, _BEFORE_KEY + self.key_shared
-        begin = self.payload_size // self.count + _ROW_AT + self.key_size, behind_key
+        begin = self.payload_size // self.count + ROW_AT + self.key_size, behind_key
         return [begin, *[after_value, after_key] * (self.count - 2)]
 
     @cached_property
     def places(self) -> tuple[slice, slice, slice, slice]:
         """Of the first key, the first value, the second key's shared bytes, all rests."""
-        key = _literals_at(self.payload_size) + _ROW_AT
+        key = _literals_at(self.payload_size) + ROW_AT
         value = key + self.key_size + len(KEY_SUFFIX)
         second = value + self.value_size + _BEFORE_KEY
         rest = second + self.key_shared
@@ -260,7 +259,7 @@ def _shape_by_size(
     count, left = divmod(payload_size, key_size + value_size + RECORD_OVERHEAD)
     if left or not can_pack(count, key_size, value_size):
         return None
-    least = key_size + value_size + RECORD_OVERHEAD + _ROW_AT + 1
+    least = key_size + value_size + RECORD_OVERHEAD + ROW_AT + 1
     spared, key_shared = divmod(literals - least, count - 1)
     value_shared = key_size + value_size - spared - key_shared
     if not (0 <= key_shared <= _most(key_size) and 0 <= value_shared <= _most(value_size)):

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.parquet.varints import (
     MOST_BYTES,
     encoded_zigzags,
@@ -150,7 +151,7 @@ def _ended_by_zeros(
     ends = zeros[np.repeat(first - behind + counts, counts) + np.arange(behind[-1])]
     at = np.append(0, ends[:-1] + 1)
     at[behind - counts] = begins
-    words = np.ndarray((len(body) - 7,), "<u8", body, strides=(1,))
+    words = at_every_byte(body, "<u8")
     found = np.empty((len(ends), 3), np.int64)
     for column, part in ((OFFSET, 0), (SIZE, 2), (ROW, 4)):
         if (body.take(at, mode="clip") != _HEADS[part]).any():

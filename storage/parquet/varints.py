@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.byte_columns import at_every_byte
+
 __all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigzags"]
 
 Numbers = npt.NDArray[np.int64]
@@ -42,8 +44,7 @@ def write_varint(out: bytearray, value: int) -> None:
 def zigzags(body: Bytes, starts: Numbers, lengths: Numbers) -> Numbers:
     """The zigzag varints of these places and lengths; of those above MOST_BYTES anything."""
     padded = np.append(body, np.zeros(_WORD, np.uint8))
-    at_every_byte = np.ndarray((len(body) + 1,), "<u8", padded, strides=(1,))
-    words = at_every_byte.take(starts, mode="clip").astype(np.uint64, copy=False)
+    words = at_every_byte(padded, "<u8").take(starts, mode="clip").astype(np.uint64, copy=False)
     words &= _KEPT.take(lengths, mode="clip")
     found = words & np.uint64(0x7F)
     for place in range(1, min(int(lengths.max(initial=0)), _WORD)):

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from metatable.storage.byte_columns import Voids, words_of
+from metatable.storage.byte_columns import Voids, at_every_byte, pieces_at, words_of
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
 from metatable.storage.hfile.key_values import (
@@ -38,7 +38,7 @@ from metatable.storage.hfile.key_values import (
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.reading.finding import check_records, check_stride
 
-__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "pieces_at", "proven", "same_keys"]
+__all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "proven", "same_keys"]
 
 Hits = tuple[npt.NDArray[np.bool_], Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
@@ -258,19 +258,14 @@ def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray
         there = pieces_at(raw, rows, size)
         if np.array_equal(there.view(np.uint8), keys.view(np.uint8)):
             return np.ones(len(rows), bool)
-    at_every_byte = np.ndarray((len(raw) - _WORD + 1,), np.uint64, raw, strides=(1,))
+    words = at_every_byte(raw, np.uint64)
     same = np.ones(len(rows), bool)
     last = size - _WORD
     for at in {*range(0, last, _WORD), last} - {known}:
-        same &= at_every_byte[rows + at] == _column(keys, at)
+        same &= words[rows + at] == _column(keys, at)
     return same
 
 
 def _column(keys: Voids, at: int) -> UInt64s:
     """Eight bytes of each key, from `at` on, as they lie there."""
     return np.ndarray((len(keys),), np.uint64, keys, at, (keys.dtype.itemsize,))
-
-
-def pieces_at(raw: UInt8s, starts: Int64s, size: int) -> Voids:
-    """So many bytes from each of these places on."""
-    return np.ndarray((len(raw) - size + 1,), np.dtype((np.void, size)), raw, strides=(1,))[starts]

@@ -15,7 +15,7 @@ from itertools import accumulate
 import google_crc32c
 import numpy as np
 
-from metatable.storage.byte_columns import Voids, fresh
+from metatable.storage.byte_columns import Voids, at_every_byte, fresh
 from metatable.storage.hfile.block import (
     HEADER_SIZE,
     HEADERS,
@@ -235,6 +235,5 @@ def _have_one_sum(stored: Stored, covered: Int64s) -> bool:
         ends = list(zip(stored.blocks(), covered.tolist(), strict=True))
         told = np.frombuffer(b"".join([block[end:].data for block, end in ends]), ">u4")
         return bool(told.tolist() == [google_crc32c.value(block[:end]) for block, end in ends])
-    at_every_byte = np.ndarray((len(raw) - CHECKSUM_BYTES + 1,), ">u4", raw, strides=(1,))
-    told = at_every_byte[stored.starts + covered]
+    told = at_every_byte(raw, ">u4")[stored.starts + covered]
     return bool(told.tolist() == crc32c_each(raw, stored.starts, covered))

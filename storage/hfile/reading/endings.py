@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 
+from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.hfile.columns import Int64s, UInt8s, repeated
 from metatable.storage.hfile.key_values import (
     HEADER,
@@ -70,8 +71,7 @@ def _full_places(raw: UInt8s) -> Int64s:
 
 def _key_ends(raw: UInt8s, places: Int64s) -> Int64s:
     """Where `7f ff*7 04` ends, of the places that `_full_places` tells."""
-    words = np.ndarray((max(len(raw) - 7, 0),), np.uint64, raw, strides=(1,))
-    sound = (words[places] == _ENDING) & (raw[places - 1] == KEY_SUFFIX[1])
+    sound = (at_every_byte(raw, np.uint64)[places] == _ENDING) & (raw[places - 1] == KEY_SUFFIX[1])
     return cast("Int64s", places[sound] + _ENDING_SIZE)
 
 

@@ -24,9 +24,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from metatable.storage.byte_columns import Voids, from_voids
+from metatable.storage.byte_columns import Voids, at_every_byte, from_voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, once, repeated
+from metatable.storage.hfile.columns import Int64s, UInt8s, once, repeated
 from metatable.storage.hfile.key_values import (
     HEADER,
     KEY_SUFFIX,
@@ -176,7 +176,7 @@ def check_records(
     are those that were copied: the message says where they lie."""
     if not len(records):
         return
-    words, rows = _words(records.raw), once(records.row_sizes)
+    words, rows = at_every_byte(records.raw, np.uint64), once(records.row_sizes)
     sound = words[records.row_starts - (ROW_AT - 2)] == records.header_words()
     sound &= words[records.row_starts + (rows + once(records.value_gaps) - 8)] == _ENDING_THERE
     if not sound.all():
@@ -246,11 +246,6 @@ def _are_alike(grid: Grid, key_size: int, value_size: int) -> bool:
     header = record_header(key_size, value_size)
     places = (0, header), (ROW_AT + key_size, KEY_SUFFIX), (stride - 1, b"\0")
     return all(grid.repeats(at, told) for at, told in places)
-
-
-def _words(raw: UInt8s) -> UInt64s:
-    """The number of eight bytes that begins at every byte, as the machine has numbers."""
-    return np.ndarray((max(len(raw) - 7, 0),), np.uint64, raw, strides=(1,))
 
 
 def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.byte_columns import pieces_at
 from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.data_blocks import Payloads
 
@@ -45,8 +46,8 @@ class Grid:
         memory."""
         if not len(starts) or width * len(starts) > len(raw):
             return None
-        everywhere = np.ndarray((len(raw) - width + 1,), f"V{width}", raw, strides=(1,))
-        return cls(everywhere[starts].view(np.uint8), 0, (len(starts),), (width,))
+        copied = pieces_at(raw, starts, width).view(np.uint8)
+        return cls(copied, 0, (len(starts),), (width,))
 
     def pieces(self, kind: npt.DTypeLike, at: int) -> npt.NDArray[Any]:
         """What is `at` of every one, a view."""

@@ -17,10 +17,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from metatable.storage.byte_columns import Voids, words_of
+from metatable.storage.byte_columns import Voids, at_every_byte, pieces_at, words_of
 from metatable.storage.hfile.block import HEADER_SIZE, Headers
 from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s
-from metatable.storage.hfile.reading.alike import Alike, Hits, pieces_at
+from metatable.storage.hfile.reading.alike import Alike, Hits
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_records import Shape, shape_of
 
@@ -158,7 +158,7 @@ class _Table:
         self.first_keys, self.first_values, self.seconds, self.rests = columns[:4]
         self.counts, self.steps, self.key_shared, self.value_shared = columns[4:]
         self._before = np.cumsum(self.counts) - self.counts
-        self.every = np.ndarray((len(span.raw) - _WORD + 1,), np.uint64, span.raw, strides=(1,))
+        self.every = at_every_byte(span.raw, np.uint64)
 
     def words(self) -> UInt64s:
         """The first eight bytes of each key."""
