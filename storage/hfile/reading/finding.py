@@ -204,12 +204,10 @@ def _sound_rows(records: KeyValues) -> Voids | None:
     size = int(sizes[0])
     width = ROW_AT + size + len(KEY_SUFFIX)
     heads = Grid.of_copies(records.raw, records.row_starts - ROW_AT, width)
-    is_sound = (
-        heads is not None
-        and (heads.pieces("u8", 2) == records.header_words()).all()
-        and heads.repeats(ROW_AT + size + 2, KEY_SUFFIX[2:])
-    )
-    return heads.pieces(f"V{size}", ROW_AT) if heads is not None and is_sound else None
+    if heads is None or not (heads.pieces("u8", 2) == records.header_words()).all():
+        return None
+    ends_well = heads.repeats(ROW_AT + size + 2, KEY_SUFFIX[2:])
+    return heads.pieces(f"V{size}", ROW_AT) if ends_well else None
 
 
 def _unfit(path: str, offset: int, expected: str, found: object) -> CorruptError:
