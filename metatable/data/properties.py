@@ -31,6 +31,7 @@ PROPERTIES_PATH = ".hoodie/hoodie.properties"
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _CHECKSUM = "hoodie.table.checksum"
+_TYPE = "hoodie.table.type"
 TABLE_TYPES = {COPY_ON_WRITE: "COPY_ON_WRITE", MERGE_ON_READ: "MERGE_ON_READ"}
 _PAYLOADS = "org.apache.hudi.common.model."
 _GENERATORS = "org.apache.hudi.keygen."
@@ -47,7 +48,7 @@ class TableProperties:
         """Those of a table of version 6."""
         values = {
             "hoodie.table.name": options.name,
-            "hoodie.table.type": TABLE_TYPES[options.table_type],
+            _TYPE: TABLE_TYPES[options.table_type],
             "hoodie.table.version": "6",
             "hoodie.timeline.layout.version": "1",
             "hoodie.table.recordkey.fields": ",".join(options.key),
@@ -109,27 +110,27 @@ class TableProperties:
     @property
     def table_type(self) -> str:
         """`hoodie.table.type`; COPY_ON_WRITE where it is missing, as Hudi takes it."""
-        return self.values.get("hoodie.table.type", "COPY_ON_WRITE")
+        return self.values.get(_TYPE, "COPY_ON_WRITE")
 
     def check(self, options: Options, path: str = PROPERTIES_PATH) -> None:
         """Refuse properties that name another table, key, partitioning or table type than our
         options.
 
         Raises CorruptError: Hudi's readers would go by these, our writers by those. UpgradeError
-        for the type, which is Hudi's to change.
+        for another type that is told, which is Hudi's to change.
         """
-        if self.table_type != TABLE_TYPES[options.table_type]:
-            raise UpgradeError(
-                "Hudi keeps another type of table here. Create a new one from its rows",
-                path=path,
-                expected=TABLE_TYPES[options.table_type],
-                found=self.table_type,
-            )
         for key, expected in _identity(options).items():
             found = self.values.get(key, "")
             if ",".join(word.strip() for word in found.split(",")) != expected:
                 what = f"{key} is not what the table was created with: restore the file"
                 raise CorruptError(what, path=path, expected=expected, found=found)
+        ours, theirs = TABLE_TYPES[options.table_type], self.table_type
+        if theirs != ours and _TYPE not in self.values:
+            what = f"{_TYPE} is missing, and Hudi would read no logs: restore the file"
+            raise CorruptError(what, path=path, expected=ours, found="")
+        if theirs != ours:
+            what = "Hudi keeps another type of table here. Create a new one from its rows"
+            raise UpgradeError(what, path=path, expected=ours, found=theirs)
 
     def mended(self, options: Options, schema: pa.Schema) -> TableProperties:
         """These, with what is missing, and what `check` refuses, as the table was created with."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metatable.data.options import Options
 from metatable.data.properties import TableProperties
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, UpgradeError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("val", pa.int64())])
 
@@ -211,3 +211,17 @@ def test_properties_of_another_key_than_ours_are_damage(key: str, found: str | N
         values[key] = found
     with pytest.raises(CorruptError, match=f"{key} is not what the table was created with"):
         TableProperties(values).check(options)
+
+
+def test_a_type_that_is_missing_is_damage_where_hudi_would_read_no_logs() -> None:
+    """Another one that is told is not: Hudi has changed the table."""
+    logged, plain = (Options("t", ("id",), ("city",), table_type=one) for one in ("mor", "cow"))
+    values = dict(TableProperties.of(logged, SCHEMA).values)
+    TableProperties(values).check(logged)
+    with pytest.raises(UpgradeError, match=r"another type of table.*COPY_ON.*MERGE_ON"):
+        TableProperties(values).check(plain)
+    del values["hoodie.table.type"]
+    TableProperties(values).check(plain)
+    with pytest.raises(CorruptError, match=r"hoodie.table.type is missing.*MERGE_ON_READ"):
+        TableProperties(values).check(logged)
+    TableProperties(values).mended(logged, SCHEMA).check(logged)
