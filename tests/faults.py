@@ -60,6 +60,12 @@ class Watched(Backend):
     def settles(self) -> bool:
         return self._inner.settles
 
+    def kills(self) -> list[int]:
+        """Limits of which each leaves something else than the one before it, as reading changes
+        nothing: behind every call that has changed something."""
+        still = READS | {"sink"}
+        return [at + 1 for at, (verb, _) in enumerate(self.calls) if verb not in still]
+
     def paths(self, *verbs: str) -> set[str]:
         """The paths that were asked for by these verbs."""
         return {path for verb, path in self.calls if verb in verbs}

@@ -7,7 +7,6 @@ does not put logs on a base file that is yet to come, and shows rows of before.
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -53,11 +52,11 @@ from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, Refused, dying, once, watched
+from tests.faults import Refused, dying, once, watched
 from tests.index.rows import RINGS, fitting, index_of
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, Row, arrow, listed, read_by_hudi, scanned
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 ALL = LogSizes(ratio=0)
 VERBS = (
@@ -850,11 +849,7 @@ KILLED: dict[str, Callable[[Store, str], Any]] = {
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        (name, kind)
-        for turn, name in enumerate(KILLED)
-        for kind in (TWO if LONG else [TWO[turn % 2]])
-    ],
+    [(name, kind) for turn, name in enumerate(KILLED) for kind in one_in(2, TWO, turn)],
 )
 def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) -> None:
     """Then others write, and all is carried out."""
@@ -866,13 +861,9 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) 
     store, backend = watched(dry, backwards=kind == "record")
     KILLED[name](store, plan)
     after = {row["id"]: row for row in metatable.open(dry).scan().to_arrow().to_pylist()}
-    changing = [
-        at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}
-    ]
+    changing = backend.kills()
     assert len(changing) > 5
-    if not LONG:
-        changing = changing[len(kind) % 4 :: 12 if name == "overwrite" else 4]
-    for limit in changing:
+    for limit in one_in(12 if name == "overwrite" else 8, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=kind == "record")
         with suppress(Refused, StoreError):
@@ -899,7 +890,6 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) 
             for path in (*Path(uri).rglob("*.parquet"), *Path(uri).rglob(".*.log.*"))
         }
         assert there == known
-    print(name, kind, len(backend.calls), len(changing))
 
 
 # What was lost

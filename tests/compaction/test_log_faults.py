@@ -30,7 +30,6 @@ from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
 from tests.compaction.test_repair import (
     LOGGED,
-    LONG,
     NO_KEYS,
     Hurt,
     contents,
@@ -41,9 +40,11 @@ from tests.compaction.test_repair import (
     made,
     records_of,
     rows,
+    some_of,
     stats_of,
     writable,
 )
+from tests.long import one_in
 from tests.model import SCHEMA, arrow, read_by_hudi, scanned
 
 Lost = tuple[str, ...]
@@ -264,8 +265,8 @@ FAULTS: list[Fault] = [
 
 CASES = [
     pytest.param(fault, index, id=f"{fault[0]}-{index}")
-    for turn, fault in enumerate(FAULTS)
-    for index in (fault[3] if LONG else [fault[3][turn % len(fault[3])]])
+    for turn, fault in enumerate(some_of(FAULTS))
+    for index in one_in(len(fault[3]), fault[3], turn)
 ]
 
 

@@ -7,7 +7,6 @@ is what it was, for Hudi's reader too.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +20,9 @@ from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.cleaned import strange_files
 from tests.face.protocol.making import FAST, made, newest
+from tests.long import LONG
 from tests.model import Identity, Model, Row, arrow, listed, read_by_hudi, scanned
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 TABLES = ("record-avro", "metadata_bloom-parquet", "bloom-parquet", "bucket-avro")
 CITIES = ("ny", "sf")
 STEPS = 25 if LONG else 14

@@ -22,7 +22,7 @@ from metatable.metadata.plans import PLANS
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from tests.compaction.test_compact import FAST, answers, grown, rows, snapshot
-from tests.faults import READS, Refused, watched
+from tests.faults import Refused, watched
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -167,9 +167,8 @@ def test_a_plan_that_is_killed_anywhere_is_taken_up_again_or_is_dropped(
     dry = Store(shutil.copytree(table.uri, tmp_path / "dry"), FAST)
     store, backend = watched(dry.uri)
     carried_out(store)
-    limits = [at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}]
     seen = set()
-    for limit in limits[:-1]:
+    for limit in backend.kills()[:-1]:
         twin = metatable.open(shutil.copytree(table.uri, tmp_path / f"{limit}"), FAST)
         deadly, _ = watched(twin.uri, limit=limit)
         with pytest.raises(Refused):

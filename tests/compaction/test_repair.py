@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,10 +55,10 @@ from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_colu
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, Refused, watched
+from tests.faults import Refused, watched
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, Row, arrow, listed, read_by_hudi, scanned
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 INDEXES = ("record", "metadata_bloom", "bloom", "bucket")
 LOGGED = ("record-avro", "metadata_bloom-parquet", "bloom-avro", "bucket-parquet")
@@ -608,6 +607,7 @@ def key_replaced(text: str) -> str:
 
 R, M = ("record", "record-avro"), ("metadata_bloom", "metadata_bloom-parquet")
 Fault = tuple[str, str, Callable[[Hurt], Lost], tuple[str, ...]]
+AnyFault = TypeVar("AnyFault", bound=tuple[str, str, Any, tuple[str, ...]])
 
 
 def _of_turn(tables: tuple[str, ...], turn: int) -> str:
@@ -748,11 +748,18 @@ FAULTS: list[Fault] = [
     ("properties are no text", "properties", partial(properties, lambda _: "\x00=\n"), TABLES),
 ]
 
-_turn = count()
+
+def some_of(faults: Sequence[AnyFault]) -> list[AnyFault]:
+    """In a short run every other one of those that are found as the same kind."""
+    kinds: dict[str, list[AnyFault]] = {}
+    for fault in faults:
+        kinds.setdefault(fault[1], []).append(fault)
+    return [fault for alike in kinds.values() for fault in one_in(2, alike)]
+
+
 CASES = [
     pytest.param(fault, index, id=f"{fault[0]}-{index}")
-    for fault in FAULTS
-    for turn in [next(_turn)]
+    for turn, fault in enumerate(some_of(FAULTS))
     for index in (fault[3] if LONG else [_of_turn(fault[3], turn)])
 ]
 """In the short run with one table each: neighbours are alike, and have tables of both types."""
@@ -1191,9 +1198,9 @@ def test_a_repair_killed_anywhere_is_gone_on_with(tmp_path: Path) -> None:
     dry = shutil.copytree(origin.uri, tmp_path / "dry")
     store, backend = watched(str(dry))
     repair(store, LocalEngine(1), dry_run=False)
-    changing = [at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS]
+    changing = backend.kills()
     assert len(changing) > 15
-    for limit in changing[:: 1 if LONG else 5]:
+    for limit in one_in(5, changing):
         cache.clear()
         uri = str(shutil.copytree(origin.uri, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit)

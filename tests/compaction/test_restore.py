@@ -32,7 +32,7 @@ from metatable.storage import clock
 from metatable.storage.store import Store
 from tests.compaction.test_clean import SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import FAST, made, newest, recover, rows
-from tests.face.test_kill import _changing, _copy, _kill, _shape
+from tests.face.test_kill import _copy, _kill, _shape
 from tests.faults import watched
 from tests.model import SCHEMA, Model, arrow, check, completed, read_by_hudi, scanned
 
@@ -223,7 +223,7 @@ def test_a_restore_killed_at_any_call_leaves_the_old_or_the_new_version(tmp_path
 
     store, backend = watched(_copy(origin, tmp_path / "dry"))
     restores(store)
-    limits, seen = _changing(backend.calls), set()
+    limits, seen = [0, *backend.kills()], set()
     assert len(limits) > 10
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")
@@ -445,7 +445,7 @@ def test_a_savepoint_killed_at_any_call_is_there_or_not(tmp_path: Path) -> None:
 
     store, backend = watched(_copy(origin, tmp_path / "dry"))
     saves(store)
-    for limit in _changing(backend.calls):
+    for limit in [0, *backend.kills()]:
         uri = _copy(origin, tmp_path / "killed")
         _kill(uri, saves, limit)
         one = metatable.open(uri, FAST)

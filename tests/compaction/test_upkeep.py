@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -33,10 +32,9 @@ from metatable.storage.hfile.reading import opened
 from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, dying, watched
+from tests.faults import dying, watched
+from tests.long import one_in
 from tests.model import SCHEMA, completed, read_by_hudi, scanned
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 FAST = {"durable": "false"}
 INDEXES = ["record", "metadata_bloom"]
@@ -334,7 +332,7 @@ def test_killed_anywhere_it_changes_nothing_and_the_next_one_keeps_up(
     rows, hudis = scanned(table), read_by_hudi(table.uri)
     dry, backend = watched(shutil.copytree(table.uri, tmp_path / "dry"))
     assert keep_up(dry, LocalEngine(1)) == table.version + 1
-    changing = [at for at, (verb, _) in enumerate(backend.calls) if verb not in READS]
+    changing = [0, *backend.kills()[:-1]]
     assert len(changing) > 6
     for limit in changing:
         uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
@@ -401,9 +399,8 @@ def test_an_archived_timeline_killed_anywhere_shows_hudi_the_same_rows(
     rows = scanned(table)
     dry, backend = watched(shutil.copytree(table.uri, tmp_path / "dry"))
     assert keep_up(dry, LocalEngine(1)) == table.version + 1
-    changing = [at for at, (verb, _) in enumerate(backend.calls) if verb not in READS]
     assert len(completed(dry.uri)) == 2
-    for limit in changing if LONG else changing[::3]:
+    for limit in one_in(3, [0, *backend.kills()]):
         uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
         store, backend = watched(uri)
         backend.limit = limit

@@ -6,7 +6,6 @@ until the resize is carried out, so of a virtual log it has rows of before.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -39,12 +38,12 @@ from metatable.metadata.transaction import Transaction
 from metatable.results import ServiceResult
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import READS, Refused, once, watched
+from tests.faults import Refused, once, watched
 from tests.index.rows import RINGS
 from tests.index.test_buckets import FAST, rows
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, arrow, read_by_hudi, scanned
 
-LONG = bool(os.environ.get("METATABLE_LONG"))
 SPLIT = BucketSizes(split_above=1, merge_below=0)
 MERGE = BucketSizes(split_above=1 << 30, merge_below=1 << 20)
 
@@ -399,13 +398,9 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -
     store, backend = watched(dry, backwards=way == DUAL_WRITE)
     KILLED[name](store, plan)
     after = scanned(metatable.open(dry))
-    changing = [
-        at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}
-    ]
+    changing = backend.kills()
     assert len(changing) > 5
-    if not LONG:
-        changing = changing[len(name) % 10 :: 10]
-    for limit in changing:
+    for limit in one_in(10, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=way == DUAL_WRITE)
         with suppress(Refused, StoreError):

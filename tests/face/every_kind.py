@@ -36,7 +36,7 @@ PARTITIONS = {"clock10": "clock", "price10": "price"}
 KINDS = COLUMNS | {name: COLUMNS[source] for name, source in PARTITIONS.items()}
 SCHEMA = pa.schema(list(COLUMNS.items())).append(pa.field("list", pa.list_(pa.int32())))
 
-LONG = "é" * 70
+LONG_TEXT = "é" * 70
 LAST = "\U0010ffff" * 80
 
 
@@ -55,7 +55,7 @@ def value_of(name: str, n: int, random: random.Random) -> Any:
         "double": lambda: [n / 10 - 20, -0.0, 0.0, NAN][random.choice([0] * 30 + [1, 2, 3])],
         "price": lambda: Decimal(n - 300) / 100,
         "wide": lambda: Decimal(n - 300) * 10**30 + Decimal("0.0001"),
-        "text": lambda: [f"k{n:04d}", LONG + f"{n:04d}", f"k{n:04d}" + LONG, LAST][
+        "text": lambda: [f"k{n:04d}", LONG_TEXT + f"{n:04d}", f"k{n:04d}" + LONG_TEXT, LAST][
             random.choice([0] * 60 + [1, 2, 3])
         ],
         "raw": lambda: bytes([n // 4 % 256, n % 256]) * (60 if n % 200 == 7 else 1),

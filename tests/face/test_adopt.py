@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from itertools import permutations, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,11 +41,11 @@ from metatable.write.adopt import adopt_table
 from metatable.write.change_index import change_index
 from metatable.write.commit_pass import write
 from tests.cleaned import strange_files
-from tests.faults import READS, Refused, watched
+from tests.faults import Refused, watched
 from tests.index.rows import fitting
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, Row, arrow, check, listed, read_by_hudi, scanned
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 SMALL: dict[str, Any] = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
 BUCKETS = {"bucket_count": 4}
@@ -678,9 +678,9 @@ def test_killed_anywhere_it_is_adopted_or_as_it_was(whose: str, tmp_path: Path) 
     shutil.copytree(origin, tmp_path / "dry")
     store, backend = watched(str(tmp_path / "dry"))
     run(store)
-    limits = [at + 1 for at, (verb, _) in enumerate(backend.calls) if verb not in READS | {"sink"}]
+    limits = backend.kills()
     assert len(limits) >= 6
-    for limit in [0, *limits][:: 1 if LONG else 3]:
+    for limit in one_in(3, [0, *limits]):
         uri = tmp_path / f"killed-{limit}"
         shutil.copytree(origin, uri)
         store, backend = watched(str(uri), limit=limit)
@@ -1000,8 +1000,12 @@ def test_columns_that_came_and_went_are_not_taken_for_others(tmp_path: Path) -> 
 # Tables with logs
 
 
-@pytest.mark.parametrize("before", ["record", "metadata_bloom", "bloom"])
-@pytest.mark.parametrize("after", ["record", "metadata_bloom", "bloom"])
+FOUND = ("record", "metadata_bloom", "bloom")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), product(FOUND, FOUND) if LONG else permutations(FOUND, 2)
+)
 def test_an_index_is_changed_for_tables_with_logs_where_it_finds_their_keys(
     table_uri: str, before: str, after: str
 ) -> None:

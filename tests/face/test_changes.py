@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,13 +20,13 @@ from metatable.engine import local
 from metatable.metadata import transaction
 from metatable.query.changes import CHANGE_TYPE, IDENTITY, _settled
 from metatable.storage.counters import Counters
+from tests.long import LONG
 from tests.model import SCHEMA, Identity, Model, Row, arrow
 
 COLUMNS = [*SCHEMA.names, CHANGE_TYPE]
 Told = dict[Identity, Row]
 States = dict[int, Told]
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 OPTIONS: dict[str, Any] = {"file_rows": 4, "stats_columns": 1, "hfile_codec": "none"}
 

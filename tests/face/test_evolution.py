@@ -45,8 +45,8 @@ from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from tests.faults import watched
 from tests.golden.make import unpack
+from tests.long import LONG
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 SEED = int(os.environ.get("METATABLE_SEED", "0"))
 FAST = {"durable": "false"}
 SCHEMA = pa.schema(

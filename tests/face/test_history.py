@@ -36,9 +36,9 @@ from metatable.metadata.manifest import border, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, Counts, Model, Row, arrow, check, check_counts, data_files, scanned
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 SEED = int(os.environ.get("METATABLE_SEED") or (random.randrange(1 << 32) if LONG else 1))
 
 FAST = {"durable": "false"}
@@ -322,9 +322,7 @@ HISTORY: list[tuple[str, list[Row]]] = [
 
 
 @AS_LOGS_TOO
-@pytest.mark.parametrize(
-    "machine", MACHINES if LONG else MACHINES[::2], ids=lambda one: one.__name__
-)
+@pytest.mark.parametrize("machine", one_in(2, MACHINES), ids=lambda one: one.__name__)
 def test_tasks_that_run_twice_and_in_any_order_change_no_file_and_no_answer(
     machine: type[History], table_uri: str
 ) -> None:

@@ -3,7 +3,7 @@
 Each operation is run once to count its calls of the store, then once for every call that changes
 something with a store that refuses all calls behind it. What lies on disk then is looked at three
 times: as it is, after recovery, and after a second recovery, when nothing of the dead writer may
-be left. Every other call of them in one run; with METATABLE_LONG=1 all.
+be left. One in four of them in a short run, of cases that take the same steps different ones.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.alter import alter
 from metatable.write.commit_pass import delete_partitions, write
-from tests.faults import READS, Refused, dying, watched
+from tests.faults import Refused, dying, watched
 from tests.index.rows import fitting, index_of
+from tests.long import LONG, one_in
 from tests.model import (
     SCHEMA,
     Model,
@@ -54,7 +55,6 @@ from tests.model import (
     scanned,
 )
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 FAST = {"durable": "false"}
 SMALL = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
 """A lease of no time: the next writer takes a silent one for dead at once."""
@@ -215,10 +215,9 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_pat
     case.killed(store)
     new = scanned(metatable.open(dry))
     _settled(dry, [new])
-    limits = _changing(backend.calls)
+    limits = [0, *backend.kills()]
     assert len(limits) >= 2
-    if not LONG:  # by its name, which half: neighbours among the cases take the same steps
-        limits = limits[len(name) % 2 :: 2]
+    limits = one_in(4, limits, list(CASES).index(name))
     seen: set[tuple[str, ...]] = set()
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")
@@ -229,13 +228,6 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_pat
             seen.add(shape)
             _go_on(uri)
     print(name, len(backend.calls), len(limits), len(seen))
-
-
-def _changing(calls: Sequence[tuple[str, str]]) -> list[int]:
-    """The calls before which a kill leaves something else than before the call ahead of them:
-    those behind one that has changed something, as reading changes nothing, and the first."""
-    changed = [at + 1 for at, (verb, _) in enumerate(calls) if verb not in READS | {"sink"}]
-    return [0, *changed]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from metatable.storage.counters import Counters
 from metatable.write import partial_rows
 from tests.face.every_kind import SCHEMA as EVERY_KIND
 from tests.face.every_kind import made_rows
+from tests.long import one_in
 from tests.memory import watched_memory
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, scanned
 
@@ -60,8 +61,10 @@ def given(rows: list[Row], *names: str) -> pa.Table:
 
 
 @pytest.mark.both_table_types
-@pytest.mark.parametrize(("index", "scope"), KINDS)
-@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize(
+    ("index", "scope", "ordering"),
+    [(*kind, by) for turn, kind in enumerate(KINDS) for by in one_in(2, (None, "ts"), turn)],
+)
 def test_after_any_merges_rows_and_index_are_those_of_a_dict(
     table_uri: str, index: str, scope: str, ordering: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write import overwrite
 from tests.face.protocol.making import recover
+from tests.long import LONG
 from tests.model import (
     SCHEMA,
     Model,
@@ -42,7 +42,6 @@ KINDS = [
     ("bloom", "partition"),
     ("bucket", "partition"),
 ]
-LONG = os.environ.get("METATABLE_LONG") == "1"
 ORDERED = [(*kind, (None, "ts")[place % 2]) for place, kind in enumerate(KINDS)]
 if LONG:
     ORDERED = [(*kind, ordering) for kind in KINDS for ordering in (None, "ts")]

@@ -29,10 +29,10 @@ from metatable.results import CommitInfo
 from metatable.storage.store import Store
 from tests.face.random_writer import CITIES, KEYS, Job, write_on
 from tests.face.test_kill import leftovers
+from tests.long import LONG
 from tests.model import SCHEMA, Counts, Identity, Model, Row, check, listed, scanned
 from tests.services.servers import Bucket
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 ROUNDS, SECONDS = (12, 20.0) if LONG else (1, 7.0)
 PROCESSES = 3
 MOST_LINES = 24

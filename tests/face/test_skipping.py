@@ -38,16 +38,17 @@ from tests.face.every_kind import (
     COLUMNS,
     KINDS,
     LAST,
-    LONG,
+    LONG_TEXT,
     NAN,
     PARTITIONS,
     SCHEMA,
     made_rows,
     value_of,
 )
+from tests.long import LONG
 
 SEED = int(os.environ.get("METATABLE_SEED", random.SystemRandom().randrange(1 << 32)))
-CASES = 1000 if os.environ.get("METATABLE_LONG") == "1" else 200
+CASES = 1000 if LONG else 100
 """Predicates for each of the three tables; every `SCANNED`-th is also answered by a scan."""
 SCANNED = 25
 ROWS = 600
@@ -63,7 +64,7 @@ ODD: dict[str, list[Any]] = {
     "double": [NAN, float("inf"), -0.0, 0, 0.1, 7],
     "price": [Decimal("1.005"), Decimal("-1.005"), 1, Decimal("1E+12"), Decimal("-1E+12")],
     "wide": [Decimal("0.00005"), 0, Decimal(-(10**32)), Decimal("9E+32")],
-    "text": ["", "k", LONG, LAST, "k0100", "l"],
+    "text": ["", "k", LONG_TEXT, LAST, "k0100", "l"],
     "raw": [b"", b"\xff" * 70, b"\x10"],
     "fixed": [b"", b"\x01", b"\x01\x00\x00"],
     "clock": [datetime(1970, 1, 5, 0, 0, 0, 500), datetime(1, 1, 1), datetime(9999, 12, 31)],

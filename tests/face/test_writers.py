@@ -7,7 +7,6 @@ writer has begun and before it publishes.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.storage.store import Store
+from tests.long import LONG
 from tests.model import SCHEMA, Model, Row, arrow, check, places, read_by_hudi, scanned
 
 FAST = {"durable": "false"}
@@ -30,7 +30,6 @@ SHRUNK: dict[str, Any] = {
     "hfile_block_bytes": 256,
 }
 INDEXES = ("record", "metadata_bloom")
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 
 def rows(first: int, last: int, v: int, city: str | None = None) -> list[Row]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -20,6 +18,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows
+from tests.long import LONG
 
 UNPARTITIONED = pa.schema([("id", pa.string()), ("value", pa.int64())])
 
@@ -84,7 +83,7 @@ def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) 
     assert again["hfile.blocks"] == 0  # decoded once, then kept
 
 
-MANY_GROUPS = 1000 if os.environ.get("METATABLE_LONG") == "1" else 100
+MANY_GROUPS = 1000 if LONG else 100
 
 
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom"])

@@ -3,14 +3,12 @@ few kinds, or, with METATABLE_LONG=1, of all."""
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 import pytest
 
 from tests.index.index_contract import KINDS, IndexContract, Kind, RaceContract
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
+from tests.long import LONG
 
 WRITTEN = [("record", "global")]
 ALONE = [("consistent_hashing", "partition")]

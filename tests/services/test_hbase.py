@@ -181,7 +181,7 @@ def test_workers_of_spark_ask_by_connections_that_stay(
     assert asked.counters["kv.requests"] > asked.counters["kv.batches"]
 
 
-TASKS = 8
+TASKS = 4
 
 
 def refused(*place: str) -> KeyValues:

@@ -13,7 +13,6 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,13 @@ from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.cleaned import strange_files
-from tests.face.test_kill import _changing, _kill, _shape
-from tests.faults import dying, watched
+from tests.face.test_kill import _kill, _shape
+from tests.faults import Watched, dying, watched
+from tests.long import LONG
 from tests.model import SCHEMA, Model, arrow, read_by_hudi, scanned
 from tests.services.servers import Bucket, Versitygw
 from tests.services.test_s3_tables import rows
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE_PUT = r"create .*/manifest/\d+\.json"
 GARBAGE = r"""
@@ -92,14 +91,13 @@ def littered(bucket: Bucket) -> Table:
     return table
 
 
-def steps(calls: Sequence[tuple[str, str]]) -> list[int]:
+def steps(backend: Watched) -> list[int]:
     """The calls to be killed before: behind the first of each kind, or behind each."""
-    behind = _changing(calls)
     if LONG:
-        return behind
+        return [0, *backend.kills()]
     kinds: dict[str, int] = {}
-    for limit in behind[1:]:
-        call = re.sub(KINDS, "", " ".join(calls[limit - 1]))
+    for limit in backend.kills():
+        call = re.sub(KINDS, "", " ".join(backend.calls[limit - 1]))
         kinds.setdefault(re.sub(NAMES, "*", call), limit)
     return [0, *kinds.values()]
 
@@ -122,7 +120,7 @@ def test_a_killed_clean_on_s3_is_gone_on_with(s3_server: Versitygw, bucket: Buck
     for kind in GARBAGE.split():
         assert any(re.fullmatch(kind, path) for path in backend.paths("delete")), kind
     seen: set[tuple[str, ...]] = set()
-    for limit in steps(backend.calls):
+    for limit in steps(backend):
         killed = copied(limit)
         _kill(killed.uri, cleans, limit, options=killed.storage_options)
         assert read_by_hudi(str(killed.folder)) == expected, "Hudi reads something else"

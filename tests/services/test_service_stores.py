@@ -12,10 +12,10 @@ import pytest
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError
 from metatable.storage.store import Store
+from tests.long import LONG
 from tests.services.servers import KINDS, Bucket
 from tests.storage.store_contract import Place, StoreContract
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 BELOW = "/some folder/table"
 
 PLACES = [(kind, below) for kind in KINDS for below in ("", BELOW) if LONG or kind == "s3" or below]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,11 @@ import pytest
 
 import metatable
 from tests.cleaned import strange_files
+from tests.long import LONG
 from tests.model import Model, Row, arrow, scanned
 from tests.services.servers import Bucket
 from tests.services.test_s3_tables import created, rows
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 ROOT = Path(__file__).resolve().parents[2]
 
 WRITER = """

@@ -1,7 +1,7 @@
 """Writers, services, readers and recoveries, interleaved by seeds, on a store that misbehaves.
 
 `world.py` is the model, `history.py` what must hold in the end. METATABLE_SEED replays one world
-and prints its steps; METATABLE_LONG=1 plays 20,000 instead of 200.
+and prints its steps; METATABLE_LONG=1 plays 20,000 instead of 80.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import time
 
 import pytest
 
+from tests.long import LONG
 from tests.simulation.history import play
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 SEED = os.environ.get("METATABLE_SEED")
 
-WORLDS = 20_000 if LONG else 160
+WORLDS = 20_000 if LONG else 80
 PORTIONS = 100 if LONG else 10
 """Of so many worlds each is one test, so that workers share them."""
 

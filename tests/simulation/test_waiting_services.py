@@ -7,7 +7,6 @@ carried out, and every version that is kept is what the dict says.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from metatable.engine.local import LocalEngine
 from metatable.metadata.leases import GRAIN_SECONDS
 from metatable.metadata.manifest import Manifest, Planned, load_newest
 from metatable.storage import cache
+from tests.long import LONG
 from tests.model import Identity, Row
 from tests.simulation.history import Game, Operation, written_file
 from tests.simulation.world import (
@@ -36,7 +36,7 @@ from tests.simulation.world import (
     world_of,
 )
 
-WORLDS = 2_000 if os.environ.get("METATABLE_LONG") == "1" else 12
+WORLDS = 2_000 if LONG else 12
 FIRST, EVERY = 26, 30
 """Of these seeds a world's table has logs, and rings."""
 

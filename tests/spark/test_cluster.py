@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 from tests.compaction.test_cluster import rows
 from tests.face.test_cluster_by import made
+from tests.long import LONG
 from tests.model import arrow, check
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 
 @pytest.mark.skipif(not LONG, reason="its stages are many and small: with METATABLE_LONG=1")

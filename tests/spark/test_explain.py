@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
+from tests.long import LONG
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -21,7 +22,6 @@ from tests.engine_contract import NUMBERS, count_rows, plus, refuse
 from tests.index.rows import make, rows
 
 CITY = "element_at(array('amsterdam', 'berlin', 'cairo'), cast(id % 3 as int) + 1) as city"
-LONG = os.environ.get("METATABLE_LONG") == "1"
 KINDS = [("record", "global"), ("metadata_bloom", "partition"), ("metadata_bloom", "global")]
 PLUS = pa.schema([pa.field("plus", pa.int64(), nullable=False)])
 

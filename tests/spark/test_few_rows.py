@@ -20,13 +20,17 @@ from metatable.storage.store import Store
 from metatable.write import few_rows
 from metatable.write.few_rows import prepared_near
 from tests.index.rows import make, rows
+from tests.long import one_in
 from tests.spark.telling import telling
 
+WRITTEN = [(1 << 20, 60, "local"), (0, 60, "spark"), (1 << 20, 59, "spark")]
+"""How much may be made anew, how many rows are few, and where they are written then."""
+SAID = ("what it is", None, 0, 1 << 62)
 
-@pytest.mark.parametrize("said", ["what it is", None, 0, 1 << 62])
+
 @pytest.mark.parametrize(
-    ("rewritten_bytes", "most", "engine"),
-    [(1 << 20, 60, "local"), (0, 60, "spark"), (1 << 20, 59, "spark")],
+    ("rewritten_bytes", "most", "engine", "said"),
+    [(*one, said) for turn, one in enumerate(WRITTEN) for said in one_in(2, SAID, turn)],
 )
 def test_few_rows_are_written_here_unless_much_is_made_anew(
     spark: Any,

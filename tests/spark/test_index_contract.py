@@ -5,7 +5,6 @@ every index passes the suite in every run.)"""
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any, ClassVar
 
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.index.index_contract import KINDS, HistoryContract, IndexContract, Kind, drawn
+from tests.long import LONG
 from tests.model import Model, listed
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 ASKED = [("metadata_bloom", "global")]
 WRITTEN = [("bloom", "global")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from metatable import UsageError, col
 from tests.face.test_bulk_insert import made_rows
 from tests.face.test_overwrite import created, few
+from tests.long import LONG
 from tests.model import Model, arrow, check
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 
 def test_partitions_are_overwritten_on_spark_as_in_process(spark: Any, table_uri: str) -> None:

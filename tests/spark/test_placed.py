@@ -3,7 +3,6 @@ one of a user's own, and, with METATABLE_LONG=1, a user's own bucket function.""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ import metatable
 from metatable import UsageError
 from tests.index import by_customer  # noqa: F401  (registers itself)
 from tests.index.by_letter import ByLetter
+from tests.long import LONG
 from tests.model import SCHEMA, Model, Row, arrow, check
 
 FAST = {"durable": "false"}
-LONG = os.environ.get("METATABLE_LONG") == "1"
 KINDS = {
     "bucket": ("bucket", {"bucket_count": 3}),
     "own index": (ByLetter.name, {}),

@@ -4,7 +4,6 @@ and what `hudi` reads."""
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 import pytest
@@ -13,9 +12,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import metatable
 from tests.face.test_history import LENGTH, SEED, History
+from tests.long import LONG
 from tests.model import Row
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 FEW = settings(LENGTH, max_examples=10 if LONG else 1, stateful_step_count=20 if LONG else 6)
 

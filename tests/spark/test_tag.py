@@ -17,12 +17,11 @@ from metatable.engine import local
 from metatable.metadata import entries
 from metatable.storage import cache
 from tests.index.rows import expected_tags, make, rows, told_tags
+from tests.long import LONG
 
 PLAN_VALUES = "metatable.spark.engine.PLAN_VALUES"
 
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
-
-LONG = os.environ.get("METATABLE_LONG") == "1"
 
 
 def _sorted_tags(tagged: pa.Table) -> list[Any]:

@@ -28,9 +28,9 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import UPSERT, write
 from tests.index.rows import make, rows, told_tags
+from tests.long import LONG
 from tests.spark.telling import telling
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 KINDS = [("record", "global"), ("metadata_bloom", "partition")]
 """The first in the long run alone: test_merge, test_changes and test_spark_history write it."""
 

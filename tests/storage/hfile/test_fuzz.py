@@ -7,19 +7,18 @@ sound_files.py.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from metatable.storage.hfile.codec import SUPPORTED, Codec
+from tests.long import LONG
 from tests.storage.hfile import raw_file
 from tests.storage.hfile.fuzz import ask, fuzz, main
 from tests.storage.hfile.mutate import mutated
 from tests.storage.hfile.raw_file import RawFile
 from tests.storage.hfile.sound_files import Form, laid_out, sound_files
 
-LONG = os.environ.get("METATABLE_LONG") == "1"
 FILES = 1000 if LONG else 25
 PARTS = 20
 
