@@ -28,6 +28,7 @@ __all__ = ["LiveSlices", "OtherTimeline", "Written", "live_slices", "schema_of",
 
 GENERATORS = ("Simple", "Complex", "Nonpartitioned", "GlobalDelete")
 _BUCKETS = "hoodie.bucket.index.num.buckets"
+_HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
 _MUST_BE = {
@@ -83,7 +84,7 @@ def written_as(properties: TableProperties) -> Written:
         key=key,
         partition_by=_names(values.get("hoodie.table.partition.fields", "")),
         ordering=ordering[0] if ordering else None,
-        hive_style=values.get("hoodie.datasource.write.hive_style_partitioning") == "true",
+        hive_style=values.get(_HIVE_STYLE, "").lower() == "true",
         buckets=int(buckets) if (buckets := values.get(_BUCKETS, "")).isdecimal() else None,
     )
 

@@ -53,14 +53,10 @@ class TableProperties:
             "hoodie.timeline.layout.version": "1",
             "hoodie.table.recordkey.fields": ",".join(options.key),
             "hoodie.table.partition.fields": ",".join(options.partition_by),
-            "hoodie.datasource.write.hive_style_partitioning": _word(options.hive_style),
             "hoodie.database.name": "default",
             "hoodie.table.keygenerator.class": _GENERATORS + _generator(options),
-            "hoodie.datasource.write.partitionpath.urlencode": "false",
-            "hoodie.datasource.write.drop.partition.columns": "false",
-            "hoodie.populate.meta.fields": "true",
+            **_layout(options),
             "hoodie.archivelog.folder": "archived",
-            "hoodie.table.base.file.format": "PARQUET",
             "hoodie.table.timeline.timezone": "UTC",
             **_merging(options),
             "hoodie.table.precombine.field": options.ordering or "",
@@ -114,7 +110,7 @@ class TableProperties:
 
     def check(self, options: Options, path: str = PROPERTIES_PATH) -> None:
         """Refuse properties that name another table, key, partitioning or table type than our
-        options.
+        options, or tell of files that are not laid out as ours are.
 
         Raises CorruptError: Hudi's readers would go by these, our writers by those. UpgradeError
         for another type that is told, which is Hudi's to change.
@@ -122,8 +118,11 @@ class TableProperties:
         for key, expected in _identity(options).items():
             found = self.values.get(key, "")
             if ",".join(word.strip() for word in found.split(",")) != expected:
-                what = f"{key} is not what the table was created with: restore the file"
-                raise CorruptError(what, path=path, expected=expected, found=found)
+                raise _another(key, path, expected, found)
+        for key, expected in _layout(options).items():
+            found = self.values.get(key) or expected
+            if found.casefold() != expected.casefold():
+                raise _another(key, path, expected, found)
         ours, theirs = TABLE_TYPES[options.table_type], self.table_type
         if theirs != ours and _TYPE not in self.values:
             what = f"{_TYPE} is missing, and Hudi would read no logs: restore the file"
@@ -135,9 +134,9 @@ class TableProperties:
     def mended(self, options: Options, schema: pa.Schema) -> TableProperties:
         """These, with what is missing, and what `check` refuses, as the table was created with."""
         ours = self.of(options, schema).values
-        told = {key: value for key, value in _identity(options).items() if value}
-        kept = {key: value for key, value in self.values.items() if key not in _identity(options)}
-        values = {**ours, **kept, **told}
+        fixed = {**_identity(options), **_layout(options)}
+        kept = {key: value for key, value in self.values.items() if key not in fixed}
+        values = {**ours, **kept}
         return TableProperties(values | {_CHECKSUM: _checksum(values)})
 
     def _number(self, key: str) -> int:
@@ -152,6 +151,22 @@ def _identity(options: Options) -> dict[str, str]:
         "hoodie.table.recordkey.fields": ",".join(options.key),
         "hoodie.table.partition.fields": ",".join(options.partition_by),
     }
+
+
+def _layout(options: Options) -> dict[str, str]:
+    """How files and folders are written, by which Hudi's readers and writers go."""
+    return {
+        "hoodie.datasource.write.hive_style_partitioning": _word(options.hive_style),
+        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.table.base.file.format": "PARQUET",
+    }
+
+
+def _another(key: str, path: str, expected: str, found: str) -> CorruptError:
+    what = f"{key} is not what the table was created with: restore the file"
+    return CorruptError(what, path=path, expected=expected, found=found)
 
 
 def _merging(options: Options) -> dict[str, str]:

@@ -605,6 +605,10 @@ def key_replaced(text: str) -> str:
     return text.replace("recordkey.fields=id", "recordkey.fields=v")
 
 
+def escaped(text: str) -> str:
+    return text.replace("partitionpath.urlencode=false", "partitionpath.urlencode=true")
+
+
 R, M = ("record", "record-avro"), ("metadata_bloom", "metadata_bloom-parquet")
 Fault = tuple[str, str, Callable[[Hurt], Lost], tuple[str, ...]]
 AnyFault = TypeVar("AnyFault", bound=tuple[str, str, Any, tuple[str, ...]])
@@ -745,6 +749,7 @@ FAULTS: list[Fault] = [
     ("plan damaged", "plan", plan_damaged, M),
     ("properties lost", "properties", partial(properties, None), TABLES),
     ("properties name another key", "properties", partial(properties, key_replaced), TABLES),
+    ("properties tell of escaped paths", "properties", partial(properties, escaped), TABLES),
     ("properties are no text", "properties", partial(properties, lambda _: "\x00=\n"), TABLES),
 ]
 

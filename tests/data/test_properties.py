@@ -198,9 +198,14 @@ def test_crafted_text_is_read_or_damage(raw: bytes) -> None:
         ("hoodie.table.recordkey.fields", None),
         ("hoodie.table.partition.fields", ""),
         ("hoodie.table.partition.fields", "id"),
+        ("hoodie.datasource.write.hive_style_partitioning", "false"),
+        ("hoodie.datasource.write.partitionpath.urlencode", "falsa"),
+        ("hoodie.datasource.write.drop.partition.columns", "true"),
+        ("hoodie.populate.meta.fields", "false"),
+        ("hoodie.table.base.file.format", "ORC"),
     ],
 )
-def test_properties_of_another_key_than_ours_are_damage(key: str, found: str | None) -> None:
+def test_properties_of_another_key_or_layout_are_damage(key: str, found: str | None) -> None:
     options = Options("t", ("id", "day"), ("city",))
     properties = TableProperties.of(options, SCHEMA)
     properties.check(options)
@@ -211,6 +216,16 @@ def test_properties_of_another_key_than_ours_are_damage(key: str, found: str | N
         values[key] = found
     with pytest.raises(CorruptError, match=f"{key} is not what the table was created with"):
         TableProperties(values).check(options)
+    assert TableProperties(values).mended(options, SCHEMA).values == properties.values
+
+
+def test_how_files_are_laid_out_need_not_be_told_and_its_case_is_nothing() -> None:
+    options = Options("t", ("id",), ("city",))
+    values = dict(TableProperties.of(options, SCHEMA).values)
+    values["hoodie.table.base.file.format"] = "parquet"
+    values["hoodie.populate.meta.fields"] = "TRUE"
+    del values["hoodie.datasource.write.drop.partition.columns"]
+    TableProperties(values).check(options)
 
 
 def test_a_type_that_is_missing_is_damage_where_hudi_would_read_no_logs() -> None:
