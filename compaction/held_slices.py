@@ -28,7 +28,7 @@ from metatable.storage.errors import CorruptError, UpgradeError
 
 __all__ = ["NO_KEYS", "Held", "damage_of", "read_held", "texts_left"]
 
-PATH = META_COLUMNS[3]
+_, _, _, PATH, FILE_NAME = META_COLUMNS
 NO_KEYS = pa.array([], pa.string())
 _TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
 
@@ -135,12 +135,25 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
                 columns, [*filter(wanted.__contains__, columns.column_names)]
             ):
                 stats[one.column] = replace(one, column=wanted[one.column])
+            if FILE_NAME in columns.column_names:
+                _check_names(view, file, columns[FILE_NAME])
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
                 texts[name] = columns[name].combine_chunks().cast(pa.string())
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
         raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
     told = tuple(stats[name] for name in wanted if name in stats)
     return _Facts(texts[RECORD_KEY], texts[PATH], told)
+
+
+def _check_names(view: Snapshot, file: DataFile, names: pa.ChunkedArray) -> None:
+    """Rows tell the file that they were written to: one that was put in another's place is sound,
+    and has other rows. Older writers of tables that were adopted left the names of older slices."""
+    own = file.file_id + "_" if view.manifest.adopted else file.name
+    for other in pc.unique(names).drop_null().cast(pa.string()).to_pylist():
+        if not other.startswith(own):
+            raise CorruptError(
+                "rows of another file", path=file.path, expected=file.name, found=other
+            )
 
 
 def _read_log(view: Snapshot, log: LogFile, writer: str) -> tuple[ColumnStats, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from metatable.metadata.steps import announce
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store
+from tests.compaction.test_repair import written_as
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
@@ -301,7 +301,7 @@ def test_a_key_that_lives_twice_in_its_scope_is_found(
     damaged = Damaged(table_uri, index, scope)
     file = damaged.files()[0]
     copy = replace(file, file_id=new_file_id())
-    shutil.copy(Path(damaged.store.uri, file.path), Path(damaged.store.uri, copy.path))
+    written_as(damaged.store.uri, file.path, copy.path)
     partition = FilesPartition(damaged.options)
     damaged.enter(partition, partition.entries([damaged.written(copy)]))
     cache.clear()
