@@ -30,6 +30,7 @@ __all__ = [
     "StoreError",
     "UpgradeError",
     "UsageError",
+    "in_short",
 ]
 
 
@@ -91,6 +92,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.code}: {self.where}: {self.detail}"
+
+
+def in_short(error: BaseException) -> str:
+    """An error of a library's, as a fact: that of decoding a text holds all that it decoded."""
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 def _spell(facts: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.schema import META_COLUMNS
-from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.errors import CorruptError, UpgradeError, in_short
 
 __all__ = ["from_avro"]
 
@@ -48,7 +48,7 @@ def from_avro(text: str, path: str) -> pa.Schema:
         record = json.loads(text)
         fields = [_field(one, "", path) for one in record["fields"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptError("schema is not readable", path=path, found=repr(error)) from error
+        raise CorruptError("schema is not readable", path=path, found=in_short(error)) from error
     return pa.schema([one for one in fields if one.name not in META_COLUMNS])
 
 

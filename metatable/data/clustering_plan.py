@@ -21,7 +21,7 @@ from metatable.data.hashing_metadata import LAST_HASH, HashingNode
 from metatable.data.slices import DataFile, FileSlice, is_file_id
 from metatable.data.timeline_records import TEXT, VERSION, encoded, map_of, maybe, record
 from metatable.data.timeline_records import field as stored
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, in_short
 
 __all__ = ["BucketsPlan", "PlannedTask"]
 
@@ -131,7 +131,7 @@ class BucketsPlan:
             made = cls(way, tuple(map(_task, plan["inputGroups"])))
         except Exception as error:  # fastavro raises whatever comes
             what = "plan of a resize is not readable"
-            raise CorruptError(what, path=path, found=repr(error)) from error
+            raise CorruptError(what, path=path, found=in_short(error)) from error
         if way not in WAYS or not all(map(_is_sound, made.tasks)):
             raise CorruptError("plan of a resize is damaged", path=path, found=made.tasks[:2])
         return made

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from metatable.data.slices import FileSlice
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, in_short
 
 __all__ = ["is_of_metatable", "saved_files", "savepoint_metadata"]
 
@@ -85,4 +85,4 @@ def saved_files(body: bytes, path: str) -> Iterator[str]:
                 for name in held["savepointDataFile"]:
                     yield f"{folder}/{name}" if folder else name
     except Exception as error:  # fastavro raises whatever comes
-        raise CorruptError("savepoint is not readable", path=path, found=repr(error)) from error
+        raise CorruptError("savepoint is not readable", path=path, found=in_short(error)) from error

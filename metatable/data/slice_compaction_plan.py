@@ -25,7 +25,7 @@ from metatable.data.timeline_records import (
     record,
 )
 from metatable.data.timeline_records import field as stored
-from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.errors import CorruptError, UpgradeError, in_short
 
 __all__ = ["SliceCompaction", "SliceCompactionPlan"]
 
@@ -119,7 +119,7 @@ class SliceCompactionPlan:
             plan = cls(slices, told["extraMetadata"] or {}, compactor, keeps)
         except Exception as error:  # fastavro raises whatever comes
             what = "compaction plan is not readable"
-            raise CorruptError(what, path=path, found=repr(error)) from error
+            raise CorruptError(what, path=path, found=in_short(error)) from error
         if version != PLAN_VERSION or bootstraps:
             found = "bootstrap files" if bootstraps else version
             what = "compaction plan of a form that is not read"

@@ -30,7 +30,7 @@ from metatable.data.timeline_records import (
     record,
     some,
 )
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, in_short
 
 __all__ = ["UNDOING", "Undone", "undo_metadata", "undo_plan"]
 
@@ -134,7 +134,7 @@ def undo_plan(action: str, body: bytes, path: str) -> bytes:
         plan = _restore_plan(told) if action == "restore" else _rollback_plan(told)
         return encoded(_PLANS[action], plan)
     except Exception as error:  # fastavro raises whatever comes
-        raise CorruptError(f"{action} is not readable", path=path, found=repr(error)) from error
+        raise CorruptError(f"{action} is not readable", path=path, found=in_short(error)) from error
 
 
 def _rollback(instant: str, undone: Undone) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from metatable.data.stored_fields import (
 )
 from metatable.data.timeline import CLUSTERING, COMPACTION
 from metatable.storage.cache import cached, shared
-from metatable.storage.errors import CorruptError, StaleError, UpgradeError
+from metatable.storage.errors import CorruptError, StaleError, UpgradeError, in_short
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
@@ -517,7 +517,7 @@ def unseal(raw: bytes, path: str, what: str = "manifest") -> dict[str, Any]:
         body, expected = sealed["body"], sealed["checksum"]
         found = checksum(_compact(body))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptError(f"not a {what} file", path=path, found=repr(error)[:200]) from error
+        raise CorruptError(f"not a {what} file", path=path, found=in_short(error)) from error
     if found != expected or not isinstance(body, dict):
         raise CorruptError("checksum mismatch", path=path, expected=expected, found=found)
     return body

@@ -37,7 +37,7 @@ from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.cache import cached
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, in_short
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.threads import in_order
 
@@ -294,7 +294,7 @@ def _decode_locations(reader: HFileReader) -> list[tuple[str, str]]:
     try:
         return [(str(path), str(file_id)) for path, file_id in json.loads(raw or b"[]")]
     except (ValueError, TypeError) as error:
-        raise CorruptError("damaged meta block", path=reader.path, found=repr(error)) from error
+        raise CorruptError("damaged meta block", path=reader.path, found=in_short(error)) from error
 
 
 def _encode_locations(locations: Sequence[Sequence[str]]) -> bytes:

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from metatable.storage.avro.logical import logical_type
-from metatable.storage.errors import UsageError
+from metatable.storage.errors import UsageError, in_short
 
 __all__ = [
     "Enum",
@@ -204,7 +204,7 @@ def parse(schema: str | Mapping[str, Any], logical: bool = False) -> Record:
     except RecursionError as error:
         raise UsageError("Avro schema is nested too deeply") from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UsageError("not an Avro schema", found=repr(error)) from error
+        raise UsageError("not an Avro schema", found=in_short(error)) from error
     if not isinstance(node, Record):
         raise UsageError("not the schema of a record", found=node.name)
     return node

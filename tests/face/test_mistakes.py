@@ -683,6 +683,14 @@ MISTAKES = [
     of("manifest: no JSON", damaged(NEWEST, b"{"), CorruptError, "manifest", NEWEST),
     of("manifest: no object", damaged(NEWEST, b"[]"), CorruptError, "manifest", NEWEST),
     of(
+        "manifest: no text",
+        damaged(NEWEST, b'"\xff' + 9_000 * b"?"),
+        CorruptError,
+        "manifest",
+        NEWEST,
+        "can't decode byte 0xff",
+    ),
+    of(
         "a data file is gone",
         lambda place: (
             sorted((place / "t").rglob("*.parquet"))[0].unlink(),
@@ -728,6 +736,7 @@ def test_mistake_is_told_in_one_line_and_changes_nothing(
     told = str(caught.value)
     assert type(caught.value) is mistake.kind, told
     assert [word for word in mistake.words if word not in told] == [], told
+    assert len(told) < 1_500
     for strange in ("\n", "Traceback", "Debug source", " { ", "<?xml", "<Error", "object at 0x"):
         assert strange not in told
     changed = {name for name, sum_ in contents(place).items() if before.get(name) != sum_}
