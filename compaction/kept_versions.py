@@ -35,7 +35,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["IndexFiles", "Remains", "Versions", "undone_by"]
+__all__ = ["IndexFiles", "Remains", "Versions", "dropping_up_to", "undone_by"]
 
 READ_BYTES = 4 << 20
 """Of an HFile at once, to tell its checksum."""
@@ -84,6 +84,11 @@ class Versions:
         """Roots of those whose files must all be there."""
         undone = undone_by(self.roots.values())
         return [one for version, one in self.roots.items() if version not in undone]
+
+
+def dropping_up_to(version: int) -> str:
+    """What is done about a version that cannot be read."""
+    return f"versions up to {version} are not kept any more"
 
 
 def undone_by(roots: Iterable[Manifest]) -> set[int]:

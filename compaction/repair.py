@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.compaction.findings import Findings
-from metatable.compaction.kept_versions import Versions
+from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.timeline_check import (
     Action,
@@ -39,6 +39,7 @@ from metatable.compaction.timeline_check import (
 from metatable.compaction.verify import (
     Examined,
     Lost,
+    add_missing,
     examine,
     look_at_opening,
     properties_fault,
@@ -62,13 +63,20 @@ from metatable.data.slices import (
     partition_metadata_path,
 )
 from metatable.data.taking import whole
-from metatable.data.timeline import Timeline, completed_path, inflight_path, requested_path
+from metatable.data.timeline import (
+    Timeline,
+    completed_of,
+    completed_path,
+    inflight_path,
+    requested_path,
+)
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, NewestIsBase, Update, Withdraw
 from metatable.metadata.commit import publish
 from metatable.metadata.entry_files import Run, cut_ranges, read_run, write_run
-from metatable.metadata.manifest import HFileRef, Manifest, Step, load_newest
+from metatable.metadata.known_commits import tells_all
+from metatable.metadata.manifest import HFileRef, Manifest, Step, load_newest, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import dropping
@@ -78,7 +86,7 @@ from metatable.metadata.steps import announce, settle, stage, staged_body, stage
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
-from metatable.results import ServiceResult
+from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.store import Store
 
@@ -152,6 +160,33 @@ def _open(store: Store, findings: Findings) -> None:
     for instant, action in state.foreign:
         if live is not None and undoable(live, (instant, action)):
             newest = _undo(store, newest, instant, action)
+    _drop_unreadable(store, newest, versions, state, findings)
+
+
+def _drop_unreadable(
+    store: Store, newest: Manifest, versions: Versions, state: TimelineState, findings: Findings
+) -> None:
+    """Whoever begins walks the kept versions where the timeline has not the commits that the newest
+    one tells: those that cannot be read are not kept any more by then. What only versions that go
+    with them know to be missing is put back with it."""
+    lost = {one: why for one, why in versions.lost.items() if one not in versions.pinned}
+    if not lost or tells_all(newest, completed_of(Timeline(store).load())):
+        return
+    for version, why in lost.items():
+        findings.add(Fault.VERSION, version_path(version), why, dropping_up_to(version))
+    steps = []
+    for instant, action in state.missing:
+        body = body_of(store, versions, instant, action)
+        if body is not None:
+            steps.append(stage(store, instant, body, action))
+            add_missing(findings, (instant, action))
+    change = Change(
+        "repair",
+        requires=(NewestIsBase(),),
+        updates=(RaiseFloor(max(lost) + 1),),
+        steps=tuple(steps),
+    )
+    _published(store, newest, change)
 
 
 def _write_properties(store: Store, snapshot: Snapshot) -> None:

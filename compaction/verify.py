@@ -32,7 +32,7 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.findings import Findings
 from metatable.compaction.held_slices import NO_KEYS
 from metatable.compaction.hudi_rings import RingFile, hudi_ring_faults
-from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
+from metatable.compaction.kept_versions import IndexFiles, Remains, Versions, dropping_up_to
 from metatable.compaction.live_slices import (
     Broken,
     LiveSlices,
@@ -76,6 +76,7 @@ from metatable.storage.store import Store
 __all__ = [
     "Examined",
     "Lost",
+    "add_missing",
     "examine",
     "look_at_opening",
     "properties_fault",
@@ -236,8 +237,7 @@ def properties_fault(store: Store, options: Options) -> str:
 def _look_at_timeline(found: Examined) -> None:
     state, add = found.state, found.findings.add
     for one in state.missing:
-        what = "published, and not on the timeline"
-        add(Fault.COMMIT_MISSING, completed_path(*one), what, "put on the timeline")
+        add_missing(found.findings, one)
     for one, wrong in state.damaged.items():
         add(Fault.COMMIT_DAMAGED, completed_path(*one), wrong, "written anew")
     for one in state.untraced:
@@ -250,6 +250,11 @@ def _look_at_timeline(found: Examined) -> None:
         path = completed_path(found.versions.newest.pins[name].instant, "savepoint")
         what = f"savepoint {name} is not on the timeline"
         add(Fault.SAVEPOINT, path, what, "put on the timeline")
+
+
+def add_missing(findings: Findings, one: Action) -> None:
+    what = "published, and not on the timeline"
+    findings.add(Fault.COMMIT_MISSING, completed_path(*one), what, "put on the timeline")
 
 
 def undoable(live: LiveSlices, one: Action) -> bool:
@@ -273,7 +278,7 @@ def _look_at_versions(found: Examined) -> None:
             add(Fault.VERSION, version_path(version), what)
         else:
             bad.add(version)
-            add(Fault.VERSION, version_path(version), why, _dropping(version))
+            add(Fault.VERSION, version_path(version), why, dropping_up_to(version))
     for fault, files in ((Fault.PAGE, index_files.pages), (Fault.HFILE, index_files.hfiles)):
         for path, why in files.items():
             if path in index_files.lasting:
@@ -284,16 +289,12 @@ def _look_at_versions(found: Examined) -> None:
             bad.update(free)
             remedy = "its entries made anew" if newest in named else ""
             if older := [one for one in free if one < newest]:
-                remedy = "; ".join(filter(None, (remedy, _dropping(max(older)))))
+                remedy = "; ".join(filter(None, (remedy, dropping_up_to(max(older)))))
             add(fault, path, why, remedy)
             for one in sorted(pinned.keys() & set(named) - {newest}):
                 what = f"it names {path}: drop savepoint {pinned[one]}"
                 add(Fault.VERSION, version_path(one), what)
     found.floor = max(bad, default=-1) + 1
-
-
-def _dropping(version: int) -> str:
-    return f"versions up to {version} are not kept any more"
 
 
 def _look_at_plans(view: Snapshot, found: Examined) -> None:

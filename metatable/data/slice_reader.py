@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
 from metatable.data.log_blocks import block_columns, block_deletes, block_rows
 from metatable.data.log_merge import SliceLogs, live_blocks
-from metatable.data.schema import KEY_COLUMN, with_meta_columns
+from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole
@@ -143,8 +143,9 @@ def read_log(store: Store, log: LogFile, columns: TableSchema, ordering: str | N
         if one.kind is BlockKind.DELETE:
             block_deletes(one, kind)
     rows = _rows(blocks, with_meta_columns(columns.arrow), columns)
-    if rows[KEY_COLUMN].null_count:
-        raise CorruptError("a row in a log file has no key", path=log.path)
+    for name in META_COLUMNS[2:4]:
+        if rows[name].null_count:
+            raise CorruptError("a row in a log file has no key", path=log.path, column=name)
     names = frozenset[str]().union(*map(block_columns, blocks))
     return HeldLog(rows, names, _instants(blocks))
 

@@ -391,15 +391,20 @@ def test_a_lost_deltacommit_is_made_anew_with_its_logs(
         assert "partitionToReplaceFileIds" not in json.loads(rebuilt)
 
 
+@pytest.mark.parametrize("lacking", ["_hoodie_record_key", "_hoodie_partition_path"])
 def test_a_row_without_a_key_is_damage_of_its_log(
-    sound: Callable[[str], Path], tmp_path: Path
+    lacking: str, sound: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Found by flipping bytes of logs, each in turn."""
+    """Found by flipping bytes of logs, each in turn, and together with those of other files."""
     hurt = Hurt(str(shutil.copytree(sound("record-avro"), tmp_path / "table")))
     schema = with_meta_columns(SCHEMA)
-    columns = [pa.nulls(2, one.type) if one.nullable else pa.array(["a", "b"]) for one in schema]
-    rows = pa.table(columns, schema=schema)
+    texts = pa.array(["a", "b"])
+    columns = {one.name: pa.nulls(2, one.type) if one.nullable else texts for one in schema}
+    columns |= {"_hoodie_record_key": texts, "_hoodie_partition_path": texts}
+    rows = pa.table(columns | {lacking: pa.nulls(2, pa.string())}, schema=schema)
     block = LogWriter(SCHEMA, "table").parquet_block(rows, "20260101000000000", "none")
     log = logged(hurt).next_log("9-9-9")
     hurt.path(log.path).write_bytes(log_file.LogFile.encode([block]))
-    assert "a row in a log file has no key" in damage_of(hurt.snapshot, log)
+    told = damage_of(hurt.snapshot, log)
+    assert "a row in a log file has no key" in told
+    assert lacking in told

@@ -1006,6 +1006,29 @@ def test_rows_of_a_lost_commit_stay_where_its_version_is_not_kept_any_more(
     assert hurt.table.verify().findings == ()
 
 
+@pytest.mark.parametrize("how", [flip, lose], ids=["flipped", "lost"])
+def test_a_lost_commit_is_put_back_where_an_older_root_cannot_be_read(
+    how: Callable[[Path], None], sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A writer walks the versions where the timeline lacks a commit."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    expected = scanned(hurt.table)
+    root(5, how, hurt)
+    commit(lose, hurt)
+    cache.clear()
+    with pytest.raises(metatable.CorruptError):
+        hurt.table.upsert(arrow(rows(3, 5, 4)))
+    kinds = {"version", "commit-missing"}
+    assert {one.kind for one in hurt.table.repair().findings} == kinds
+    done = hurt.table.repair(dry_run=False)
+    assert {one.kind for one in done.findings} == kinds
+    assert done.unmended == ()
+    assert hurt.table.verify().findings == ()
+    assert scanned(hurt.table) == read_by_hudi(hurt.uri) == expected
+    assert hurt.newest.oldest > 5
+    writable(hurt, {row[0]: row for row in expected})
+
+
 @pytest.mark.parametrize("newest", ["savepoint", "drop_savepoint", "clean"])
 def test_a_lost_commit_is_found_where_the_newest_version_names_its_instant(
     tmp_path: Path, newest: str
