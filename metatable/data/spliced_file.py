@@ -161,7 +161,7 @@ def stored_parts(
     store: Store, file: DataFile, options: Options, columns: TableSchema
 ) -> Iterator[StoredParts | None]:
     """A base file to copy from; None where it cannot be. Raises CorruptError."""
-    parts = ParquetParts.open(store, file.path, file.size_bytes) if file.size_bytes else None
+    parts = _legible(store, file) if file.size_bytes else None
     if parts is None or not _is_alike(parts, options, columns):
         yield None
         return
@@ -174,6 +174,19 @@ def stored_parts(
             return
         unbounded = _unbounded(parquet.metadata, columns)
         yield StoredParts(store, file, parquet, parts, options, columns, dictionaries, unbounded)
+
+
+def _legible(store: Store, file: DataFile) -> ParquetParts | None:
+    """The file, if its footer is sound in all that it says. Who decodes the rows may need less of
+    it, and is the judge: pages have checksums, a footer has none."""
+    try:
+        parts = ParquetParts.open(store, file.path, file.size_bytes)
+        if parts is not None:
+            for group in range(len(parts.groups)):
+                parts.chunks(group)
+    except CorruptError:
+        return None
+    return parts
 
 
 def _dictionaries(parts: ParquetParts) -> tuple[str, ...]:

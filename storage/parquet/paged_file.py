@@ -4,9 +4,9 @@ Some numbers of each column chunk, in an array, and the schema, which files shar
 in the process's cache: a file that is asked again is asked for pages alone.
 
 A file is not paged (None) where a column has no offset index, where the footer tells Arrow's own
-schema, which says more than a file of some pages could, where it is encrypted or longer than
-`parts.py` takes, and where the same bytes are told to be of many chunks, or page indexes are longer
-than any writer makes them. It is read the ordinary way then.
+schema, which says more than a file of some pages could, where it is encrypted, damaged or longer
+than `parts.py` takes, and where the same bytes are told to be of many chunks, or page indexes are
+longer than any writer makes them. It is read the ordinary way then.
 """
 
 from __future__ import annotations
@@ -176,8 +176,11 @@ def _read(store: Store, path: str, size_bytes: int) -> PagedFile | None:
     if tail:
         gap = start + len(head), size_bytes - len(tail) - start - len(head)
         head = b"".join([head, *read([gap]), tail])
-    parts = ParquetParts.of_footer(store, path, size_bytes, head)
-    found = None if parts is None else PagedFile.of(parts, size_bytes)
+    try:
+        parts = ParquetParts.of_footer(store, path, size_bytes, head)
+        found = None if parts is None else PagedFile.of(parts, size_bytes)
+    except CorruptError:  # in what pyarrow, who reads it then and is the judge, may not need
+        return None
     if parts is not None and found is not None:
         _learn(store, FooterForm.of(parts), found.shape)
     return found

@@ -462,3 +462,35 @@ def test_a_column_has_bounds_in_all_row_groups_or_in_none(
         told = [footer.row_group(one).column(leaf).statistics for one in range(5)]
         assert {bool(one and one.has_min_max) for one in told} == {bounded}
         assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_a_footer_that_only_copying_goes_by_is_damaged_and_rows_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    """A turned bit in the name that a column chunk tells: no reader of rows goes by that, and what
+    goes by it here, pages and chunks, is left to who decodes the file."""
+    table = metatable.create(
+        str(tmp_path / "t"), SCHEMA, key="id", index=index, options={**SMALL, "key_scope": "global"}
+    )
+    table.insert(rows(range(100)))
+    [file] = files(table)
+    body = bytearray(file.read_bytes())
+    footer = body.index(
+        b"_hoodie_commit_seqno", len(body) - 8 - int.from_bytes(body[-8:-4], "little")
+    )
+    named = body.index(b"_hoodie_commit_seqno", footer + 1)  # first in the schema, then of a chunk
+    body[named + 3] ^= 1
+    file.write_bytes(body)
+    cache.clear()
+    expected = everything(table)
+    assert table.read_keys(rows([3, 50]).select(["id"])).num_rows == 2
+    assert table.tag_locations(rows([3, 500]).select(["id"]))["_location"].null_count == 1
+    with watched(monkeypatch) as spliced:
+        assert table.upsert(rows([50, 51], 9)).updated == 2
+    assert spliced == [False]
+    assert sorted(everything(table)["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+    assert table.verify().findings == ()
+    with watched(monkeypatch) as spliced:
+        table.upsert(rows([50], 10))
+    assert spliced == [True]
