@@ -100,13 +100,25 @@ def rows_of_keys(
             read = iter(_rows_with_keys(store, there, schema, columns, key))
         for one, held in zip(some, found, strict=True):
             if held is None:
-                rows = read_slice(store, one.of, with_key, columns, ordering)
+                rows = _of_keys(read_slice(store, one.of, with_key, columns, ordering), one.keys)
             elif one.of.logs:
                 rows = merge_logs(store, one.of, next(read), with_key, columns, ordering)
+                rows = _of_keys(rows, one.keys)
+                if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
+                    # bounds of pages were wrong
+                    whole_slice = read_slice(store, one.of, with_key, columns, ordering)
+                    rows = _of_keys(whole_slice, one.keys)
             else:
-                yield next(read).select(schema.names)
-                continue
-            yield rows.filter(pc.is_in(rows[KEY_COLUMN], value_set=one.keys)).select(schema.names)
+                rows = next(read)
+            yield rows.select(schema.names)
+
+
+def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows[KEY_COLUMN], value_set=keys))
+
+
+def _distinct(keys: pa.Array | pa.ChunkedArray) -> int:
+    return int(pc.count_distinct(keys).as_py())
 
 
 def places_of_keys(

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.align import is_list, null_mask, offsets_of, widens
-from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
 from metatable.storage.errors import CorruptError
 
@@ -189,7 +189,7 @@ class AskedColumns:
 
     def _column(self, table: pa.Table, stored: pa.Field | None, field: pa.Field) -> pa.ChunkedArray:
         path = self.stored.path
-        if stored is None and field.nullable:
+        if stored is None and field.nullable and field.name != KEY_COLUMN:
             return pa.nulls(table.num_rows, field.type)
         if stored is None:
             what = "data file lacks a required column"
