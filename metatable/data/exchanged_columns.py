@@ -94,7 +94,7 @@ class _Places:
 
     @classmethod
     def of(cls, held: StoredParts, file: PagedFile, hits: Sequence[Hit]) -> _Places:
-        chunks = [{one.leaf.name: one for one in held.chunks(hit.group)} for hit in hits]
+        chunks = [{one.leaf.name: one for one in held.groups[hit.group]} for hit in hits]
         kinds = {one.name: one.type for one in file.shape.schema}
         names = [
             one.name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow as pa
@@ -43,6 +43,8 @@ from metatable.storage.store import Store
 
 __all__ = ["StoredParts", "stored_parts"]
 
+Chunks = Sequence[tuple[Chunk, ...]]
+
 _EMPTY_BYTES = 2000
 """Held of a column without rows, about."""
 
@@ -56,6 +58,8 @@ class StoredParts:
     file: DataFile
     parquet: Any
     parts: ParquetParts
+    groups: Chunks
+    """The chunks of each row group."""
     options: Options
     columns: TableSchema
     dictionaries: tuple[str, ...]
@@ -63,8 +67,6 @@ class StoredParts:
     unbounded: frozenset[str]
     """Columns of numbers that tell no bounds, because one is not a number. A file tells them for
     all of its row groups or for none: a reader might take those that are told for the file's."""
-    made: dict[int, tuple[Chunk, ...]] = field(default_factory=dict)
-    """The chunks of row groups that were asked for."""
 
     @property
     def group_rows(self) -> list[int]:
@@ -99,15 +101,9 @@ class StoredParts:
         held = self.parquet.schema_arrow
         return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
-    def chunks(self, group: int) -> tuple[Chunk, ...]:
-        """Those of a row group, made once. Raises CorruptError."""
-        if group not in self.made:
-            self.made[group] = self.parts.chunks(group)
-        return self.made[group]
-
     def copied(self, group: int, by: Iterable[Chunk]) -> list[Chunk]:
         """The row group, but for columns of which there are other chunks."""
-        return replaced(self.chunks(group), by)
+        return replaced(self.groups[group], by)
 
     def changed(self, rows: pa.Table) -> tuple[Chunk, ...]:
         """Columns of a row group, one at least; dictionaries are those that the file has."""
@@ -116,7 +112,7 @@ class StoredParts:
     def paged(self) -> PagedFile | None:
         """As one of which single pages are read; None where they are not told. Raises
         CorruptError."""
-        return PagedFile.of(self.parts, self.file.size_bytes, self.chunks)
+        return PagedFile.of(self.parts, self.file.size_bytes, self.groups.__getitem__)
 
     def encoded(
         self, rows: pa.Table, dictionaries: Sequence[str] | None = None
@@ -161,11 +157,11 @@ def stored_parts(
     store: Store, file: DataFile, options: Options, columns: TableSchema
 ) -> Iterator[StoredParts | None]:
     """A base file to copy from; None where it cannot be. Raises CorruptError."""
-    parts = _legible(store, file) if file.size_bytes else None
-    if parts is None or not _is_alike(parts, options, columns):
+    told = _legible(store, file) if file.size_bytes else None
+    if told is None or not _is_alike(told[0], options, columns):
         yield None
         return
-    dictionaries = _dictionaries(parts)
+    dictionaries = _dictionaries(told[1])
     texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
     coded = [name for name in texts if name in dictionaries and "." not in name]  # no path of parts
     with open_parquet(store, file, coded) as parquet:
@@ -173,25 +169,24 @@ def stored_parts(
             yield None  # others tell bounds of numbers beside a NaN, and one would be passed over
             return
         unbounded = _unbounded(parquet.metadata, columns)
-        yield StoredParts(store, file, parquet, parts, options, columns, dictionaries, unbounded)
+        yield StoredParts(store, file, parquet, *told, options, columns, dictionaries, unbounded)
 
 
-def _legible(store: Store, file: DataFile) -> ParquetParts | None:
-    """The file, if its footer is sound in all that it says. Who decodes the rows may need less of
-    it, and is the judge: pages have checksums, a footer has none."""
+def _legible(store: Store, file: DataFile) -> tuple[ParquetParts, Chunks] | None:
+    """The file and its chunks, if its footer is sound in all that it says. Who decodes the rows may
+    need less of it, and is the judge: pages have checksums, a footer has none."""
     try:
         parts = ParquetParts.open(store, file.path, file.size_bytes)
-        if parts is not None:
-            for group in range(len(parts.groups)):
-                parts.chunks(group)
+        if parts is None:
+            return None
+        return parts, [*map(parts.chunks, range(len(parts.groups)))]
     except CorruptError:
         return None
-    return parts
 
 
-def _dictionaries(parts: ParquetParts) -> tuple[str, ...]:
+def _dictionaries(groups: Chunks) -> tuple[str, ...]:
     """Leaves that are stored as dictionaries, in the first row group at least."""
-    first = parts.chunks(0) if parts.groups else ()
+    first = groups[0] if groups else ()
     return tuple(one.leaf.name for one in first if one.has_dictionary)
 
 
