@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.byte_columns import pieces_at
 from metatable.storage.errors import CorruptError, Finding, UpgradeError
 from metatable.storage.filters import Filter, decode
 from metatable.storage.hashing import xxh64
@@ -379,9 +380,8 @@ def _other_form(records: KeyValues) -> int | None:
     ends = records.value_starts + records.value_sizes
     sound = np.append(records.row_starts[1:] - ROW_AT, len(raw)) == ends + 1
     sound &= records.value_gaps == size
-    at_every_byte = np.ndarray((len(raw) - size + 1, size), np.uint8, raw, strides=(1, 1))
-    betweens = at_every_byte[records.row_starts + records.row_sizes]
-    sound &= (betweens == np.frombuffer(KEY_SUFFIX, np.uint8)).all(axis=1)
+    betweens = pieces_at(raw, records.row_starts + records.row_sizes, size)
+    sound &= betweens == np.void(KEY_SUFFIX)
     return None if sound.all() else int(np.argmin(sound))
 
 

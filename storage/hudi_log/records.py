@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import Runs, byte_layout
+from metatable.storage.byte_columns import Runs, at_every_byte, byte_layout
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import LogBlock
 
@@ -89,7 +89,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     behind, most_rounds = len(content), 2 * math.isqrt(count)
     at = _seeming_records(content, 3 * math.isqrt(count))
     stop = np.append(at[1:], behind)
-    size_at = np.ndarray((behind + 1 - _SIZE.size,), ">i4", buffer=content, strides=(1,))
+    size_at = at_every_byte(np.frombuffer(content, np.uint8), ">i4")
     found: list[npt.NDArray[np.int64]] = []
     while len(at):
         if at[-1] + _SIZE.size > behind or len(found) > most_rounds:
