@@ -27,7 +27,7 @@ from metatable import MetatableError, Table
 from metatable.metadata.manifest import load_newest, version_path
 from metatable.storage import cache
 from metatable.storage.store import Store
-from tests.compaction.test_repair import FAST, LOGGED, TABLES, made, rows
+from tests.compaction.test_repair import FAST, LOGGED, TABLES, made, once, rows
 from tests.long import LONG
 from tests.model import arrow, listed, read_by_hudi, scanned
 
@@ -39,15 +39,7 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The table of an index, which nobody changes."""
-    folder = tmp_path_factory.mktemp("sound")
-
-    def table(index: str) -> Path:
-        if not (folder / index).exists():
-            made(str(folder / index), index)
-        return folder / index
-
-    return table
+    return once(tmp_path_factory, made)
 
 
 def flipped(body: bytes, random: Random) -> bytes:

@@ -38,6 +38,7 @@ from tests.compaction.test_repair import (
     hfiles_lost,
     lose,
     made,
+    once,
     records_of,
     rows,
     some_of,
@@ -51,24 +52,20 @@ Lost = tuple[str, ...]
 """Paths of files whose rows are gone."""
 
 
+def with_logs(uri: str, index: str) -> None:
+    """A table with two logs on a group."""
+    waits = index.removesuffix(WAITING)
+    one = made(uri, waits)
+    one.upsert(arrow(rows(2, 8, 6)))
+    one.delete(arrow(rows(4, 5, 0)))
+    if waits != index:
+        assert one.compact_logs(schedule=True).plan
+    one.upsert(arrow(rows(5, 8, 8)))
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A table with two logs on a group, which nobody changes."""
-    folder = tmp_path_factory.mktemp("sound")
-
-    def table(index: str) -> Path:
-        path = folder / index / "table"
-        if not path.exists():
-            waits = index.removesuffix(WAITING)
-            one = made(str(path), waits)
-            one.upsert(arrow(rows(2, 8, 6)))
-            one.delete(arrow(rows(4, 5, 0)))
-            if waits != index:
-                assert one.compact_logs(schedule=True).plan
-            one.upsert(arrow(rows(5, 8, 8)))
-        return path
-
-    return table
+    return once(tmp_path_factory, with_logs)
 
 
 def logged(hurt: Hurt) -> FileSlice:

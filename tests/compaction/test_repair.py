@@ -101,18 +101,24 @@ def made(uri: str, index: str, **options: Any) -> Table:
     return table
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The table of an index, which nobody changes."""
-    folder, there = tmp_path_factory.mktemp("sound"), set[str]()
+def once(
+    tables: pytest.TempPathFactory, make: Callable[[str, str], object]
+) -> Callable[[str], Path]:
+    """The table of an index, which nobody changes, made (where, index) when it is first asked."""
+    folder = tables.mktemp("sound")
 
     def table(index: str) -> Path:
-        if index not in there:
-            made(str(folder / index / "table"), index)
-            there.add(index)
-        return folder / index / "table"
+        path = folder / index / "table"
+        if not path.exists():
+            make(str(path), index)
+        return path
 
     return table
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    return once(tmp_path_factory, made)
 
 
 @dataclass
