@@ -83,7 +83,7 @@ class Page:
 class Bounds:
     """ColumnIndex: lists of an element a page."""
 
-    IS_NULL, LEAST, GREATEST, ORDER = 1, 2, 3, 4
+    IS_NULL, LEAST, GREATEST, ORDER, NULLS = 1, 2, 3, 4, 5
     LAST = 7
 
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import replaced, splice
-from metatable.storage.parquet.thrift import Struct, decode_struct, encode_struct
+from metatable.storage.parquet.thrift import (
+    I32,
+    I64,
+    STRUCT,
+    Struct,
+    decode_struct,
+    encode_struct,
+)
 from tests.face.every_kind import made_rows
+
+Change = Callable[[Struct], Struct]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "as ours": {"compression": "zstd"},
@@ -70,6 +80,47 @@ def with_footer(raw: bytes, footer: Struct) -> bytes:
     length = int.from_bytes(raw[-8:-4], "little")
     body = encode_struct(footer)
     return raw[: -8 - length] + body + len(body).to_bytes(4, "little") + raw[-4:]
+
+
+def changed_chunks(raw: bytes, name: str, change: Change) -> bytes:
+    """The file, of which the chunks (ColumnChunk) of a column are others."""
+    footer = footer_of(raw)
+    for group in footer[Footer.GROUPS]:
+        for place, chunk in enumerate(group[Group.COLUMNS]):
+            if chunk[Column.META][Meta.PATH] == [name.encode()]:
+                group[Group.COLUMNS][place] = change(chunk)
+    return with_footer(raw, footer)
+
+
+def with_statistics(raw: bytes, name: str, change: Change) -> bytes:
+    """The same, with other statistics."""
+
+    def one(chunk: Struct) -> Struct:
+        meta = chunk[Column.META]
+        told = meta.changed((Meta.STATISTICS, STRUCT, change(meta[Meta.STATISTICS])))
+        return chunk.changed((Column.META, STRUCT, told))
+
+    return changed_chunks(raw, name, one)
+
+
+def with_pages(raw: bytes, name: str, change: Change) -> bytes:
+    """The same, with other column indexes: in their places, or in front of the footer where they
+    are of another size."""
+    length = int.from_bytes(raw[-8:-4], "little")
+    body, end = bytearray(raw[: -8 - length]), raw[-8 - length :]
+
+    def one(chunk: Struct) -> Struct:
+        at, size = chunk[Column.COLUMN_INDEX], chunk[Column.COLUMN_INDEX_SIZE]
+        index = encode_struct(change(decode_struct(raw, "", at)[0]))
+        if len(index) != size:
+            at = len(body)
+        body[at : at + len(index)] = index
+        return chunk.changed(
+            (Column.COLUMN_INDEX, I64, at), (Column.COLUMN_INDEX_SIZE, I32, len(index))
+        )
+
+    footer = footer_of(changed_chunks(raw, name, one))
+    return with_footer(bytes(body) + end, footer)
 
 
 ROWS = every_type()
