@@ -58,14 +58,9 @@ def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
     path = held.file.path
     if len(held.keys) and not pc.all(pc.equal(held.paths, held.file.partition_path)).as_py():
         yield Fault.PARTITION_PATH, path, "a row names another partition path"
-    if index.asks_footers:
-        try:
-            denied = denied_by_footer(view.store, held.file.base, held.keys)
-        except CorruptError as error:
-            yield Fault.FOOTER, path, str(error)
-        else:
-            if denied:
-                yield Fault.FOOTER, path, f"{denied} keys of the file are denied"
+    footer = held.footer_fault or (_denial(view, held) if index.asks_footers else "")
+    if footer:
+        yield Fault.FOOTER, path, footer
     placement = index.placement(view)
     if placement is not None:
         try:
@@ -79,6 +74,14 @@ def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
             key = held.keys[int(wrong[0])].as_py()
             what = f"{len(wrong)} keys belong to another group, such as {key!r}"
             yield Fault.PLACEMENT, path, what
+
+
+def _denial(view: Snapshot, held: Held) -> str:
+    try:
+        denied = denied_by_footer(view.store, held.file.base, held.keys)
+    except CorruptError as error:
+        return str(error)
+    return f"{denied} keys of the file are denied" if denied else ""
 
 
 def check_together(

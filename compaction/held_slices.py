@@ -1,7 +1,7 @@
 """Held slices: live slices read whole, a column at a time, to be held against their entries.
 
-Of each it is told which keys its rows have, logs merged in, and what statistics its files should
-have; a file that cannot be read so is damaged.
+Of each it is told which keys its rows have, logs merged in, what statistics its files should have,
+and whether what its base file tells of its rows is true; a file that cannot be read so is damaged.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.written import WrittenSlice, stats_columns, stats_of_rows
 from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.parquet.told_bounds import ToldBounds
 
 __all__ = ["NO_KEYS", "Held", "damage_of", "read_held", "texts_left"]
 
@@ -39,13 +40,15 @@ SMALL_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Held:
     """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
-    the keys of its base file; statistics of each of its files."""
+    the keys of its base file; statistics of each of its files; what is wrong with what the base
+    file tells of its rows, in words."""
 
     file: FileSlice
     keys: pa.Array
     paths: pa.Array
     base_keys: pa.Array
     stats: tuple[tuple[ColumnStats, ...], ...]
+    footer_fault: str
 
     @property
     def every_key(self) -> pa.Array:
@@ -71,6 +74,30 @@ class _Facts:
     keys: pa.Array
     paths: pa.Array
     stats: tuple[ColumnStats, ...]
+    footer_fault: str = ""
+
+
+class _Footer:
+    """What a file tells of its columns, with its first fault. Hudi's readers and ours leave out row
+    groups and pages by it; where ours alone cannot make it out, others may be misled as well."""
+
+    def __init__(self, view: Snapshot, file: DataFile) -> None:
+        self.fault = ""
+        self._told: ToldBounds | None = None
+        size_bytes = file.size_bytes or view.store.size(file.path) or 0
+        try:
+            self._told = ToldBounds.read(view.store, file.path, size_bytes)
+        except CorruptError as error:
+            self.fault = str(error)
+
+    def look_at(self, columns: pa.Table) -> None:
+        if self._told is None:
+            return
+        try:
+            told = (self._told.fault_of(name, columns[name]) for name in columns.column_names)
+            self.fault = self.fault or next(filter(None, told), "")
+        except CorruptError as error:
+            self.fault = str(error)
 
 
 def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> Held:
@@ -81,11 +108,12 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
     """
     base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
     if not file.logs:
-        return Held(file, base.keys, base.paths, base.keys, (base.stats,))
+        only = (base.stats,)
+        return Held(file, base.keys, base.paths, base.keys, only, base.footer_fault)
     logs = [one for one in file.files if isinstance(one, LogFile)]
-    stats = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
-    told = (base.stats, *stats) if file.has_base else (*stats,)
-    return Held(file, *texts_left(view, file.merged), base.keys, told)
+    of_logs = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
+    stats = (base.stats, *of_logs) if file.has_base else (*of_logs,)
+    return Held(file, *texts_left(view, file.merged), base.keys, stats, base.footer_fault)
 
 
 def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
@@ -122,6 +150,7 @@ def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str
 def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     stats = dict[str, ColumnStats]()
     texts: dict[str, pa.Array] = {}
+    footer = _Footer(view, file)
     with open_parquet(view.store, file) as parquet:
         rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
         wanted = _called(view, StoredColumns.of(parquet, file.path))
@@ -135,6 +164,7 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
                 columns, [*filter(wanted.__contains__, columns.column_names)]
             ):
                 stats[one.column] = replace(one, column=wanted[one.column])
+            footer.look_at(columns)
             if FILE_NAME in columns.column_names:
                 _check_names(view, file, columns[FILE_NAME])
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
@@ -142,7 +172,7 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
         raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
     told = tuple(stats[name] for name in wanted if name in stats)
-    return _Facts(texts[RECORD_KEY], texts[PATH], told)
+    return _Facts(texts[RECORD_KEY], texts[PATH], told, footer.fault)
 
 
 def _check_names(view: Snapshot, file: DataFile, names: pa.ChunkedArray) -> None:

@@ -42,13 +42,13 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Receipt: a finding; a file that is gone, and the slice that it is of; the rows of a slice,
-    and eight bytes of hash for each of them; or a run of entries that should be there."""
+    """Receipt: a finding, and the slice that is to be written anew because of it; the rows of a
+    slice, and eight bytes of hash for each of them; or a run of entries that should be there."""
 
     fault: str | None = None
     where: str = ""
     detail: str = ""
-    damaged: str | None = None
+    anew: str | None = None
     rows: int = 0
     hashes: bytes = b""
     partition: str | None = None
@@ -71,9 +71,12 @@ def check_slices(
             yield from held
             yield _left(view, index, file, {one.where for one in held})
             continue
-        yield from map(_receipt, check_alone(view, index, held))
+        alone = [*check_alone(view, index, held)]
+        yield from (_of_slice(job, *told) for told in alone)
         hashes = hashes_of_keys(view, index, file.partition_path, held.keys, held.paths)
         yield Checked(rows=len(held.keys), hashes=hashes.tobytes())
+        if any(fault is Fault.FOOTER for fault, *_ in alone):
+            continue  # its entries are made anew with it
         waiting.append(held)
         if sum(len(one.keys) for one in waiting) >= LOOKUP_KEYS:
             yield from map(_receipt, check_together(view, index, waiting, scratch))
@@ -104,6 +107,11 @@ def _read(view: Snapshot, file: FileSlice, job: Live) -> Held | list[Checked]:
         elif what:
             told.append(Checked(Fault.FILE_DAMAGED, one.path, what, job.slice))
     return told
+
+
+def _of_slice(job: Live, fault: Fault, where: str, detail: str) -> Checked:
+    """Where a file says of sound rows what is not so, it is written anew."""
+    return Checked(fault, where, detail, job.slice if fault is Fault.FOOTER else None)
 
 
 def _receipt(one: Told | Run) -> Checked:

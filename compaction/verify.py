@@ -5,8 +5,9 @@
                        it said; nothing is under way that nobody does
     data -> index      every live file is there and can be read; `files` names it with its size; its
                        statistics cover it, its filter passes all of its keys, the record index
-                       finds each key in its group; its footer passes its keys, where the index asks
-                       footers; an index that places rows would place them there
+                       finds each key in its group; its footer and page indexes tell what is so,
+                       and pass its keys, where the index asks footers; an index that places rows
+                       would place them there
     index -> data      no entry is left of what is gone; no key lives twice in its scope
 
 Findings are data: an empty list means that the index equals the data at this version. Damage is
@@ -93,8 +94,8 @@ TASK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A live slice of which files (`gone`, paths) are lost or damaged. `rows`: of those, -1 where
-    nobody knows."""
+    """A live slice that is to be written anew: files of it (`gone`, paths) are lost or damaged, or
+    none, and one says of its rows what is not so. `rows`: of those, -1 where nobody knows."""
 
     file: FileSlice
     gone: frozenset[str]
@@ -342,14 +343,14 @@ def _look_at_slices(
     tasks = 1 + sum(FileSlice.decode(one.slice).size_bytes for one in jobs) // TASK_BYTES
     checked = run_jobs(engine, jobs, work, Checked, min(tasks, engine.slots * 4))
     _log.info("verify: %d files read, looking at the index", len(jobs))
-    damaged = {one.damaged for one in checked if one.damaged is not None}
-    there = [one for one in live.there if one.encode() not in damaged]
+    anew = {one.anew for one in checked if one.anew is not None}
+    there = [one for one in live.there if one.encode() not in anew]
     _look_at_lost(view, found, checked)
     files = [file for one in there for file in one.files]
     files += [file for one in found.lost for file in one.left]
     found.files, found.rows = len(files), sum(one.rows for one in checked)
     for one in checked:
-        if one.fault is not None and one.damaged is None:
+        if one.fault is not None and one.anew is None:
             add(Fault(one.fault), one.where, one.detail, _MENDED.get(Fault(one.fault), ""))
         if one.partition is not None:
             run = one.partition, one.entry_count, one.entry_bytes, one.path, one.body
@@ -386,11 +387,15 @@ def _jobs(found: Examined) -> list[Live]:
 
 
 def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -> None:
-    """Files of which the rows are gone."""
+    """Slices that are to be written anew, and files of which the rows are gone."""
     wrong: dict[str, list[Checked]] = {}
     for one in checked:
-        if one.damaged is not None:
-            wrong.setdefault(one.damaged, []).append(one)
+        if one.anew is not None and one.fault == Fault.FOOTER:
+            remedy = "its group is written anew, with all of its rows"
+            found.findings.add(Fault.FOOTER, one.where, one.detail, remedy)
+            found.lost.append(Lost(FileSlice.decode(one.anew), frozenset(), 0))
+        elif one.anew is not None:
+            wrong.setdefault(one.anew, []).append(one)
     said = found.state.rows_of()
     for text, told in sorted(wrong.items()):
         file, files = FileSlice.decode(text), [decoded(one.where) for one in told]

@@ -53,11 +53,14 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, stage
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.storage import cache
+from metatable.storage.parquet.fields import Bounds, Column, Statistics
+from metatable.storage.parquet.thrift import BINARY, I64, LIST, Struct
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import Refused, watched
 from tests.long import LONG, one_in
 from tests.model import SCHEMA, Row, arrow, listed, read_by_hudi, scanned
+from tests.storage.parquet.files import changed_chunks, with_pages, with_statistics
 
 FAST = {"durable": "false"}
 INDEXES = ("record", "metadata_bloom", "bloom", "bucket")
@@ -451,6 +454,35 @@ def data_page(path: Path) -> None:
     path.write_bytes(body)
 
 
+def footer(how: Callable[[Path], None], hurt: Hurt) -> None:
+    """No row goes with what is told of them."""
+    bases = [one.base for one in hurt.files() if one.has_base]
+    largest = max(bases, key=lambda base: len(hurt.rows_left([base])))
+    how(hurt.path(largest.path))
+
+
+def page_bounds(path: Path) -> None:
+    def lowered(told: Struct) -> Struct:
+        return told.changed((Bounds.GREATEST, LIST, told[Bounds.LEAST]))
+
+    path.write_bytes(with_pages(path.read_bytes(), "_hoodie_record_key", lowered))
+
+
+def group_bounds(path: Path) -> None:
+    def lowered(told: Struct) -> Struct:
+        return told.changed((Statistics.GREATEST, BINARY, told[Statistics.LEAST]))
+
+    path.write_bytes(with_statistics(path.read_bytes(), "ts", lowered))
+
+
+def page_index(path: Path) -> None:
+    def moved(chunk: Struct) -> Struct:
+        place = chunk[Column.COLUMN_INDEX]
+        return chunk.changed((Column.COLUMN_INDEX, I64, place - 1))
+
+    path.write_bytes(changed_chunks(path.read_bytes(), "v", moved))
+
+
 def folder_lost(hurt: Hurt) -> Lost:
     gone = set[str]().union(*(hurt.rows_of(one) for one in hurt.files() if "sf" in one.path))
     shutil.rmtree(hurt.path("city=sf"))
@@ -712,6 +744,9 @@ FAULTS: list[Fault] = [
     ("data file emptied", "file-size", partial(data, empty), TABLES),
     ("data file is no Parquet", "file-size", partial(data, data_no_parquet), TABLES),
     ("data file has a damaged page", "file-damaged", partial(data, data_page), TABLES),
+    ("bounds of a page leave out keys", "footer", partial(footer, page_bounds), TABLES),
+    ("bounds of a row group leave out values", "footer", partial(footer, group_bounds), TABLES),
+    ("page index lies elsewhere", "footer", partial(footer, page_index), TABLES),
     ("partition's folder lost", "file-size", folder_lost, TABLES),
     ("all data files lost", "file-size", all_data_lost, TABLES),
     ("data file lost, older slice there", "file-size", data_with_older_slice, INDEXES),
@@ -792,7 +827,6 @@ def test_there_are_many_faults_and_each_has_a_name_of_its_own() -> None:
 NOT_MENDED = {
     "partition-path",
     "placement",
-    "footer",
     "duplicate-keys",
     "entries",
     "hashing-metadata",
