@@ -27,7 +27,7 @@ from metatable import MetatableError, Table
 from metatable.metadata.manifest import load_newest, version_path
 from metatable.storage import cache
 from metatable.storage.store import Store
-from tests.compaction.test_repair import FAST, LOGGED, TABLES, made, once, rows
+from tests.compaction.hurt_tables import FAST, LOGGED, TABLES, made, once, rows
 from tests.long import LONG
 from tests.model import arrow, listed, read_by_hudi, scanned
 

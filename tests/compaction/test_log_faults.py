@@ -28,22 +28,15 @@ from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
-from tests.compaction.test_repair import (
-    LOGGED,
-    NO_KEYS,
-    Hurt,
-    contents,
+from tests.compaction.hurt_tables import LOGGED, NO_KEYS, Hurt, contents, made, once, rows, writable
+from tests.compaction.ways_to_hurt import (
     cut,
     empty,
     hfiles_lost,
     lose,
-    made,
-    once,
     records_of,
-    rows,
     some_of,
     stats_of,
-    writable,
 )
 from tests.long import one_in
 from tests.model import SCHEMA, arrow, read_by_hudi, scanned

@@ -31,7 +31,7 @@ from metatable.metadata.steps import announce
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store
-from tests.compaction.test_repair import written_as
+from tests.compaction.ways_to_hurt import written_as
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
