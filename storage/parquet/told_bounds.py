@@ -150,8 +150,10 @@ def _of_statistics(chunk: Chunk) -> _Part:
     if not isinstance(told, Struct):
         return _Part(0, chunk.rows, None, None)
     nulls = number(told, Statistics.NULLS, chunk.path) if Statistics.NULLS in told else None
-    bounds = told.get(Statistics.LEAST), told.get(Statistics.GREATEST)
-    return _Part(0, chunk.rows, *bounds, nulls=nulls)
+    least, greatest = told.get(Statistics.LEAST), told.get(Statistics.GREATEST)
+    if not isinstance(least, bytes | None) or not isinstance(greatest, bytes | None):
+        raise chunk.wrong("statistics are damaged", chunk.offset, found=[least, greatest])
+    return _Part(0, chunk.rows, least, greatest, nulls=nulls)
 
 
 def _of_pages(chunk: Chunk, index: Struct, rows: Numbers) -> list[_Part]:
@@ -209,7 +211,7 @@ class _Told:
         stored = [one.least for one in self.parts], [one.greatest for one in self.parts]
         least, greatest = (self._decoded(one, values.type) for one in stored)
         if least is None or greatest is None:
-            return "a bound is of another size than values"
+            return "a bound is of another type than values"
         pages = least[1:], greatest[1:]
         by_pages = len(self.parts) > 1 and not _any_outside(*pages, least[0], greatest[0])
         first = int(by_pages)  # what holds all pages' bounds holds all values that these do
@@ -223,16 +225,19 @@ class _Told:
     def _decoded(self, stored: Sequence[bytes | None], kind: pa.DataType) -> pa.Array | None:
         """Bounds as values are; None where one is none of them."""
         type_ = number(self.chunk.leaf.elements[0], Element.TYPE, self.chunk.path)
+        if pa.types.is_decimal(kind):
+            return _decimals(stored, "little" if type_ in _NUMBERS else "big", kind)
         form = np.dtype(_NUMBERS.get(type_, "V0"))
         if type_ in _NUMBERS and any(len(one or b"") not in (0, form.itemsize) for one in stored):
             return None
-        if pa.types.is_decimal(kind):
-            return _decimals(stored, "little" if type_ in _NUMBERS else "big", kind)
-        if type_ not in _NUMBERS:
-            return pa.array(stored, kind)
-        raw = b"".join(one or bytes(form.itemsize) for one in stored)
-        mask = np.array([not one for one in stored], bool)
-        return pa.array(np.frombuffer(raw, form), mask=mask).view(kind)
+        try:
+            if type_ not in _NUMBERS:
+                return pa.array(stored, kind)
+            raw = b"".join(one or bytes(form.itemsize) for one in stored)
+            mask = np.array([not one for one in stored], bool)
+            return pa.array(np.frombuffer(raw, form), mask=mask).view(kind)
+        except pa.ArrowException:  # the footer tells of another type
+            return None
 
 
 def _comparable(values: pa.Array) -> pa.Array:
