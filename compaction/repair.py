@@ -27,6 +27,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from metatable.compaction.beside_data import (
+    add_missing,
+    look_at_opening,
+    properties_fault,
+    undoable,
+)
+from metatable.compaction.examined import Examined, Lost
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
@@ -36,16 +43,7 @@ from metatable.compaction.timeline_check import (
     body_of,
     completion_of,
 )
-from metatable.compaction.verify import (
-    Examined,
-    Lost,
-    add_missing,
-    examine,
-    look_at_opening,
-    properties_fault,
-    told,
-    undoable,
-)
+from metatable.compaction.verify import examine, told
 from metatable.data.base_file import with_file_name, write_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat, action_of
 from metatable.data.key_texts import KEY

@@ -1,0 +1,54 @@
+"""What a look at a version of a table comes to: what is wrong, and what mending it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from metatable.compaction.findings import Findings
+from metatable.compaction.hudi_rings import RingFile
+from metatable.compaction.kept_versions import IndexFiles, Versions
+from metatable.compaction.live_slices import LiveSlices
+from metatable.compaction.timeline_check import TimelineState
+from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.metadata.entry_files import Run
+from metatable.metadata.snapshot import Snapshot
+
+__all__ = ["Examined", "Lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A live slice that is to be written anew: files of it (`gone`, paths) are lost or damaged, or
+    none, and one says of its rows what is not so. `rows`: of those, -1 where nobody knows."""
+
+    file: FileSlice
+    gone: frozenset[str]
+    rows: int
+
+    @property
+    def left(self) -> tuple[DataFile | LogFile, ...]:
+        """Its files that can be read, without copies."""
+        return tuple(one for one in self.file.merged if one.path not in self.gone)
+
+
+@dataclass
+class Examined:
+    """What a look at a version came to."""
+
+    snapshot: Snapshot
+    state: TimelineState
+    versions: Versions
+    index_files: IndexFiles
+    live: LiveSlices
+    findings: Findings
+    lost: list[Lost] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    """Entries that set right what is wrong in the version without its damaged index files."""
+    rings: list[RingFile] = field(default_factory=list)
+    """Of Hudi's own place, those that are wrong."""
+    plans: list[str] = field(default_factory=list)
+    """Paths of stored plans that nobody can carry out."""
+    floor: int = 0
+    """The first version of which everything is there, if an older one is kept that lacks some."""
+    files: int = 0
+    rows: int = 0
