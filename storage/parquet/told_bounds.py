@@ -7,7 +7,8 @@ lost they find fewer rows than there are, and nobody notices.
     pages        the same, where they begin, whether bounds ascend, and which have no values
 
 A bound may be wider than the values, and one that is no number says nothing. Nested columns, times
-of 96 bits, floats of 16 and bounds without an order are not looked at: few go by them.
+of 96 bits, floats of 16, bounds without an order and page indexes longer than any writer makes them
+are not looked at: few go by them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Bounds, Element, Meta, Statistics
 from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
+from metatable.storage.parquet.paged_file import MOST_INDEX_BYTES
 from metatable.storage.parquet.parts import Chunk, ParquetParts, Span, number
 from metatable.storage.parquet.thrift import Struct, decode_struct
 from metatable.storage.store import Store
@@ -35,9 +37,6 @@ __all__ = ["ToldBounds"]
 _T = TypeVar("_T")
 
 Numbers = npt.NDArray[np.int64]
-
-MOST_INDEX_BYTES = 16 << 20
-"""Of the page indexes of a file: of a million pages. Longer ones are not looked at."""
 
 _NUMBERS = {0: "?", 1: "<i4", 2: "<i8", 4: "<f4", 5: "<f8"}
 """How bounds of Parquet's types of numbers are stored; those of others are bytes."""
@@ -213,8 +212,7 @@ class _Told:
         if least is None or greatest is None:
             return "a bound is of another type than values"
         pages = least[1:], greatest[1:]
-        by_pages = len(self.parts) > 1 and not _any_outside(*pages, least[0], greatest[0])
-        first = int(by_pages)  # what holds all pages' bounds holds all values that these do
+        first = int(_are_inside(*pages, least[0], greatest[0]))  # then pages tell of the values
         wrong = _first_outside(values, self.parts[first:], least[first:], greatest[first:])
         if wrong is not None:
             return wrong.wrong(f"{_short(wrong.least)} to {_short(wrong.greatest)}", "have others")
@@ -285,6 +283,13 @@ def _any_outside(low: pa.Array, high: pa.Array, least: pa.Scalar, greatest: pa.S
 def _outside(low: pa.Array, high: pa.Array, least: pa.Array, greatest: pa.Array) -> pa.Array:
     """Which are below or above these bounds; null where there are none."""
     return pc.or_kleene(pc.less(low, least), pc.greater(high, greatest))
+
+
+def _are_inside(low: pa.Array, high: pa.Array, least: pa.Scalar, greatest: pa.Scalar) -> bool:
+    """Whether there are such, and all are surely within these bounds: one that is missing, or no
+    number, is not."""
+    inside = pc.and_(pc.greater_equal(low, least), pc.less_equal(high, greatest))
+    return len(low) > 0 and pc.all(inside, skip_nulls=False).as_py() is True
 
 
 def _keeps(order: int, bounds: pa.Array) -> bool:

@@ -216,6 +216,27 @@ def test_pages_that_begin_at_other_rows_are_found(tmp_path: Path) -> None:
     assert "rows 20 to 41 are told to have " in fault
 
 
+@pytest.mark.parametrize("bound", [b"", np.float64("nan").tobytes()], ids=["none", "no number"])
+def test_statistics_of_values_of_which_pages_tell_nothing_are_held_against_them(
+    tmp_path: Path, bound: bytes
+) -> None:
+    raw = written(pa.table({"v": pa.array([float(n) for n in range(40)])}), **PAGES)
+
+    def silent(told: Struct) -> Struct:
+        bounds = Elements(BINARY, [bound, told[Bounds.GREATEST][1]])
+        least = Elements(BINARY, [bound, told[Bounds.LEAST][1]])
+        unordered = told.changed((Bounds.ORDER, I32, 0), (Bounds.LEAST, LIST, least))
+        return unordered.changed((Bounds.GREATEST, LIST, bounds))
+
+    def raised(told: Struct) -> Struct:
+        return told.changed((Statistics.LEAST, BINARY, np.float64(20).tobytes()))
+
+    raw = with_pages(raw, "v", silent)
+    assert faults(tmp_path, raw) == []
+    [fault] = faults(tmp_path, with_statistics(raw, "v", raised))
+    assert "rows 0 to 40 are told to have " in fault
+
+
 @pytest.mark.parametrize(
     "change",
     [
