@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.compaction.examined import Examined, Lost
+from metatable.compaction.examined import Anew, Examined
 from metatable.compaction.held_slices import NO_KEYS
 from metatable.compaction.hudi_rings import hudi_ring_faults
 from metatable.compaction.live_slices import Broken, spelled
@@ -59,6 +59,7 @@ _MENDED = {
 def look_at_slices(
     engine: Engine[Any], view: Snapshot, found: Examined, scratch: Store | None
 ) -> None:
+    """All of a version; entries that set it right go to `scratch`, where there is one."""
     live, add = found.live, found.findings.add
     index = create_index(view.options)
     jobs = _jobs(found)
@@ -67,12 +68,12 @@ def look_at_slices(
     tasks = 1 + sum(FileSlice.decode(one.slice).size_bytes for one in jobs) // TASK_BYTES
     checked = run_jobs(engine, jobs, work, Checked, min(tasks, engine.slots * 4))
     _log.info("verify: %d files read, looking at the index", len(jobs))
-    anew = {one.anew for one in checked if one.anew is not None}
-    there = [one for one in live.there if one.encode() not in anew]
+    wrong = {one.anew for one in checked if one.anew is not None}
+    there = [one for one in live.there if one.encode() not in wrong]
     _look_at_footers(found, checked)
     _look_at_lost(view, found, checked)
     files = [file for one in there for file in one.files]
-    files += [file for one in found.lost for file in one.left]
+    files += [file for one in found.anew for file in one.left]
     found.files, found.rows = len(files), sum(one.rows for one in checked)
     for one in checked:
         if one.fault is not None and one.anew is None:
@@ -117,7 +118,7 @@ def _look_at_footers(found: Examined, checked: Sequence[Checked]) -> None:
         if one.anew is not None and one.fault == Fault.FOOTER:
             remedy = "its group is written anew, with all of its rows"
             found.findings.add(Fault.FOOTER, one.where, one.detail, remedy)
-            found.lost.append(Lost(FileSlice.decode(one.anew), frozenset(), 0))
+            found.anew.append(Anew(FileSlice.decode(one.anew), frozenset(), 0))
 
 
 def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -> None:
@@ -135,7 +136,7 @@ def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -
             for one, count in zip(files, _row_counts(view, files), strict=True)
         ]
         gone = frozenset(one.path for one in files)
-        found.lost.append(Lost(file, gone, -1 if -1 in counts else sum(counts)))
+        found.anew.append(Anew(file, gone, -1 if -1 in counts else sum(counts)))
         rest = "emptied" if len(gone) == len(file.files) else "written anew from what is left"
         for one, rows in zip(told, counts, strict=True):
             remedy = f"its {rows if rows >= 0 else 'unknown number of'} rows are gone, group {rest}"

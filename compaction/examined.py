@@ -13,11 +13,11 @@ from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.metadata.entry_files import Run
 from metatable.metadata.snapshot import Snapshot
 
-__all__ = ["Examined", "Lost"]
+__all__ = ["Anew", "Examined"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Anew:
     """A live slice that is to be written anew: files of it (`gone`, paths) are lost or damaged, or
     none, and one says of its rows what is not so. `rows`: of those, -1 where nobody knows."""
 
@@ -41,7 +41,7 @@ class Examined:
     index_files: IndexFiles
     live: LiveSlices
     findings: Findings
-    lost: list[Lost] = field(default_factory=list)
+    anew: list[Anew] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     """Entries that set right what is wrong in the version without its damaged index files."""
     rings: list[RingFile] = field(default_factory=list)

@@ -107,13 +107,11 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
     CorruptError where it is damaged.
     """
     base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
-    if not file.logs:
-        only = (base.stats,)
-        return Held(file, base.keys, base.paths, base.keys, only, base.footer_fault)
     logs = [one for one in file.files if isinstance(one, LogFile)]
-    of_logs = [_read_log(view, one, writers.get(one.path, "")) for one in logs]
-    stats = (base.stats, *of_logs) if file.has_base else (*of_logs,)
-    return Held(file, *texts_left(view, file.merged), base.keys, stats, base.footer_fault)
+    stats = [base.stats] if file.has_base else []
+    stats += [_read_log(view, one, writers.get(one.path, "")) for one in logs]
+    texts = texts_left(view, file.merged) if logs else (base.keys, base.paths)
+    return Held(file, *texts, base.keys, tuple(stats), base.footer_fault)
 
 
 def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:

@@ -3,8 +3,9 @@
     1  opening    what keeps anybody from writing: properties, commits that no version knows
     2  a version  the entries that are missing, wrong or too many, in HFiles of their own, asked
                   before all others; damaged pages and HFiles are named no more; groups of which
-                  the file is lost get an empty one; older versions that cannot be read are kept no
-                  more; steps put lost commits back on Hudi's timeline and withdraw dead ones
+                  a file is lost, or tells of its rows what is not so, get one with the rows that
+                  are left; older versions that cannot be read are kept no more; steps put lost
+                  commits back on Hudi's timeline and withdraw dead ones
     3  after      copies of what is the same elsewhere, and Hudi's small files
 
 Nobody sees half of it: the version is put as any, on the very version that was looked at, and
@@ -33,7 +34,7 @@ from metatable.compaction.beside_data import (
     properties_fault,
     undoable,
 )
-from metatable.compaction.examined import Examined, Lost
+from metatable.compaction.examined import Anew, Examined
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
@@ -242,7 +243,7 @@ def _mend(store: Store, engine: Engine[Any]) -> tuple[Examined, int]:
 def _needs_version(found: Examined) -> bool:
     forgetting, state = found.index_files.forgetting, found.state
     return bool(
-        found.lost
+        found.anew
         or found.runs
         or found.plans
         or found.floor
@@ -260,7 +261,7 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     partitions = partitions_of(options, create_index(options))
     runs, steps = list(found.runs), list(_steps(store, found))
     instant = ""
-    if found.lost:
+    if found.anew:
         instant = transaction.start(action_of("repair", options.has_logs))
         stats = _rewritten(transaction, found, partitions, scratch, runs)
         body = CommitMetadata.of_ours("repair", stats, {}, snapshot.schema, options.name).encode()
@@ -290,19 +291,19 @@ def _rewritten(
     scratch: Store,
     runs: list[Run],
 ) -> tuple[WriteStat, ...]:
-    """A file for each group that has lost some of its own, with the rows that are left; entries of
-    it go to `runs`."""
+    """A file for each group that is written anew, with the rows that are left; entries of it go to
+    `runs`."""
     snapshot, store = transaction.snapshot, transaction.snapshot.store
     made = [
         DataFile(one.file.partition_path, one.file.file_id, WRITE_TOKEN, transaction.instant)
-        for one in found.lost
+        for one in found.anew
     ]
     transaction.planned = tuple(file.path for file in made)
     transaction.begin_files()
     columns = stats_columns(snapshot.table_schema, snapshot.options)
     written, stats = [], []
-    for lost, file in zip(found.lost, made, strict=True):
-        rows = with_file_name(_rows_left(snapshot, lost), file.name)
+    for one, file in zip(found.anew, made, strict=True):
+        rows = with_file_name(_rows_left(snapshot, one), file.name)
         folder = file.partition_path
         store.put(marker_path(file, file.instant, "MERGE"), b"")
         store.create(partition_metadata_path(folder), partition_metadata(file.instant, folder))
@@ -311,21 +312,21 @@ def _rewritten(
         )
         file = replace(file, size_bytes=size_bytes, row_count=rows.num_rows)
         keys, facts = whole(rows[KEY]), tuple(stats_of_rows(rows, columns))
-        before = lost.file if lost.left else None
+        before = one.file if one.left else None
         past = snapshot.table_schema.past_stats
         written.append(WrittenSlice(FileSlice(file), before, keys, keys, NO_KEYS, facts, past))
-        counts = RowCounts(deleted=max(lost.rows, 0))
-        stats.append(WriteStat.of(file, lost.file.instant, counts))
+        counts = RowCounts(deleted=max(one.rows, 0))
+        stats.append(WriteStat.of(file, one.file.instant, counts))
     for name, entries in entries_of(written, partitions):
         if entries.num_rows:
             runs.append(write_run(scratch, name, entries))
     return tuple(stats)
 
 
-def _rows_left(snapshot: Snapshot, lost: Lost) -> pa.Table:
+def _rows_left(snapshot: Snapshot, anew: Anew) -> pa.Table:
     """With meta columns."""
     schema, ordering = with_meta_columns(snapshot.schema), snapshot.options.ordering
-    read = snapshot.store, lost.left, schema, snapshot.table_schema, ordering
+    read = snapshot.store, anew.left, schema, snapshot.table_schema, ordering
     return pa.concat_tables([schema.empty_table(), *stream_left(*read)])
 
 
