@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from metatable.data import statistics
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import META_COLUMNS
-from metatable.data.slice_reader import read_log, stream_left
+from metatable.data.slice_reader import HeldLog, read_logs, stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.data.stored_columns import StoredColumns
@@ -109,7 +109,10 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
     base = _read_base(view, file.base) if file.has_base else _Facts(NO_KEYS, NO_KEYS, ())
     logs = [one for one in file.files if isinstance(one, LogFile)]
     stats = [base.stats] if file.has_base else []
-    stats += [_read_log(view, one, writers.get(one.path, "")) for one in logs]
+    stats += [
+        _stats_of_log(view, log, held, writers.get(log.path, ""))
+        for log, held in zip(logs, _read_logs(view, logs), strict=True)
+    ]
     texts = texts_left(view, file.merged) if logs else (base.keys, base.paths)
     return Held(file, *texts, base.keys, tuple(stats), base.footer_fault)
 
@@ -139,7 +142,8 @@ def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str
         if isinstance(file, DataFile):
             _read_base(view, file)
         else:
-            _read_log(view, file, writer)
+            [held] = _read_logs(view, [file])
+            _stats_of_log(view, file, held, writer)
     except (CorruptError, UpgradeError) as error:
         return str(error)
     return ""
@@ -184,9 +188,14 @@ def _check_names(view: Snapshot, file: DataFile, names: pa.ChunkedArray) -> None
             )
 
 
-def _read_log(view: Snapshot, log: LogFile, writer: str) -> tuple[ColumnStats, ...]:
-    """The statistics of its rows; its deletes are read, too."""
-    held = read_log(view.store, log, view.table_schema, view.options.ordering)
+def _read_logs(view: Snapshot, logs: Sequence[LogFile]) -> list[HeldLog]:
+    return read_logs(view.store, logs, view.table_schema, view.options.ordering)
+
+
+def _stats_of_log(
+    view: Snapshot, log: LogFile, held: HeldLog, writer: str
+) -> tuple[ColumnStats, ...]:
+    """The statistics of its rows."""
     if writer and held.instants != {writer}:
         found = sorted(held.instants)
         raise CorruptError("log is of another commit", path=log.path, expected=writer, found=found)

@@ -32,6 +32,7 @@ __all__ = [
     "gathered",
     "is_ascii",
     "joined",
+    "joined_runs",
     "last_words",
     "of_one_size",
     "offsets_of",
@@ -179,6 +180,14 @@ class Runs:
     def column(self) -> pa.Array:
         """Copied, as `pa.binary()`."""
         return from_gaps(self.data, self.starts, self.ends - self.starts)
+
+
+def joined_runs(some: Sequence[Runs]) -> Runs:
+    """Runs of several data (one at least), behind each other."""
+    places = np.cumsum([0, *(len(one.data) for one in some[:-1])]).tolist()
+    starts = [one.starts + place for one, place in zip(some, places, strict=True)]
+    ends = [one.ends + place for one, place in zip(some, places, strict=True)]
+    return Runs(*map(np.concatenate, ([one.data for one in some], starts, ends)))
 
 
 def from_gaps(data: Bytes, starts: Offsets, lengths: Offsets) -> pa.Array:

@@ -56,7 +56,8 @@ def _facts(block: LogBlock) -> dict[str, Any]:
 
 def _rows(block: LogBlock) -> int | None:
     """Rows, or keys that are deleted; None for what is not read."""
-    from metatable.data.log_blocks import block_deletes, block_rows  # noqa: PLC0415
+    from metatable.data.block_rows import block_rows  # noqa: PLC0415
+    from metatable.data.log_blocks import block_deletes  # noqa: PLC0415
     from metatable.data.schema import META_FIELDS  # noqa: PLC0415
     from metatable.storage.hudi_log.block import BlockKind  # noqa: PLC0415
 

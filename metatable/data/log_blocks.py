@@ -1,4 +1,4 @@
-"""Rows and deletes of a table as blocks of log files, and back.
+"""Rows and deletes of a table as blocks of log files, and deletes back.
 
 A data block holds whole rows, Hudi's meta columns included, as Avro datums or as a Parquet file;
 in both the header tells their Avro schema. A delete block holds keys. With each goes an ordering
@@ -7,19 +7,17 @@ takes whatever was before it (`Deletes.unordered`). `_hoodie_file_name` of a row
 file id: readers go by the base file.
 
 Our blocks tell the ids of columns as our data files do: Parquet in its field ids, Avro in an
-attribute of the schema in its header (`COLUMN_IDS`), which other readers pass over. In those of
-others columns are found by name, unless some of the table's files hold columns under other names:
-such a block could not say which one was meant.
+attribute of the schema in its header (`COLUMN_IDS`), which other readers pass over.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,20 +25,29 @@ import pyarrow.parquet as pq
 
 from metatable.data.schema import META_COLUMNS, to_avro
 from metatable.data.schema_text import TableSchema
-from metatable.data.stored_columns import (
-    IDS_ARE_OURS,
-    AskedColumns,
-    StoredColumns,
-    schema_with_ids,
-)
+from metatable.data.stored_columns import IDS_ARE_OURS, schema_with_ids
 from metatable.data.taking import rows_of, whole
 from metatable.storage.avro import RecordCodec
-from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.errors import CorruptError, MetatableError, UsageError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
-from metatable.storage.hudi_log.deletes import DELETES, decode_deletes, encode_deletes
-from metatable.storage.hudi_log.records import decode_datums, encode_datums
+from metatable.storage.hudi_log.deletes import (
+    DELETES,
+    decode_deletes,
+    decode_many_deletes,
+    encode_deletes,
+)
+from metatable.storage.hudi_log.records import encode_datums
 
-__all__ = ["Deletes", "LogWriter", "block_columns", "block_deletes", "block_rows", "rollback_block"]
+__all__ = [
+    "COLUMN_IDS",
+    "Deletes",
+    "LogWriter",
+    "block_deletes",
+    "blocks_deletes",
+    "codec_of",
+    "rollback_block",
+    "unreadable",
+]
 
 BLOCK_BYTES = 128 << 20
 """Rows of one Avro block, as Arrow holds them; far from the 2 GiB that a block can be."""
@@ -75,6 +82,10 @@ class Deletes:
     ordering: pa.Array | None
     unordered: pa.Array
 
+    def slice(self, start: int, count: int) -> Deletes:
+        ordering = None if self.ordering is None else self.ordering.slice(start, count)
+        return Deletes(self.keys.slice(start, count), ordering, self.unordered.slice(start, count))
+
 
 class LogWriter:
     """Makes blocks of a table's rows. `schema` is the table's, without meta columns; `columns` the
@@ -90,7 +101,7 @@ class LogWriter:
         meta = {"type": ["null", "string"], "doc": "", "default": None}
         record["fields"] = [{"name": name, **meta} for name in META_COLUMNS] + record["fields"]
         self.schema_text = json.dumps(record, separators=(",", ":"))
-        self._codec = _codec_of(self.schema_text)
+        self._codec = codec_of(self.schema_text)
 
     def avro_blocks(self, rows: pa.Table, instant: str) -> Iterator[LogBlock]:
         """The rows, meta columns included: mostly one block. Raises UsageError."""
@@ -165,45 +176,25 @@ def rollback_block(instant: str, target: str) -> LogBlock:
     return LogBlock(BlockKind.COMMAND, header, b"")
 
 
-def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) -> pa.Table:
-    """Exactly these columns (meta columns where named) of a data block's rows, in its order.
-
-    `columns` are the table's; None where names are all there is. Raises CorruptError, and
-    UpgradeError for rows of some columns only, for other kinds of blocks, and where names do not
-    tell columns.
-    """
-    if block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true":
-        raise UpgradeError(
-            "log block holds rows of some columns only", path=block.path, offset=block.offset
-        )
-    try:
-        if block.kind is BlockKind.PARQUET_DATA:
-            file = pq.ParquetFile(pa.BufferReader(block.content), page_checksum_verification=True)
-            asked = _asked(block, StoredColumns.of(file, block.path), schema, columns)
-            return asked.of_table(_parquet_rows(file, asked.names, block))
-        codec = _codec(block)
-        stored = _stored_as_avro(block, codec)
-        asked = _asked(block, stored, schema, columns)
-        datums = decode_datums(block)
-        found = codec.decode(datums, asked.names, block.path)
-        if not asked.names:  # a table without columns forgets how many rows it has
-            found = pa.table({"": pa.nulls(len(datums))})
-        return asked.of_table(found)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(block, error) from error
-
-
-def block_columns(block: LogBlock) -> list[str]:
-    """Names of the columns that the header of a block tells. Raises CorruptError."""
-    return list(_codec_told(block).arrow_schema.names)
-
-
 def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
     """What a delete block takes out. `ordering`: the type of the table's ordering column.
 
     Raises CorruptError for a delete without a key, or by values of another type.
     """
-    found = decode_deletes(block)
+    return _deletes(block, decode_deletes(block), ordering)
+
+
+def blocks_deletes(blocks: Sequence[LogBlock], ordering: pa.DataType | None) -> list[Deletes]:
+    """`block_deletes` of each of them, which are decoded together. Raises as it."""
+    if len(blocks) > 1:
+        with suppress(MetatableError):  # one by one tells which
+            found, counts = decode_many_deletes(blocks)
+            told, ends = _deletes(blocks[0], found, ordering), accumulate(counts)
+            return [told.slice(end - count, count) for end, count in zip(ends, counts, strict=True)]
+    return [block_deletes(one, ordering) for one in blocks]
+
+
+def _deletes(block: LogBlock, found: pa.Table, ordering: pa.DataType | None) -> Deletes:
     keys, values = whole(found.column("recordKey")), whole(found.column("orderingVal"))
     if keys.null_count:
         raise CorruptError("a delete has no key", path=block.path, offset=block.offset)
@@ -215,74 +206,16 @@ def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
     try:
         return Deletes(keys, _unwrapped(values, unordered, ordering), unordered)
     except pa.ArrowException as error:
-        raise _unreadable(block, error) from error
-
-
-def _asked(
-    block: LogBlock, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
-) -> AskedColumns:
-    if columns is not None and columns.by_id and not stored.by_id:
-        raise UpgradeError(
-            "log block tells no column ids, and columns of the table have changed their names",
-            path=block.path,
-            offset=block.offset,
-        )
-    return AskedColumns.of(stored, schema, columns)
-
-
-def _stored_as_avro(block: LogBlock, codec: RecordCodec) -> StoredColumns:
-    fields = tuple(codec.arrow_schema)
-    ids = _ids_of(block.header.get(HeaderKey.SCHEMA, ""))
-    if ids is None:
-        return StoredColumns(fields, by_id=False, path=block.path)
-    return StoredColumns.numbered(fields, ids, block.path)
+        raise unreadable(block, error) from error
 
 
 @lru_cache(maxsize=16)
-def _ids_of(text: str) -> tuple[Any, ...] | None:
-    told = json.loads(text).get(COLUMN_IDS)
-    return tuple(told) if isinstance(told, list) else None
-
-
-def _codec(block: LogBlock) -> RecordCodec:
-    if block.kind is not BlockKind.AVRO_DATA:
-        raise UpgradeError(
-            "log block is of a kind whose rows are not read",
-            path=block.path,
-            offset=block.offset,
-            found=block.kind.name,
-        )
-    return _codec_told(block)
-
-
-def _codec_told(block: LogBlock) -> RecordCodec:
-    try:
-        return _codec_of(block.header.get(HeaderKey.SCHEMA, ""))
-    except UsageError as error:
-        raise _unreadable(block, error) from error
-
-
-@lru_cache(maxsize=16)
-def _codec_of(text: str) -> RecordCodec:
+def codec_of(text: str) -> RecordCodec:
     """Blocks of one table mostly have one schema."""
     return RecordCodec(text, logical=True)
 
 
-def _parquet_rows(file: Any, names: list[str], block: LogBlock) -> pa.Table:
-    found = file.read(names)
-    expected = file.metadata.num_rows
-    if found.num_rows != expected:
-        raise CorruptError(
-            "log block holds another number of rows than its footer says",
-            path=block.path,
-            offset=block.offset,
-            expected=expected,
-            found=found.num_rows,
-        )
-    return found
-
-
-def _unreadable(block: LogBlock, error: Exception) -> CorruptError:
+def unreadable(block: LogBlock, error: Exception) -> CorruptError:
     return CorruptError(
         "log block is not readable", path=block.path, offset=block.offset, found=str(error)
     )

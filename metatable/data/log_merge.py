@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.data.block_rows import blocks_rows
 from metatable.data.leaving_out import without
-from metatable.data.log_blocks import ROLLBACK, block_deletes, block_rows
+from metatable.data.log_blocks import ROLLBACK, Deletes, blocks_deletes
 from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
 from metatable.data.schema_text import TableSchema
 from metatable.data.taking import rows_of, taker, whole
@@ -137,13 +138,17 @@ class SliceLogs:
         key: str = KEY,
     ) -> SliceLogs:
         """From `live_blocks`. `schema`: the columns of the rows, key and ordering among them.
-        `columns` are the table's, as in `block_rows`. Raises CorruptError, UpgradeError."""
+        `columns` are the table's, as in `blocks_rows`. Raises CorruptError, UpgradeError."""
         events = _Events(schema, ordering, key)
+        rest = [one for one in blocks if one.kind is not BlockKind.DELETE]
+        rows = iter(blocks_rows(rest, schema, columns))
+        lists = [one for one in blocks if one.kind is BlockKind.DELETE]
+        deletes = iter(blocks_deletes(lists, events.kind))
         for block in blocks:
             if block.kind is BlockKind.DELETE:
-                events.add_deletes(block)
+                events.add_deletes(next(deletes))
             else:
-                events.add_rows(block, block_rows(block, schema, columns))
+                events.add_rows(block, next(rows))
         return events.settled()
 
     def merged(
@@ -259,8 +264,7 @@ class _Events:
         self.rows.append(rows)
         self._add(keys, np.zeros(len(keys), np.bool_), is_row=True)
 
-    def add_deletes(self, block: LogBlock) -> None:
-        deletes = block_deletes(block, self.kind)
+    def add_deletes(self, deletes: Deletes) -> None:
         if deletes.ordering is not None:
             self.deleted_values.append(deletes.ordering)
         unordered = deletes.unordered.to_numpy(zero_copy_only=False)

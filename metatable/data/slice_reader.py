@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
-from metatable.data.log_blocks import block_columns, block_deletes, block_rows
+from metatable.data.block_rows import block_columns, blocks_rows
+from metatable.data.log_blocks import blocks_deletes
 from metatable.data.log_merge import SliceLogs, live_blocks
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
@@ -36,7 +37,7 @@ __all__ = [
     "log_deletes",
     "log_rows",
     "merge_logs",
-    "read_log",
+    "read_logs",
     "read_slice",
     "read_slice_keys",
     "stream_left",
@@ -122,7 +123,8 @@ def log_rows(
     store: Store, log: LogFile, schema: pa.Schema, columns: TableSchema | None
 ) -> pa.Table:
     """The rows of the data blocks of one log, deletes and other logs aside. Raises as above."""
-    return _rows(_blocks(store, log), schema, columns)
+    [rows] = _rows([_blocks(store, log)], schema, columns)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +137,18 @@ class HeldLog:
     instants: frozenset[str]
 
 
-def read_log(store: Store, log: LogFile, columns: TableSchema, ordering: str | None) -> HeldLog:
-    """All of a log, its deletes too. Raises as above."""
-    blocks = _blocks(store, log)
+def read_logs(
+    store: Store, logs: Sequence[LogFile], columns: TableSchema, ordering: str | None
+) -> list[HeldLog]:
+    """All of some logs, their deletes too. Raises as above."""
     kind = None if ordering is None else columns.arrow.field(ordering).type
-    for one in blocks:
-        if one.kind is BlockKind.DELETE:
-            block_deletes(one, kind)
-    rows = _rows(blocks, with_meta_columns(columns.arrow), columns)
+    found = store.together([partial(_blocks, store, one) for one in logs])
+    blocks_deletes([*filter(_is_delete, chain.from_iterable(found))], kind)
+    told = zip(logs, found, _rows(found, with_meta_columns(columns.arrow), columns), strict=True)
+    return [_held(*one) for one in told]
+
+
+def _held(log: LogFile, blocks: Sequence[LogBlock], rows: pa.Table) -> HeldLog:
     for name in META_COLUMNS[2:4]:
         if rows[name].null_count:
             raise CorruptError("a row in a log file has no key", path=log.path, column=name)
@@ -167,17 +173,21 @@ def stream_left(
         yield from stream_base_file(store, base, schema, columns)
 
 
-def _rows(blocks: Iterable[LogBlock], schema: pa.Schema, columns: TableSchema | None) -> pa.Table:
-    data = [one for one in blocks if one.kind is not BlockKind.DELETE]
-    rows = (block_rows(one, schema, columns) for one in live_blocks(data, _is_published))
-    return pa.concat_tables([schema.empty_table(), *rows])
+def _rows(
+    logs: Sequence[Sequence[LogBlock]], schema: pa.Schema, columns: TableSchema | None
+) -> list[pa.Table]:
+    """The rows of the blocks of each log."""
+    live = [live_blocks(filterfalse(_is_delete, blocks), _is_published) for blocks in logs]
+    rows = iter(blocks_rows([*chain.from_iterable(live)], schema, columns))
+    none = schema.empty_table()
+    return [pa.concat_tables([none, *islice(rows, len(blocks))]) for blocks in live]
 
 
 def log_deletes(store: Store, log: LogFile) -> pa.Array:
     """The keys of the deletes of one log that have no ordering value, as ours have none. Raises
     CorruptError."""
-    blocks = [one for one in _blocks(store, log) if one.kind is BlockKind.DELETE]
-    found = (block_deletes(one, None) for one in live_blocks(blocks, _is_published))
+    blocks = live_blocks(filter(_is_delete, _blocks(store, log)), _is_published)
+    found = blocks_deletes(blocks, None)
     keys = [one.keys.filter(one.unordered) for one in found]
     return pa.concat_arrays([pa.array([], pa.string()), *keys])
 
@@ -248,6 +258,10 @@ def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:
     if held.torn_at is not None:
         raise CorruptError("log file ends within a block", path=log.path, offset=held.torn_at)
     return held.blocks
+
+
+def _is_delete(block: LogBlock) -> bool:
+    return block.kind is BlockKind.DELETE
 
 
 def _is_published(instant: str) -> bool:

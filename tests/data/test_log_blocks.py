@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fastavro
@@ -17,9 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.data import log_blocks
-from metatable.data.log_blocks import LogWriter, block_deletes, block_rows, rollback_block
+from metatable.data.block_rows import block_rows, blocks_rows
+from metatable.data.log_blocks import LogWriter, block_deletes, blocks_deletes, rollback_block
 from metatable.data.schema import META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
+from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.deletes import DELETES, encode_deletes
@@ -159,6 +162,88 @@ def test_blocks_that_cannot_be_read_are_refused(
     assert "a/log" in str(caught.value)
 
 
+NARROW = LogWriter(pa.schema([("id", pa.int64())]), "my-table")
+
+
+def many_blocks(draw: Random) -> list[LogBlock]:
+    """Of several schemas and kinds, some without rows."""
+    made = []
+    for number in range(draw.randrange(12)):
+        meta = META | {"_hoodie_record_key": f"{number}"}
+        rows = ROWS.slice(0, draw.randrange(4))
+        rows = rows.set_column(2, "_hoodie_record_key", [[meta["_hoodie_record_key"]] * len(rows)])
+        narrow = rows.select([*META_COLUMNS, "id"])
+        made += draw.choice(
+            [
+                [*WRITER.avro_blocks(rows, INSTANT)],
+                [*WRITER.avro_blocks(rows, INSTANT)],
+                [WRITER.parquet_block(rows, INSTANT, "zstd")],
+                [*NARROW.avro_blocks(narrow, INSTANT)],
+            ]
+        )
+    body = b"".join(one.encode() for one in made)
+    return [*LogFile.decode(body, "a/log").blocks]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rows_of_many_blocks_are_those_of_each(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Random(seed)
+    blocks = many_blocks(draw)
+    monkeypatch.setattr(
+        "metatable.data.block_rows.TOGETHER_BYTES", draw.choice([0, 300, 1500, 1 << 20])
+    )
+    for schema in (SCHEMA, pa.schema([SCHEMA.field("tz")]), pa.schema([("absent", pa.int8())])):
+        found = blocks_rows(blocks, schema, None)
+        assert found == [block_rows(one, schema, None) for one in blocks]
+
+
+def test_blocks_of_one_schema_are_decoded_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    decode = RecordCodec.decode
+
+    def counted(codec: RecordCodec, datums: Any, *given: Any) -> pa.Table:
+        sizes.append(len(datums))
+        return decode(codec, datums, *given)
+
+    monkeypatch.setattr(RecordCodec, "decode", counted)
+    block = avro_block()
+    assert len(blocks_rows([block] * 9, SCHEMA, None)) == 9
+    assert sizes == [27]
+    monkeypatch.setattr("metatable.data.block_rows.TOGETHER_BYTES", 2 * len(block.content))
+    blocks_rows([block] * 5, SCHEMA, None)
+    assert sizes[1:] == [6, 6, 3]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_of_many_blocks_the_one_that_is_damaged_is_named(place: int) -> None:
+    body = b"".join(avro_block().encode() for _ in range(3))
+    blocks = [*LogFile.decode(body, "a/log").blocks]
+    content = bytearray(blocks[place].content)
+    content[-1] ^= 0xFF
+    blocks[place] = replace(blocks[place], content=bytes(content), path="another/log")
+    with pytest.raises(CorruptError) as alone:
+        block_rows(blocks[place], SCHEMA, None)
+    with pytest.raises(CorruptError, match="another/log") as told:
+        blocks_rows(blocks, SCHEMA, None)
+    assert str(told.value) == str(alone.value)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        replace(avro_block(), kind=BlockKind.CDC_DATA),
+        replace(avro_block(), header={**avro_block().header, HeaderKey.IS_PARTIAL: "true"}),
+        replace(avro_block(), content=b"\0" * 9),
+    ],
+)
+def test_among_many_blocks_one_that_cannot_be_read_is_refused(odd: LogBlock) -> None:
+    with pytest.raises(UpgradeError) as alone:
+        block_rows(odd, SCHEMA, None)
+    with pytest.raises(UpgradeError) as told:
+        blocks_rows([avro_block(), odd, avro_block()], SCHEMA, None)
+    assert str(told.value) == str(alone.value)
+
+
 def test_a_column_of_another_type_is_damage() -> None:
     block = avro_block(pa.table({"id": ["x"]}), LogWriter(pa.schema([("id", pa.string())]), "t"))
     with pytest.raises(CorruptError, match="not readable"):
@@ -255,6 +340,33 @@ def test_ordering_values_of_another_type_are_damage() -> None:
     for block, kind in ((text, pa.int64()), (half, pa.int64()), (half, pa.string())):
         with pytest.raises(CorruptError, match="not readable"):
             block_deletes(block, kind)
+
+
+@pytest.mark.parametrize("ordering", [None, pa.int64()])
+def test_deletes_of_many_blocks_are_those_of_each(ordering: pa.DataType | None) -> None:
+    """With values and without, of several types, and none at all."""
+    values = [None, pa.array([1, 2]), None, pa.array([3, 4], pa.int32())]
+    blocks = [
+        WRITER.delete_block(pa.array([f"{number}", f"x{number}"]), f"p{number}", INSTANT, value)
+        for number, value in enumerate(values)
+    ]
+    blocks.insert(2, WRITER.delete_block(pa.array([], pa.string()), "p", INSTANT))
+    for some in (blocks, blocks[:1], []):
+        found = blocks_deletes(some, ordering)
+        assert found == [block_deletes(one, ordering) for one in some]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_of_many_blocks_of_deletes_the_one_that_is_damaged_is_named(place: int) -> None:
+    blocks = [WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT) for _ in range(3)]
+    for hurt, told in (
+        (replace(blocks[0], content=bytes(blocks[0].content)[:-3], path="x"), "another size"),
+        (replace(WRITER.delete_block(pa.array([None, "b"]), "p", ""), path="x"), "has no key"),
+        (replace(WRITER.delete_block(pa.array(["b"]), "p", "", pa.array(["t"])), path="x"), "not"),
+    ):
+        some = [*blocks[:place], hurt, *blocks[place:]]
+        with pytest.raises(CorruptError, match=f"{told}.*path='x'"):
+            blocks_deletes(some, pa.int64())
 
 
 def test_a_delete_without_a_key_is_damage() -> None:
