@@ -1,4 +1,4 @@
-"""Tables to hurt: one of each index with a history, made once a module and copied, and `Hurt`, who
+"""Tables to hurt: one of each index with a history, made once and copied, and `Hurt`, who
 reaches behind the back of such a copy."""
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_colu
 from metatable.storage.store import Store
 from tests.long import LONG
 from tests.model import SCHEMA, Row, arrow, listed, scanned
+from tests.shared import made_once
 
 FAST = {"durable": "false"}
 INDEXES = ("record", "metadata_bloom", "bloom", "bucket")
@@ -74,15 +75,7 @@ def once(
     tables: pytest.TempPathFactory, make: Callable[[str, str], object]
 ) -> Callable[[str], Path]:
     """The table of an index, which nobody changes, made (where, index) when it is first asked."""
-    folder = tables.mktemp("sound")
-
-    def table(index: str) -> Path:
-        path = folder / index / "table"
-        if not path.exists():
-            make(str(path), index)
-        return path
-
-    return table
+    return lambda index: made_once(tables, f"{make.__name__}-{index}", lambda uri: make(uri, index))
 
 
 @dataclass

@@ -511,7 +511,7 @@ WHERE = {
 }
 
 
-@pytest.mark.parametrize("what", ["upsert", "compact", "clean", "rollback"])
+@pytest.mark.parametrize("what", one_in(2, ["upsert", "compact", "rollback", "clean"]))
 @pytest.mark.parametrize("where", WHERE if LONG else list(WHERE)[:2])
 def test_whoever_publishes_meanwhile_loses_nothing(table: Table, where: str, what: str) -> None:
     states = [scanned(table)]

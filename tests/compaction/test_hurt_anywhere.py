@@ -33,7 +33,7 @@ from tests.long import LONG
 from tests.model import arrow, listed, read_by_hudi, scanned
 
 SEED = os.environ.get("METATABLE_SEED")
-SEEDS = [int(SEED)] if SEED else range(800 if LONG else 16)
+SEEDS = [int(SEED)] if SEED else range(800 if LONG else 10)
 
 Rows = list[tuple[Any, ...]]
 

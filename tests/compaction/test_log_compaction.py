@@ -172,7 +172,7 @@ def test_any_history_reads_as_a_dict(
     table, model = made(table_uri, kind, log_format=log_format, new_groups=new_groups)
     upsert(table, model, rows(0, 30))
     done, was = 0, {table.version: model.rows}
-    for step in range(2, 30):
+    for step in range(2, 30 if LONG else 18):
         first = draw.randrange(60)
         match "both" if step % 9 == 0 else draw.choice(VERBS):
             case "upsert":
@@ -863,7 +863,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) 
     after = {row["id"]: row for row in metatable.open(dry).scan().to_arrow().to_pylist()}
     changing = backend.kills()
     assert len(changing) > 5
-    for limit in one_in(12 if name == "overwrite" else 8, changing, len(name)):
+    for limit in one_in(18 if name == "overwrite" else 12, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=kind == "record")
         with suppress(Refused, StoreError):

@@ -375,7 +375,7 @@ PUT = [(index, place) for index in TABLES for place in ("another partition", "th
 PUT += [(index, "an older slice") for index in INDEXES]  # of others groups have one base file
 
 
-@pytest.mark.parametrize(("index", "place"), PUT)
+@pytest.mark.parametrize(("index", "place"), one_in(2, PUT))
 def test_a_file_that_was_put_in_another_s_place_is_lost_not_believed(
     index: str, place: str, sound: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -34,10 +34,13 @@ from tests.compaction.test_clean import SMALL, clean, every_row, grown, is_sound
 from tests.face.protocol.making import FAST, made, newest, recover, rows
 from tests.face.test_kill import _copy, _kill, _shape
 from tests.faults import watched
+from tests.long import one_in
 from tests.model import SCHEMA, Model, arrow, check, completed, read_by_hudi, scanned
 
 
-@pytest.fixture(scope="module", params=["record", "record-avro", "metadata_bloom-parquet"])
+@pytest.fixture(
+    scope="module", params=one_in(2, ["record", "record-avro", "metadata_bloom-parquet"])
+)
 def origin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine commits, the last but four followed by a compaction; the timeline keeps three."""
     folder = tmp_path_factory.mktemp("origin") / "table"

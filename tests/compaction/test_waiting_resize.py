@@ -166,7 +166,7 @@ def test_any_history_reads_as_a_dict(table_uri: str, seed: int) -> None:  # noqa
     log_format = ("avro", "parquet")[seed % 2]
     table, model = filled(table_uri, RINGS[seed // 2 % 2], 1 + seed % 2, log_format=log_format)
     done, was = 0, {table.version: model.rows}
-    for step in range(2, 60 if LONG else 26):
+    for step in range(2, 60 if LONG else 18):
         first = draw.randrange(60)
         match "carry out" if step % 9 == 0 else draw.choice(VERBS):
             case "upsert":
@@ -400,7 +400,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -
     after = scanned(metatable.open(dry))
     changing = backend.kills()
     assert len(changing) > 5
-    for limit in one_in(10, changing, len(name)):
+    for limit in one_in(15, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=way == DUAL_WRITE)
         with suppress(Refused, StoreError):

@@ -1004,7 +1004,7 @@ FOUND = ("record", "metadata_bloom", "bloom")
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [*(product(FOUND, FOUND) if LONG else permutations(FOUND, 2))]
+    ("before", "after"), [*product(FOUND, FOUND)] if LONG else one_in(2, [*permutations(FOUND, 2)])
 )
 def test_an_index_is_changed_for_tables_with_logs_where_it_finds_their_keys(
     table_uri: str, before: str, after: str

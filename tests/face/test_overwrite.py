@@ -20,7 +20,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write import overwrite
 from tests.face.protocol.making import recover
-from tests.long import LONG
+from tests.long import LONG, one_in
 from tests.model import (
     SCHEMA,
     Model,
@@ -79,7 +79,7 @@ def table(table_uri: str) -> Table:
 
 
 @pytest.mark.both_table_types
-@pytest.mark.parametrize(("index", "scope", "ordering"), ORDERED)
+@pytest.mark.parametrize(("index", "scope", "ordering"), one_in(2, ORDERED))
 def test_after_any_overwrites_rows_index_and_hudi_are_those_of_a_dict(
     table_uri: str, index: str, scope: str, ordering: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

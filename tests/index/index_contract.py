@@ -31,7 +31,9 @@ from tests.index.rows import (
     rows,
     told_tags,
 )
+from tests.long import LONG
 from tests.model import SCHEMA, Model, arrow, check, check_counts, check_tags
+from tests.shared import made_once
 
 INDEXES = ("record", "hbase", "metadata_bloom", "bloom")
 SCOPES = ("partition", "global")
@@ -76,12 +78,16 @@ class IndexContract(OnAnEngine):
 
         It is only asked: whoever writes makes a table of its own.
         """
-        made = make(str(tmp_path_factory.mktemp("asked") / "table"), *kind, **cls.options)
-        made.insert(rows(0, 300))
-        made.upsert(rows(150, 200, value=1000))
-        made.delete(rows(50, 90))
-        made.insert(rows(60, 70))
-        return made
+
+        def asked(uri: str) -> None:
+            made = make(uri, *kind, **cls.options)
+            made.insert(rows(0, 300))
+            made.upsert(rows(150, 200, value=1000))
+            made.delete(rows(50, 90))
+            made.insert(rows(60, 70))
+
+        name = "-".join(["asked", *kind, *map(str, cls.options.values())])
+        return metatable.open(made_once(tmp_path_factory, name, asked), {"durable": "false"})
 
     def tags(self, table: metatable.Table, asked: pa.Table, **chosen: Any) -> list[Any]:
         """The locations of the rows, in their order."""
@@ -242,7 +248,7 @@ SHRUNK["buckets"] = {"files": 2, "bloom_filter": 2, "column_stats": 2, "record_i
 
 
 class HistoryContract(OnAnEngine):
-    steps = 10
+    steps = 10 if LONG else 7
 
     def made(self, uri: str, kind: Kind, **options: Any) -> metatable.Table:
         return metatable.create(

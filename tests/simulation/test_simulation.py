@@ -1,7 +1,7 @@
 """Writers, services, readers and recoveries, interleaved by seeds, on a store that misbehaves.
 
 `world.py` is the model, `history.py` what must hold in the end. METATABLE_SEED replays one world
-and prints its steps; METATABLE_LONG=1 plays 20,000 instead of 80.
+and prints its steps; METATABLE_LONG=1 plays 20,000 instead of 40.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.simulation.history import play
 
 SEED = os.environ.get("METATABLE_SEED")
 
-WORLDS = 20_000 if LONG else 80
+WORLDS = 20_000 if LONG else 40
 PORTIONS = 100 if LONG else 10
 """Of so many worlds each is one test, so that workers share them."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from metatable.data import base_file, exchanged_columns
 from tests.face.test_exchanged import PAGE_ROWS, file_of, make, rows
+from tests.long import one_in
 from tests.storage.parquet.files import (
     OPTIONS,
     OTHERS,
@@ -54,7 +55,7 @@ def judged(
         assert ours
 
 
-@pytest.mark.parametrize("written_as", OPTIONS)
+@pytest.mark.parametrize("written_as", one_in(3, [*OPTIONS]))
 def test_after_ten_upserts_over_each_other_spark_finds_the_rows(
     tmp_path: Path, reader: Any, written_as: str
 ) -> None:

@@ -20,7 +20,7 @@ from tests.storage.hfile.raw_file import RawFile
 from tests.storage.hfile.sound_files import Form, laid_out, sound_files
 
 FILES = 1000 if LONG else 25
-PARTS = 20
+PARTS = 20 if LONG else 10
 
 
 @pytest.mark.parametrize("part", range(PARTS))
