@@ -40,7 +40,7 @@ FORMATS = ("avro", "parquet")
 SCANNED = "keys of base files are looked up among those of logs; rows replaced there are left out"
 SMALL_LOGS = 9
 """By default ten of a file group are due to be merged into it."""
-SMALL = "small blocks of one slice are decoded together"
+SMALL = "small logs, those of a slice and of its neighbours, are fetched and decoded together"
 WRITTEN = "one block, meta columns included; as a base file: statistics and checksums, too"
 
 

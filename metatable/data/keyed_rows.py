@@ -18,9 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.base_file import stream_record_keys
+from metatable.data.log_merge import ReadLogs
+from metatable.data.logs_together import logs_together
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
-from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice, read_slice_keys
+from metatable.data.slice_reader import (
+    deciding_columns,
+    merge_logs,
+    read_slice,
+    read_slice_keys,
+)
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import whole
@@ -56,6 +63,7 @@ FEW_KEYS = 64
 """Of so many, the interpreter's own set is made sooner than a call of Arrow."""
 
 _KEY = pa.field(KEY_COLUMN, pa.string())
+_KEYS = pa.schema([_KEY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +106,17 @@ def rows_of_keys(
             read = iter(_rows_at(store, there, needed, columns))
         else:
             read = iter(_rows_with_keys(store, there, schema, columns, key))
-        for one, held in zip(some, found, strict=True):
+        given = with_key, columns, ordering
+        shared = logs_together(store, (one.of for one in some), *given)
+        for one, held, (_, logs) in zip(some, found, shared, strict=True):
             if held is None:
-                rows = _of_keys(read_slice(store, one.of, with_key, columns, ordering), one.keys)
+                rows = _of_keys(read_slice(store, one.of, *given, logs), one.keys)
             elif one.of.logs:
-                rows = merge_logs(store, one.of, next(read), with_key, columns, ordering)
+                rows = merge_logs(store, one.of, next(read), *given, logs)
                 rows = _of_keys(rows, one.keys)
                 if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
                     # bounds of pages were wrong
-                    whole_slice = read_slice(store, one.of, with_key, columns, ordering)
+                    whole_slice = read_slice(store, one.of, *given)
                     rows = _of_keys(whole_slice, one.keys)
             else:
                 rows = next(read)
@@ -146,7 +156,8 @@ def _places(
 ) -> list[tuple[Asked, Positions, Positions]]:
     looked = _looked(store, asked, FOUND_ROWS)
     find = partial(_places_in, store, columns, ordering)
-    some = zip(asked, looked, strict=True)
+    shared = logs_together(store, (one.of for one in asked), _KEYS, columns, ordering)
+    some = zip(asked, looked, (logs for _, logs in shared), strict=True)
     return [*(map(find, some) if all(looked) else in_order(find, some, workers))]
 
 
@@ -154,17 +165,17 @@ def _places_in(
     store: Store,
     columns: TableSchema,
     ordering: str | None,
-    looked: tuple[Asked, tuple[Found, pa.Array] | None],
+    looked: tuple[Asked, tuple[Found, pa.Array] | None, ReadLogs | None],
 ) -> tuple[Asked, Positions, Positions]:
-    asked, held = looked
+    asked, held, logs = looked
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
         known = KeyPlaces.of(asked.keys)
-        for keys, start in _all_keys(store, asked, columns, ordering):
+        for keys, start in _all_keys(store, asked, columns, ordering, logs):
             here, places = known.find(keys)
             position[places] = start + here
     elif asked.of.logs:
-        merged = _merged_keys(store, asked, *held, columns, ordering)
+        merged = _merged_keys(store, asked, *held, columns, ordering, logs)
         _, places = found_among(merged, asked.keys)
         position[places] = 0
     else:
@@ -175,14 +186,19 @@ def _places_in(
 
 
 def _all_keys(
-    store: Store, asked: Asked, columns: TableSchema, ordering: str | None
+    store: Store,
+    asked: Asked,
+    columns: TableSchema,
+    ordering: str | None,
+    logs: ReadLogs | None,
 ) -> Iterator[tuple[pa.Array, int]]:
     """Keys of a slice, among them all that are asked: neighbours, and where the first stands."""
     ends = pc.min_max(asked.keys).as_py()
     bounds = ends["min"], ends["max"]
     if not asked.of.logs:
         return stream_record_keys(store, asked.of.base, *bounds)
-    return iter([(read_slice_keys(store, asked.of, columns, ordering, *bounds)[0], 0)])
+    keys, _ = read_slice_keys(store, asked.of, columns, ordering, *bounds, logs=logs)
+    return iter([(keys, 0)])
 
 
 def _merged_keys(
@@ -192,12 +208,12 @@ def _merged_keys(
     keys: pa.Array,
     columns: TableSchema,
     ordering: str | None,
+    logs: ReadLogs | None,
 ) -> pa.Array:
-    schema = pa.schema([_KEY])
     rows, _ = KeyPlaces.of(asked.keys.unique()).find(keys)
     some = Found(held.file, held.positions[rows])
-    [base] = _rows_at(store, [some], deciding_columns(schema, columns, ordering), columns)
-    merged = merge_logs(store, asked.of, base, schema, columns, ordering)
+    [base] = _rows_at(store, [some], deciding_columns(_KEYS, columns, ordering), columns)
+    merged = merge_logs(store, asked.of, base, _KEYS, columns, ordering, logs)
     return whole(merged[KEY_COLUMN])
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.key_places import KeyPlaces
 from metatable.storage.threads import WORKERS, in_order
 
-__all__ = ["SliceLogs", "live_blocks"]
+__all__ = ["ReadLogs", "SliceLogs", "live_blocks"]
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -139,17 +140,35 @@ class SliceLogs:
     ) -> SliceLogs:
         """From `live_blocks`. `schema`: the columns of the rows, key and ordering among them.
         `columns` are the table's, as in `blocks_rows`. Raises CorruptError, UpgradeError."""
-        events = _Events(schema, ordering, key)
+        [logs] = cls.of_each([blocks], schema, columns, ordering, key)
+        return logs
+
+    @classmethod
+    def of_each(
+        cls,
+        slices: Sequence[Sequence[LogBlock]],
+        schema: pa.Schema,
+        columns: TableSchema | None,
+        ordering: str | None,
+        key: str = KEY,
+    ) -> list[SliceLogs]:
+        """The same of several slices, whose blocks are decoded together."""
+        blocks = [*chain.from_iterable(slices)]
         rest = [one for one in blocks if one.kind is not BlockKind.DELETE]
         rows = iter(blocks_rows(rest, schema, columns))
         lists = [one for one in blocks if one.kind is BlockKind.DELETE]
-        deletes = iter(blocks_deletes(lists, events.kind))
-        for block in blocks:
-            if block.kind is BlockKind.DELETE:
-                events.add_deletes(next(deletes))
-            else:
-                events.add_rows(block, next(rows))
-        return events.settled()
+        kind = None if ordering is None else schema.field(ordering).type
+        deletes = iter(blocks_deletes(lists, kind))
+        found = []
+        for own in slices:
+            events = _Events(schema, ordering, key)
+            for block in own:
+                if block.kind is BlockKind.DELETE:
+                    events.add_deletes(next(deletes))
+                else:
+                    events.add_rows(block, next(rows))
+            found.append(events.settled())
+        return found
 
     def merged(
         self,
@@ -241,6 +260,10 @@ def _taker(rows: pa.Table) -> Take:
         return ready()(pa.array(wanted))
 
     return take
+
+
+ReadLogs = Callable[[], SliceLogs]
+"""What gives the logs of a slice."""
 
 
 class _Events:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from metatable.data.base_file import read_base_file, read_record_keys, stream_base_file
 from metatable.data.block_rows import block_columns, blocks_rows
 from metatable.data.log_blocks import blocks_deletes
-from metatable.data.log_merge import SliceLogs, live_blocks
+from metatable.data.log_merge import ReadLogs, SliceLogs, live_blocks
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile, FileSlice, LogFile
@@ -36,6 +36,7 @@ __all__ = [
     "deciding_columns",
     "log_deletes",
     "log_rows",
+    "logs_of_each",
     "merge_logs",
     "read_logs",
     "read_slice",
@@ -54,15 +55,17 @@ def read_slice(
     schema: pa.Schema,
     columns: TableSchema | None,
     ordering: str | None,
+    logs: ReadLogs | None = None,
 ) -> pa.Table:
     """Exactly these columns (meta columns where named), in this order.
 
     `columns` are the table's, by whose ids its files are read; None where only meta columns are
-    asked, of a slice without logs. Raises CorruptError, and UpgradeError for logs of other kinds.
+    asked, of a slice without logs. `logs`: what gives its logs, if they are not to be read here
+    (`logs_together`). Raises CorruptError, and UpgradeError for logs of other kinds.
     """
     if not file_slice.logs:
         return read_base_file(store, file_slice.base, schema, columns)
-    pieces = stream_slice(store, file_slice, schema, columns, ordering)
+    pieces = stream_slice(store, file_slice, schema, columns, ordering, logs=logs)
     return pa.concat_tables([schema.empty_table(), *pieces])
 
 
@@ -74,6 +77,7 @@ def stream_slice(
     ordering: str | None,
     in_place: bool = True,
     key: str = KEY_COLUMN,
+    logs: ReadLogs | None = None,
 ) -> Iterator[pa.Table]:
     """The same rows, in the same order, a few row groups at a time; not `in_place`: in another
     order, which is less work where there are logs. `key`: Hudi's column of keys, or one of those
@@ -82,7 +86,8 @@ def stream_slice(
         return stream_base_file(store, file_slice.base, schema, columns)
     bases = [file_slice.base] if file_slice.has_base else []
     base = _bases(store, bases, deciding_columns(schema, columns, ordering, key), columns)
-    return _merged(store, base, file_slice.logs, schema, columns, ordering, in_place, key)
+    logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering, key)
+    return _merged(base, logs, schema, in_place)
 
 
 def read_slice_keys(
@@ -92,11 +97,13 @@ def read_slice_keys(
     ordering: str | None,
     first: str | None = None,
     last: str | None = None,
+    logs: ReadLogs | None = None,
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Key text (string array) and row position of the rows that may lie in [first, last]."""
+    """Key text (string array) and row position of the rows that may lie in [first, last]. `logs` as
+    of `read_slice`."""
     if not file_slice.logs:
         return read_record_keys(store, file_slice.base, first, last)
-    rows = read_slice(store, file_slice, pa.schema([_KEY]), columns, ordering)
+    rows = read_slice(store, file_slice, pa.schema([_KEY]), columns, ordering, logs)
     keys = whole(rows[KEY_COLUMN])
     inside = np.ones(len(keys), np.bool_)
     for bound, holds in ((first, pc.greater_equal), (last, pc.less_equal)):
@@ -112,10 +119,12 @@ def merge_logs(
     schema: pa.Schema,
     columns: TableSchema | None,
     ordering: str | None,
+    logs: ReadLogs | None = None,
 ) -> pa.Table:
     """Some rows of the base file of a slice, with `deciding_columns`, as its logs have them; and
-    the rows that the logs have besides."""
-    pieces = _merged(store, iter([base]), file_slice.logs, schema, columns, ordering)
+    the rows that the logs have besides. `logs` as of `read_slice`."""
+    logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering)
+    pieces = _merged(iter([base]), logs, schema)
     return pa.concat_tables([schema.empty_table(), *pieces])
 
 
@@ -168,7 +177,8 @@ def stream_left(
     logs = [one for one in files if isinstance(one, LogFile)]
     if logs:
         below = _bases(store, bases, deciding_columns(schema, columns, ordering), columns)
-        yield from _merged(store, below, logs, schema, columns, ordering)
+        read = partial(_logs_of, store, logs, schema, columns, ordering)
+        yield from _merged(below, read, schema)
     for base in () if logs else bases:
         yield from stream_base_file(store, base, schema, columns)
 
@@ -209,23 +219,39 @@ def _instants(blocks: Iterable[LogBlock]) -> frozenset[str]:
     return frozenset(one.header.get(HeaderKey.INSTANT_TIME, "") for one in blocks)
 
 
-def _merged(
+def logs_of_each(
     store: Store,
-    base: Iterator[pa.Table],
-    on_top: Sequence[LogFile],
+    slices: Sequence[Sequence[LogFile]],
     schema: pa.Schema,
     columns: TableSchema | None,
     ordering: str | None,
-    in_place: bool = True,
     key: str = KEY_COLUMN,
-) -> Iterator[pa.Table]:
+) -> list[SliceLogs]:
+    """What the logs of each slice come to, for who reads these columns of it: fetched and decoded
+    together. Raises CorruptError, UpgradeError."""
     asked = deciding_columns(schema, columns, ordering, key)
+    files = chain.from_iterable(slices)
+    found = iter(store.together([partial(_blocks, store, one) for one in files]))
+    own = [chain.from_iterable(islice(found, len(logs))) for logs in slices]
+    live = [live_blocks(blocks, _is_published) for blocks in own]
+    return SliceLogs.of_each(live, asked, columns, ordering, key)
 
-    def read_logs() -> SliceLogs:
-        found = store.together([partial(_blocks, store, one) for one in on_top])
-        blocks = live_blocks((block for some in found for block in some), _is_published)
-        return SliceLogs.of(blocks, asked, columns, ordering, key)
 
+def _logs_of(
+    store: Store,
+    logs: Sequence[LogFile],
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+    key: str = KEY_COLUMN,
+) -> SliceLogs:
+    [found] = logs_of_each(store, [logs], schema, columns, ordering, key)
+    return found
+
+
+def _merged(
+    base: Iterator[pa.Table], read_logs: ReadLogs, schema: pa.Schema, in_place: bool = True
+) -> Iterator[pa.Table]:
     logs = beside(read_logs)
     first = [*islice(base, 1)]
     return logs().merged(chain(first, base), in_place, schema.names)

@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, key_column
+from metatable.data.log_merge import ReadLogs
+from metatable.data.logs_together import logs_together
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
@@ -230,22 +232,23 @@ class Scan(Rows):
         self, files: Iterable[FileSlice], schema: pa.Schema
     ) -> Iterator[Iterator[pa.RecordBatch]]:
         """Each slice. With no limit to end it before, the next one is begun beside its reading: of
-        one with logs their rows and the first of the base, for decoding logs and looking up keys
-        leave a processor idle now and then. Base files alone are left to Arrow's own threads."""
+        one with logs their rows, with those of its neighbours, and the first of the base, for
+        decoding logs and looking up keys leave a processor idle now and then. Base files alone are
+        left to Arrow's own threads."""
         view, store = self._view, self._view.store
-        ordering, key = view.options.ordering, key_column(view.options, schema)
+        asked = schema, view.table_schema, view.options.ordering
+        key = key_column(view.options, schema)
 
-        def begun(file: FileSlice) -> Callable[[], Iterator[pa.Table]]:
-            begin = partial(
-                stream_slice,
-                *(store, file, schema, view.table_schema, ordering),
-                in_place=False,
-                key=key,
-            )
+        def begun(file: FileSlice, logs: ReadLogs | None) -> Callable[[], Iterator[pa.Table]]:
+            begin = partial(stream_slice, store, file, *asked, in_place=False, key=key, logs=logs)
             return beside(begin) if file.logs and self._limit is None else begin
 
+        opened: Iterable[tuple[FileSlice, ReadLogs | None]] = ((one, None) for one in files)
+        if self._limit is None:
+            opened = logs_together(store, files, *asked, key)
         return (
-            self._read(file, begin) for file, begin in one_ahead((one, begun(one)) for one in files)
+            self._read(file, begin)
+            for file, begin in one_ahead((one, begun(one, logs)) for one, logs in opened)
         )
 
     def _read(

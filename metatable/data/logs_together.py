@@ -1,0 +1,93 @@
+"""Logs of several slices, fetched and decoded together.
+
+A slice that small commits have touched has few rows in its logs, and what it takes to decode a few
+is what it takes to decode a thousand; far away each slice's logs are a wait of their own. So those
+of neighbours are read when the first of them is asked for, as long as they are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from threading import Lock
+
+import pyarrow as pa
+
+from metatable.data.log_merge import ReadLogs, SliceLogs
+from metatable.data.schema import KEY_COLUMN
+from metatable.data.schema_text import TableSchema
+from metatable.data.slice_reader import logs_of_each
+from metatable.data.slices import FileSlice, LogFile
+from metatable.storage.errors import MetatableError
+from metatable.storage.store import Store
+
+__all__ = ["logs_together"]
+
+LOG_BYTES, MOST_SLICES = 1 << 20, 64
+"""Of logs, and how many slices, that are read together."""
+
+
+def logs_together(
+    store: Store,
+    slices: Iterable[FileSlice],
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+    key: str = KEY_COLUMN,
+) -> Iterator[tuple[FileSlice, ReadLogs | None]]:
+    """The slices, read some ahead, each with what gives its logs when it is called, on any thread,
+    and raises as if they had been read alone; None: it has none. The rest as of `stream_slice`."""
+
+    def read(logs: Sequence[Sequence[LogFile]]) -> list[SliceLogs]:
+        return logs_of_each(store, logs, schema, columns, ordering, key)
+
+    for some in _portions(slices):
+        shared, places = _Shared([one.logs for one in some if one.logs], read), count()
+        for one in some:
+            yield one, partial(shared.of, next(places)) if one.logs else None
+
+
+def _portions(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
+    some: list[FileSlice] = []
+    held = 0
+    for one in slices:
+        # what nobody knows the size of is alone
+        size = sum(log.size_bytes or LOG_BYTES for log in one.logs)
+        if some and (held + size > LOG_BYTES or len(some) == MOST_SLICES):
+            yield some
+            some, held = [], 0
+        some.append(one)
+        held += size
+    if some:
+        yield some
+
+
+@dataclass(slots=True)
+class _Shared:
+    """Slices whose logs are read when the first of them is asked for. Where that fails, each is
+    read by itself: errors are those of the slice that has them.
+
+    Threads that ask meanwhile wait. Whoever reads needs none of them: it is a worker itself, whose
+    work is not shared, or there are none (`threads.py`)."""
+
+    slices: Sequence[Sequence[LogFile]]
+    read: Callable[[Sequence[Sequence[LogFile]]], list[SliceLogs]]
+    _lock: Lock = field(default_factory=Lock)
+    _logs: list[SliceLogs | None] | None = None
+
+    def of(self, place: int) -> SliceLogs:
+        """Those of one slice, once: who has asked keeps them."""
+        with self._lock:
+            if self._logs is None:
+                self._logs = self._read()
+            logs, self._logs[place] = self._logs[place], None
+        return self.read([self.slices[place]])[0] if logs is None else logs
+
+    def _read(self) -> list[SliceLogs | None]:
+        if len(self.slices) > 1:
+            with suppress(MetatableError):
+                return [*self.read(self.slices)]
+        return [None] * len(self.slices)
