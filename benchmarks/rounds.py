@@ -1,4 +1,4 @@
-"""How long do a commit and a tag wait for an object store?
+"""How long do a commit, a tag and a scan wait for an object store?
 
 Every request of the store is answered after 30 ms, as a near region of a cloud does, whatever is
 asked; requests that go out together wait together. Beside the seconds the rounds are counted: how
@@ -19,18 +19,19 @@ import pyarrow as pa
 
 import metatable
 from benchmarks.harness import Case, Setup, run_module
+from metatable.data.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.storage import cache
 from metatable.storage.backend import Backend
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
-from metatable.storage.together import at_once
+from metatable.storage.together import at_once, begun
 
 __all__ = ["Distant", "Rounds", "Sleeping"]
 
 QUESTION = (
     "A table is in a bucket that answers after 30 ms: how long does a small commit take, and a tag "
-    "of 1,000 keys by a process that knows nothing?"
+    "of 1,000 keys, or a scan of many files, by a process that knows nothing?"
 )
 
 READING = "it is rounds that cost: what need not wait for each other goes together"
@@ -40,7 +41,7 @@ R = TypeVar("R")
 LATENCY_SECONDS = 0.03
 COMMIT_SECONDS, TAG_SECONDS = 0.5, 0.25
 INDEXES = ("metadata_bloom", "bloom", "record")
-PARTITIONS = 3
+PARTITIONS, SCANNED_FILES = 3, 30
 BEFORE = 5
 """Commits before the one that is measured."""
 
@@ -107,6 +108,9 @@ class Sleeping(Distant):
     def together(self, calls: Sequence[Callable[[], R]]) -> list[R]:
         return at_once(calls)
 
+    def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
+        return begun(call)
+
 
 class Rounds(Distant):
     """Requests take no time; `now` is how many have followed each other, `log` when each was made.
@@ -134,7 +138,7 @@ class Rounds(Distant):
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """A commit and a tag with each index."""
+    """A commit and a tag with each index, and scans."""
     rows = 300_000 if setup.full else 30_000
     for index in INDEXES:
         for question, ask, target in QUESTIONS:
@@ -151,6 +155,25 @@ def cases(setup: Setup) -> Iterator[Case]:
             whole = partial(_seconds, uri, ask)
             yield Case(f"{name}, in all", f"{setting}; with our own work", whole)
 
+    for table_type in TABLE_TYPES:
+        name = f"cold scan of {SCANNED_FILES} files, {table_type}"
+        if setup.only in name:
+            scanned = partial(_seconds, wide(table_type, rows), scan)
+            setting = f"{rows:,} rows; in logs, too, of {BEFORE} commits, with merge-on-read"
+            yield Case(f"{name}, in all", setting, scanned, reading=READING)
+
+
+def wide(table_type: str, rows: int) -> str:
+    """The address of a table of many files."""
+    uri = f"memory://rounds-wide-{next(_names)}"
+    table = metatable.create(
+        uri, SCHEMA, key="id", partition_by="day", index="record", table_type=table_type
+    )
+    table.insert(rows_of(range(rows), SCANNED_FILES))
+    for number in range(BEFORE if table_type == "mor" else 0):
+        table.upsert(rows_of(range(number * 100, number * 100 + 200), SCANNED_FILES))
+    return uri
+
 
 def made(index: str, rows: int) -> str:
     """The address of a table in memory, that has had some commits."""
@@ -161,9 +184,9 @@ def made(index: str, rows: int) -> str:
     return uri
 
 
-def rows_of(numbers: Sequence[int]) -> pa.Table:
+def rows_of(numbers: Sequence[int], partitions: int = PARTITIONS) -> pa.Table:
     keys = [f"k{number:09}" for number in numbers]
-    days = [f"d{number % PARTITIONS}" for number in numbers]
+    days = [f"d{number % partitions}" for number in numbers]
     return pa.table([keys, days, list(numbers)], schema=SCHEMA)
 
 
@@ -190,6 +213,14 @@ def tag(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], o
     store.backend = backend = through(store.backend)
     rows = rows_of(range(0, 29_000, 29)).drop_columns(["value"])
     return lambda: metatable.Table(store).tag_locations(rows), backend
+
+
+def scan(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
+    """A scan of all rows by a process that has to open the table first."""
+    cache.clear()
+    store = Store(uri)
+    store.backend = backend = through(store.backend)
+    return lambda: metatable.Table(store).scan().to_arrow(), backend
 
 
 Ask = Callable[[str, Callable[[Backend], Distant]], tuple[Callable[[], object], Any]]

@@ -69,3 +69,6 @@ class Backend(Protocol):
 
     def delete(self, path: str) -> None: ...
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]: ...
+    def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
+        """`call`, which reads, made while the caller goes on, or only when it is asked for."""
+        return call

@@ -39,7 +39,7 @@ from metatable.storage.errors import AccessError, MetatableError, StoreError, Us
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.object_options import ClientOptions
-from metatable.storage.together import at_once, in_turn
+from metatable.storage.together import at_once, begun, in_turn
 
 __all__ = ["Objects"]
 
@@ -171,6 +171,9 @@ class Objects(Backend):
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls) if isinstance(self._store, MemoryStore) else at_once(calls)
+
+    def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
+        return call if isinstance(self._store, MemoryStore) else begun(call)
 
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:

@@ -322,6 +322,12 @@ class Store:
         done = call()
         return lambda: done
 
+    def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
+        """`call`, which reads: made meanwhile where answers take long, else when it is asked for.
+        What is returned gives, or raises, what it came to. Unlike a worker of `threads.py`, who
+        makes it may wait for others."""
+        return self.backend.meanwhile(call)
+
     def open(self, path: str, size_bytes: int | None = None) -> StoreFile:
         """A readable, seekable file object (for Parquet). Raises CorruptError if it is missing."""
         size = self.size(path) if size_bytes is None else size_bytes

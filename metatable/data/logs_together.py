@@ -21,8 +21,9 @@ from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import logs_of_each
 from metatable.data.slices import FileSlice, LogFile
-from metatable.storage.errors import MetatableError
+from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.store import Store
+from metatable.storage.together import in_portions
 
 __all__ = ["logs_together"]
 
@@ -44,31 +45,21 @@ def logs_together(
     def read(logs: Sequence[Sequence[LogFile]]) -> list[SliceLogs]:
         return logs_of_each(store, logs, schema, columns, ordering, key)
 
-    for some in _portions(slices):
+    for some in in_portions(slices, _log_bytes, LOG_BYTES, MOST_SLICES):
         shared, places = _Shared([one.logs for one in some if one.logs], read), count()
         for one in some:
             yield one, partial(shared.of, next(places)) if one.logs else None
 
 
-def _portions(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
-    some: list[FileSlice] = []
-    held = 0
-    for one in slices:
-        # what nobody knows the size of is alone
-        size = sum(log.size_bytes or LOG_BYTES for log in one.logs)
-        if some and (held + size > LOG_BYTES or len(some) == MOST_SLICES):
-            yield some
-            some, held = [], 0
-        some.append(one)
-        held += size
-    if some:
-        yield some
+def _log_bytes(one: FileSlice) -> int:
+    """What nobody knows the size of is read alone."""
+    return sum(log.size_bytes or LOG_BYTES for log in one.logs)
 
 
 @dataclass(slots=True)
 class _Shared:
-    """Slices whose logs are read when the first of them is asked for. Where that fails, each is
-    read by itself: errors are those of the slice that has them.
+    """Slices whose logs are read when the first of them is asked for. Where one is damaged, each
+    is read by itself: the error is that of the slice that has it.
 
     Threads that ask meanwhile wait. Whoever reads needs none of them: it is a worker itself, whose
     work is not shared, or there are none (`threads.py`)."""
@@ -88,6 +79,6 @@ class _Shared:
 
     def _read(self) -> list[SliceLogs | None]:
         if len(self.slices) > 1:
-            with suppress(MetatableError):
+            with suppress(CorruptError, UpgradeError):
                 return [*self.read(self.slices)]
         return [None] * len(self.slices)
