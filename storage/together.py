@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
@@ -24,10 +24,9 @@ from typing import Any, TypeVar
 
 from metatable.storage.errors import MetatableError, StoreError
 
-__all__ = ["MOST_AT_ONCE", "at_once", "begun", "in_portions", "in_turn"]
+__all__ = ["MOST_AT_ONCE", "at_once", "begun", "in_turn"]
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 MOST_AT_ONCE = 32
 """Of one caller: what a service and its client's connections take without complaint."""
@@ -68,24 +67,6 @@ def begun(call: Callable[[], R]) -> Callable[[], R]:
     told: Future[R] = Future()
     _on_a_thread(partial(_make, deque([(told, call)])))
     return told.result
-
-
-def in_portions(
-    items: Iterable[T], size_of: Callable[[T], int], most_bytes: int, most: int
-) -> Iterator[list[T]]:
-    """Neighbours for which calls go together: so many bytes, and so many of them, at most, or one
-    that is larger."""
-    some: list[T] = []
-    held = 0
-    for one in items:
-        size = size_of(one)
-        if some and (held + size > most_bytes or len(some) == most):
-            yield some
-            some, held = [], 0
-        some.append(one)
-        held += size
-    if some:
-        yield some
 
 
 def _make(left: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:

@@ -29,6 +29,7 @@ from metatable.storage.byte_columns import joined_runs
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError, UsageError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.records import decode_datums
+from metatable.storage.portions import in_portions
 
 __all__ = ["block_columns", "block_rows", "blocks_rows"]
 
@@ -58,16 +59,8 @@ def _alike(blocks: Sequence[LogBlock]) -> Iterator[list[int]]:
         if block.kind is BlockKind.AVRO_DATA and not _is_partial(block):
             by_schema.setdefault(block.header.get(HeaderKey.SCHEMA, ""), []).append(place)
     for places in by_schema.values():
-        some, size = list[int](), 0
-        for place in places:
-            size += len(blocks[place].content)
-            if size > TOGETHER_BYTES:
-                if len(some) > 1:
-                    yield some
-                some, size = [], len(blocks[place].content)
-            some.append(place)
-        if len(some) > 1:
-            yield some
+        portions = in_portions(places, lambda one: len(blocks[one].content), TOGETHER_BYTES)
+        yield from (some for some in portions if len(some) > 1)
 
 
 def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) -> pa.Table:

@@ -22,12 +22,7 @@ from metatable.data.log_merge import ReadLogs
 from metatable.data.logs_together import logs_together
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
-from metatable.data.slice_reader import (
-    deciding_columns,
-    merge_logs,
-    read_slice,
-    read_slice_keys,
-)
+from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice, read_slice_keys
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import whole
@@ -36,6 +31,7 @@ from metatable.storage.key_places import KeyPlaces, found_among
 from metatable.storage.parquet.chosen_pages import find_rows, read_rows
 from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
+from metatable.storage.portions import in_portions
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order, workers_here
 
@@ -358,18 +354,7 @@ def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
 
 def together(asked: Iterable[Asked], workers: int = 1) -> Iterator[list[Asked]]:
     """Some slices at a time, of which so many keys are asked as go together, or one."""
-    keys = KEYS_TOGETHER * workers
-    some: list[Asked] = []
-    held = 0
-    for one in asked:
-        count = len(one.keys)
-        if some and held + count > keys:
-            yield some
-            some, held = [], 0
-        some.append(one)
-        held += count
-    if some:
-        yield some
+    return in_portions(asked, lambda one: len(one.keys), KEYS_TOGETHER * workers)
 
 
 def raw_texts(texts: pa.Array) -> list[bytes]:

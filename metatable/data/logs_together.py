@@ -22,8 +22,8 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import logs_of_each
 from metatable.data.slices import FileSlice, LogFile
 from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.portions import in_portions
 from metatable.storage.store import Store
-from metatable.storage.together import in_portions
 
 __all__ = ["logs_together"]
 

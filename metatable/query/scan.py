@@ -38,8 +38,8 @@ from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, MetatableError, StaleError, UsageError
+from metatable.storage.portions import in_portions
 from metatable.storage.threads import beside, one_ahead
-from metatable.storage.together import in_portions
 
 __all__ = ["Scan"]
 

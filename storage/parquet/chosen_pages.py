@@ -23,6 +23,7 @@ from metatable.storage.parquet.page_runs import Runs
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.pages_together import found_with_columns, rows_of_columns
 from metatable.storage.parquet.stored_pages import Pages, checked, read_pages
+from metatable.storage.portions import in_portions
 from metatable.storage.store import Store
 
 __all__ = ["find_rows", "read_found", "read_rows"]
@@ -122,17 +123,10 @@ def _ends_of(pages: KeyPages, rows: Numbers) -> Numbers:
 
 
 def _portions(cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[list[Cut]]:
-    portion: list[Cut] = []
-    held = 0
     sizes = decoded_bytes(cuts, columns) if cuts else []
-    for cut, size in zip(cuts, sizes, strict=True):
-        if portion and held + size > PORTION_BYTES:
-            yield portion
-            portion, held = [], 0
-        portion.append(cut)
-        held += size
-    if portion:
-        yield portion
+    sized = zip(cuts, sizes, strict=True)
+    for portion in in_portions(sized, lambda one: one[1], PORTION_BYTES):
+        yield [cut for cut, _ in portion]
 
 
 def _read(store: Store, cuts: Sequence[Cut], columns: Sequence[int]) -> Iterator[ColumnPages]:
