@@ -192,9 +192,20 @@ def rows_of(numbers: Sequence[int], partitions: int = PARTITIONS) -> pa.Table:
 
 def reached(uri: str, through: Callable[[Backend], Distant]) -> tuple[metatable.Table, Any]:
     """The table through a backend of this kind, and that backend."""
+    store, backend = _through(uri, through)
+    return metatable.Table(store), backend
+
+
+def _through(uri: str, through: Callable[[Backend], Distant]) -> tuple[Store, Distant]:
     store = Store(uri)
     store.backend = backend = through(store.backend)
-    return metatable.Table(store), backend
+    return store, backend
+
+
+def _cold(uri: str, through: Callable[[Backend], Distant]) -> tuple[Store, Distant]:
+    """For a process that knows nothing."""
+    cache.clear()
+    return _through(uri, through)
 
 
 def commit(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
@@ -208,18 +219,14 @@ def commit(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[]
 
 def tag(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
     """A tag of 1,000 keys by a process that has to open the table first."""
-    cache.clear()
-    store = Store(uri)
-    store.backend = backend = through(store.backend)
+    store, backend = _cold(uri, through)
     rows = rows_of(range(0, 29_000, 29)).drop_columns(["value"])
     return lambda: metatable.Table(store).tag_locations(rows), backend
 
 
 def scan(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
     """A scan of all rows by a process that has to open the table first."""
-    cache.clear()
-    store = Store(uri)
-    store.backend = backend = through(store.backend)
+    store, backend = _cold(uri, through)
     return lambda: metatable.Table(store).scan().to_arrow(), backend
 
 
