@@ -79,9 +79,8 @@ def test_many_rounds_of_split_and_merge(table_uri: str, engine: str) -> None:
     draw = random.Random(engine)
     table, model = filled(table_uri, engine)
     changed = 0
-    for step in range(
-        60 if LONG else 36
-    ):  # sizes differ by a few bytes from run to run: not all are due
+    # sizes differ by a few bytes from run to run: not all are due
+    for step in range(60 if LONG else 36):
         given = rows(at := draw.randrange(60), at + 30, step + 1)
         table.upsert(arrow(given))
         model.upsert(given)

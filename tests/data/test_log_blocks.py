@@ -169,9 +169,8 @@ def many_blocks(draw: Random) -> list[LogBlock]:
     """Of several schemas and kinds, some without rows."""
     made = []
     for number in range(draw.randrange(12)):
-        meta = META | {"_hoodie_record_key": f"{number}"}
         rows = ROWS.slice(0, draw.randrange(4))
-        rows = rows.set_column(2, "_hoodie_record_key", [[meta["_hoodie_record_key"]] * len(rows)])
+        rows = rows.set_column(2, "_hoodie_record_key", [[f"{number}"] * len(rows)])
         narrow = rows.select([*META_COLUMNS, "id"])
         made += draw.choice(
             [
