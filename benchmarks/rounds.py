@@ -1,4 +1,4 @@
-"""How long do a commit, a tag and a scan wait for an object store?
+"""How long do a commit, a tag, a scan and a service wait for an object store?
 
 Every request of the store is answered after 30 ms, as a near region of a cloud does, whatever is
 asked; requests that go out together wait together. Beside the seconds the rounds are counted: how
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 import metatable
 from benchmarks.harness import Case, Setup, run_module
-from metatable.data.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.storage import cache
 from metatable.storage.backend import Backend
@@ -31,7 +30,7 @@ __all__ = ["Distant", "Rounds", "Sleeping"]
 
 QUESTION = (
     "A table is in a bucket that answers after 30 ms: how long does a small commit take, and a tag "
-    "of 1,000 keys, or a scan of many files, by a process that knows nothing?"
+    "of 1,000 keys, or what reads many files, by a process that knows nothing?"
 )
 
 READING = "it is rounds that cost: what need not wait for each other goes together"
@@ -41,7 +40,7 @@ R = TypeVar("R")
 LATENCY_SECONDS = 0.03
 COMMIT_SECONDS, TAG_SECONDS = 0.5, 0.25
 INDEXES = ("metadata_bloom", "bloom", "record")
-PARTITIONS, SCANNED_FILES = 3, 30
+PARTITIONS, FILES = 3, 30
 BEFORE = 5
 """Commits before the one that is measured."""
 
@@ -138,7 +137,7 @@ class Rounds(Distant):
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """A commit and a tag with each index, and scans."""
+    """A commit and a tag with each index, and what reads many files."""
     rows = 300_000 if setup.full else 30_000
     for index in INDEXES:
         for question, ask, target in QUESTIONS:
@@ -155,12 +154,12 @@ def cases(setup: Setup) -> Iterator[Case]:
             whole = partial(_seconds, uri, ask)
             yield Case(f"{name}, in all", f"{setting}; with our own work", whole)
 
-    for table_type in TABLE_TYPES:
-        name = f"cold scan of {SCANNED_FILES} files, {table_type}"
+    for question, table_type, ask in OF_MANY_FILES:
+        name = f"{question} of {FILES} files, {table_type}"
         if setup.only in name:
-            scanned = partial(_seconds, wide(table_type, rows), scan)
+            anew = partial(_seconds_anew, table_type, rows, ask)
             setting = f"{rows:,} rows; in logs, too, of {BEFORE} commits, with merge-on-read"
-            yield Case(f"{name}, in all", setting, scanned, reading=READING)
+            yield Case(f"{name}, in all", setting, anew, reading=READING)
 
 
 def wide(table_type: str, rows: int) -> str:
@@ -169,9 +168,9 @@ def wide(table_type: str, rows: int) -> str:
     table = metatable.create(
         uri, SCHEMA, key="id", partition_by="day", index="record", table_type=table_type
     )
-    table.insert(rows_of(range(rows), SCANNED_FILES))
-    for number in range(BEFORE if table_type == "mor" else 0):
-        table.upsert(rows_of(range(number * 100, number * 100 + 200), SCANNED_FILES))
+    table.insert(rows_of(range(rows), FILES))
+    for number in range(BEFORE if table_type == "mor" else 1):
+        table.upsert(rows_of(range(number * 100, number * 100 + 200), FILES))
     return uri
 
 
@@ -230,12 +229,44 @@ def scan(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], 
     return lambda: metatable.Table(store).scan().to_arrow(), backend
 
 
+def changes(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
+    """What has changed since the first rows, by the same."""
+    store, backend = _cold(uri, through)
+    return lambda: metatable.Table(store).changes(2).to_arrow(), backend
+
+
+def verify(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
+    """Whether data and index agree, by the same."""
+    store, backend = _cold(uri, through)
+    return lambda: metatable.Table(store).verify(), backend
+
+
+def compact(uri: str, through: Callable[[Backend], Distant]) -> tuple[Callable[[], object], Any]:
+    """New base files of bases and logs, by the same."""
+    store, backend = _cold(uri, through)
+    return lambda: metatable.Table(store).compact_logs(count=1), backend
+
+
 Ask = Callable[[str, Callable[[Backend], Distant]], tuple[Callable[[], object], Any]]
 
 QUESTIONS: tuple[tuple[str, Ask, float], ...] = (
     ("commit of 100 rows", commit, COMMIT_SECONDS),
     ("cold tag of 1,000 keys", tag, TAG_SECONDS),
 )
+
+OF_MANY_FILES: tuple[tuple[str, str, Ask], ...] = (
+    ("cold scan", "cow", scan),
+    ("cold scan", "mor", scan),
+    ("cold changes", "cow", changes),
+    ("cold changes", "mor", changes),
+    ("cold verify", "cow", verify),
+    ("cold verify", "mor", verify),
+    ("cold compaction of logs", "mor", compact),
+)
+
+
+def _seconds_anew(table_type: str, rows: int, ask: Ask) -> float:
+    return _seconds(wide(table_type, rows), ask)
 
 
 def _seconds(uri: str, ask: Ask) -> float:

@@ -31,6 +31,7 @@ from metatable.compaction.new_files import (
     file_receipt,
     new_base,
     sorted_out,
+    tasks_for,
 )
 from metatable.compaction.service import NothingDue, Outcome
 from metatable.data.base_file import columns_with_nan
@@ -41,8 +42,8 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.samples import FILE_TEXTS, Sample, every
 from metatable.data.schema import with_meta_columns
-from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import DataFile, FileSlice, marker_path, new_file_id
+from metatable.data.slices_ahead import slices_ahead
 from metatable.data.taking import grouped, rows_of, taker, whole
 from metatable.engine.jobs import run_rows
 from metatable.engine.protocol import Engine
@@ -121,6 +122,8 @@ class Cluster:
         scratch = engine.scratch(store)
         partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
         files = _cut(engine, snapshot, plan, instant)
+        markers = [marker_path(one, instant, "CREATE") for one in files.targets]
+        store.together(store.marking(markers), writes=True)
         rows = _rows(engine, snapshot, slices, with_meta_columns(snapshot.schema))
         inputs = list(dict.fromkeys([KEY, PATH, *plan.by]))
         routed = engine.extend(rows, inputs, partial(_route, files), _FILES)
@@ -226,7 +229,7 @@ def _rows(
 ) -> Any:
     """The rows of slices, in these columns."""
     size_bytes = sum(one.size_bytes for one in slices)
-    tasks = min(len(slices), max(engine.slots * 4, size_bytes // TASK_BYTES))
+    tasks = min(len(slices), tasks_for(engine, snapshot.store, size_bytes, TASK_BYTES))
     dealt = [place % tasks for place in range(len(slices))]
     table = pa.table([[one.encode() for one in slices], dealt], schema=_SLICES)
     spread = engine.exchange(engine.rows(table), _TASK, tasks)
@@ -237,12 +240,12 @@ def _read(
     view: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: the rows of some slices."""
-    view = view.holding().counting(counters)
-    for batch in batches:
-        for one in map(FileSlice.decode, batch[_SLICES.names[0]].to_pylist()):
-            read = view.store, one, schema, view.table_schema, view.options.ordering
-            for piece in stream_slice(*read):
-                yield from piece.to_batches()
+    store, ordering = view.counting(counters).store, view.options.ordering
+    texts = (text for batch in batches for text in batch[_SLICES.names[0]].to_pylist())
+    slices = map(FileSlice.decode, texts)
+    for _, begin in slices_ahead(store, slices, schema, view.table_schema, ordering):
+        for piece in begin():
+            yield from piece.to_batches()
 
 
 def _sample(
@@ -289,7 +292,6 @@ def _write(
     target = files.targets[rows[_FILE][0].as_py()]
     schema = with_meta_columns(view.schema)
     rows = rows.select(schema.names).cast(schema)
-    view.store.put(marker_path(target, target.instant, "CREATE"), b"")
     new = new_base(view, target, _pieces(rows, files.order), columns_with_nan(rows))
     written = WrittenSlice(new.made, None, new.keys, new.keys, NO_KEYS, new.stats)
     counts = RowCounts(inserted=len(new.keys))

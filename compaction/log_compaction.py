@@ -8,7 +8,7 @@
 Neither keeps writers from committing, and no writer makes it begin again: what is planned stays as
 it is. Names of files are told by the plan: killed anywhere, whoever carries it out next finds what
 is there, and two at once share the work. No row changes: each keeps its commit. In memory are the
-logs of a slice, and some row groups.
+logs of a slice, and some row groups; of small slices all rows, and of some of them far away.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from metatable.compaction.new_files import (
     entry_receipts,
     file_receipt,
     new_base,
+    rows_to_store,
     sorted_out,
     stored_base,
+    tasks_for,
 )
 from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
-from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -69,12 +69,10 @@ from metatable.metadata.written import (
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = ["CompactLogs", "ScheduleLogs"]
-
-TASK_BYTES = 64 << 20
-"""Of slices that one task is given, where there are many; a larger one is alone."""
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
@@ -231,7 +229,7 @@ def _written(
     partitions = tuple(one for one in every if one.name != FilesPartition.name)
     work = partial(_write_slices, snapshot, partitions, instant, scratch)
     jobs = [_Job(one.encode()) for one in plan.slices]
-    tasks = max(engine.slots * 4, plan.size_bytes // TASK_BYTES)
+    tasks = tasks_for(engine, snapshot.store, plan.size_bytes)
     return _Made(partitions, *sorted_out(run_jobs(engine, jobs, work, Receipt, tasks)))
 
 
@@ -247,8 +245,12 @@ def _write_slices(
     view, scratch = view.counting(counters), scratch.counting(counters)
     untold: list[WrittenSlice] = []
     key_bytes = 0
-    for planned in (FileSlice.decode(job.planned) for job in jobs):
-        written = _write_slice(view, planned, instant)
+    slices = (FileSlice.decode(job.planned) for job in jobs)
+
+    def write(planned: FileSlice) -> tuple[FileSlice, WrittenSlice]:
+        return planned, _write_slice(view, planned, instant)
+
+    for planned, written in together_far(view.store, write, slices, lambda one: one.size_bytes):
         untold.append(written)
         key_bytes += written.keys.nbytes
         if key_bytes > KEY_BYTES:
@@ -274,26 +276,12 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
     else:
         kind: Literal["MERGE", "CREATE"] = "MERGE" if planned.has_base else "CREATE"
         view.store.put(marker_path(target, instant, kind), b"")
-        new = new_base(view, target, _rows(view, planned), _with_nan(view, planned))
+        table, ordering = view.table_schema, view.options.ordering
+
+        def read(columns: pa.Schema) -> Iterator[pa.Table]:
+            return stream_slice(view.store, planned, columns, table, ordering)
+
+        schema = with_meta_columns(view.schema)
+        new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))
     past = view.table_schema.past_stats
     return WrittenSlice(new.made, planned, new.keys, NO_KEYS, NO_KEYS, new.stats, past)
-
-
-def _rows(view: Snapshot, planned: FileSlice) -> Iterator[pa.Table]:
-    """All of a slice, with meta columns; one piece at least."""
-    schema = with_meta_columns(view.schema)
-    pieces = stream_slice(view.store, planned, schema, view.table_schema, view.options.ordering)
-    first = next(pieces, None)
-    yield schema.empty_table() if first is None else first
-    yield from pieces
-
-
-def _with_nan(view: Snapshot, planned: FileSlice) -> set[str]:
-    """Columns of numbers of which one is not a number: reads those, where there are any."""
-    schema = with_meta_columns(view.schema)
-    floats = [one for one in schema if pa.types.is_floating(one.type)]
-    if not floats:
-        return set()
-    asked = pa.schema([schema.field(KEY), *floats])
-    pieces = stream_slice(view.store, planned, asked, view.table_schema, view.options.ordering)
-    return {name for piece in pieces for name in columns_with_nan(piece)}

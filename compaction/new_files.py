@@ -4,15 +4,20 @@ receipts of tasks that write some."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.base_file import stream_to_base_file, with_file_name
+from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
 from metatable.data.commit_metadata import WriteStat
+from metatable.data.key_texts import KEY
+from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
+from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
@@ -34,9 +39,25 @@ __all__ = [
     "entry_receipts",
     "file_receipt",
     "new_base",
+    "rows_to_store",
     "sorted_out",
     "stored_base",
+    "tasks_for",
 ]
+
+TASK_BYTES = 64 << 20
+"""Of slices that one task is given, where there are many; a larger one is alone."""
+
+READ_ONCE_BYTES = 16 << 20
+"""Of stored files. More is read twice, piece by piece: in memory it is several times as much."""
+
+
+def tasks_for(
+    engine: Engine[Any], store: Store, size_bytes: int, task_bytes: int = TASK_BYTES
+) -> int:
+    """How many tasks at most read slices of so many bytes, to write them anew. Far away a task has
+    some of them under way at once, so it is given more of them."""
+    return max(engine.slots * (1 if store.is_distant else 4), size_bytes // task_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +72,32 @@ class NewBase:
 def new_base(
     view: TableView, target: DataFile, rows: Iterator[pa.Table], with_nan: Collection[str]
 ) -> NewBase:
-    """Store these rows, with their meta columns, one piece at least. What another attempt has
-    stored under the name is taken for them. `with_nan`: as in `stream_to_base_file`."""
+    """Store these rows, with their meta columns. What another attempt has stored under the name is
+    taken for them. `with_nan`: as in `stream_to_base_file`."""
+    first = [*islice(rows, 1)] or [with_meta_columns(view.schema).empty_table()]
     passing = PassingRows(stats_columns(view.table_schema, view.options))
     size_bytes, ours = stream_to_base_file(
         view.store,
         target,
-        passing.passing(with_file_name(one, target.name) for one in rows),
+        passing.passing(with_file_name(one, target.name) for one in chain(first, rows)),
         options=view.options,
         columns=view.table_schema,
         with_nan=with_nan,
     )
     target = replace(target, size_bytes=size_bytes)
     return _counted(target, *passing.facts()) if ours else stored_base(view, target)
+
+
+def rows_to_store(
+    schema: pa.Schema, read: Callable[[pa.Schema], Iterator[pa.Table]], size_bytes: int
+) -> tuple[Iterator[pa.Table], set[str]]:
+    """What `read` gives of so many bytes of files, and `with_nan` of it, for `new_base`."""
+    if size_bytes <= READ_ONCE_BYTES:
+        rows = pa.concat_tables([schema.empty_table(), *read(schema)])
+        return iter([rows] if rows.num_rows else []), {*columns_with_nan(rows)}
+    floats = [one for one in schema if pa.types.is_floating(one.type)]
+    pieces = read(pa.schema([schema.field(KEY), *floats])) if floats else iter([])
+    return read(schema), {name for piece in pieces for name in columns_with_nan(piece)}
 
 
 def stored_base(view: TableView, target: DataFile) -> NewBase:

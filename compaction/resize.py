@@ -6,9 +6,10 @@
     publish   one `replacecommit`: parents leave, children and the rings come
 
 No row changes: each keeps its commit, and readers of changes see none. In memory are a child's
-keys, and some row groups. Killed before the put the old ring holds, and what was written goes, as
-of any commit. A writer that placed rows by the old ring fails a requirement and tries again; so
-does a resize whose buckets were written meanwhile.
+keys, and some row groups; all rows where they are few, and of some children far away. Killed before
+the put the old ring holds, and what was written goes, as of any commit. A writer that placed rows
+by the old ring fails a requirement and tries again; so does a resize whose buckets were written
+meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,13 @@ from metatable.compaction.new_files import (
     entry_receipts,
     file_receipt,
     new_base,
+    rows_to_store,
     sorted_out,
     stored_base,
+    tasks_for,
 )
 from metatable.compaction.resize_plan import ResizePlan, check_resize
 from metatable.compaction.service import NothingDue, Outcome
-from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import RESIZE, CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
@@ -77,6 +80,7 @@ from metatable.metadata.written import (
 )
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = [
@@ -229,6 +233,15 @@ class Child:
     def target(self) -> DataFile:
         return DataFile(self.partition_path, self.file_id, self.write_token, self.instant)
 
+    @property
+    def slices(self) -> list[FileSlice]:
+        return [*map(FileSlice.decode, json.loads(self.parents))]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is read for it."""
+        return sum(one.size_bytes for one in self.slices)
+
 
 def children_of(
     plan: ResizePlan,
@@ -270,7 +283,8 @@ def written_children(
     there, without rows, too."""
     partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
     work = partial(_write_children, snapshot, partitions, scratch, is_told)
-    return Made(*sorted_out(run_jobs(engine, children, work, Receipt)))
+    tasks = tasks_for(engine, snapshot.store, sum(child.size_bytes for child in children))
+    return Made(*sorted_out(run_jobs(engine, children, work, Receipt, tasks)))
 
 
 def _write_children(
@@ -283,8 +297,8 @@ def _write_children(
 ) -> Iterator[Receipt]:
     """Task: the files of children, and their entries."""
     view, scratch = view.holding().counting(counters), scratch.counting(counters)
-    for child in jobs:
-        written = _write_child(view, child, is_told)
+    work = partial(_write_child, view, is_told=is_told)
+    for written in together_far(view.store, work, jobs, lambda child: child.size_bytes):
         if written is None:
             continue
         rows = RowCounts(inserted=len(written.keys))
@@ -299,25 +313,22 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
     if size_bytes is not None:
         new = stored_base(view, replace(target, size_bytes=size_bytes))
         return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
-    floats = [field for field in schema if pa.types.is_floating(field.type)]
-    count, with_nan = 0, set[str]()
-    for piece in _rows(view, child, pa.schema([schema.field(KEY), *floats])):
-        count += piece.num_rows
-        with_nan.update(columns_with_nan(piece))
-    if not count and not is_told:
+    read = partial(_rows, view, child)
+    rows, with_nan = rows_to_store(schema, read, child.size_bytes)
+    first = [*islice(rows, 1)]
+    if not first and not is_told:
         return None
     store.put(marker_path(target, target.instant, "CREATE"), b"")
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
-    rows = _rows(view, child, schema) if count else iter([schema.empty_table()])
-    new = new_base(view, target, rows, with_nan)
+    new = new_base(view, target, chain(first, rows), with_nan)
     return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
 
 
 def _rows(view: Snapshot, child: Child, schema: pa.Schema) -> Iterator[pa.Table]:
     """Rows of the parents that are the child's, in these columns, none of them empty."""
     width = (child.upto - child.after - 1) % SPACE
-    for parent in map(FileSlice.decode, json.loads(child.parents)):
+    for parent in child.slices:
         read = view.store, parent, schema, view.table_schema, view.options.ordering
         for piece in stream_slice(*read):
             keys = piece[KEY].cast(pa.string()).combine_chunks()

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from metatable.compaction.entry_check import Told, check_alone, check_together
 from metatable.compaction.held_slices import Held, damage_of, read_held, texts_left
@@ -21,6 +22,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.results import Fault
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = ["Checked", "Live", "check_slices"]
@@ -64,9 +66,8 @@ def check_slices(
     """Task: small slices are held against their entries together."""
     view = view.counting(counters)
     waiting: list[Held] = []
-    for job in jobs:
-        file = FileSlice.decode(job.slice)
-        held = _read(view, file, job)
+    read = partial(_read_job, view)
+    for job, file, held in together_far(view.store, read, jobs, _size_of):
         if not isinstance(held, Held):
             yield from held
             yield _left(view, index, file, {one.where for one in held})
@@ -90,6 +91,15 @@ def _left(view: Snapshot, index: Index, file: FileSlice, gone: Collection[str]) 
     keys, paths = texts_left(view, left)
     hashes = hashes_of_keys(view, index, file.partition_path, keys, paths)
     return Checked(rows=len(keys), hashes=hashes.tobytes())
+
+
+def _read_job(view: Snapshot, job: Live) -> tuple[Live, FileSlice, Held | list[Checked]]:
+    file = FileSlice.decode(job.slice)
+    return job, file, _read(view, file, job)
+
+
+def _size_of(job: Live) -> int:
+    return FileSlice.decode(job.slice).size_bytes
 
 
 def _read(view: Snapshot, file: FileSlice, job: Live) -> Held | list[Checked]:

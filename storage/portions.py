@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
-__all__ = ["in_portions"]
+from metatable.storage.store import Store
+
+__all__ = ["MOST_TOGETHER", "TOGETHER_BYTES", "far_portions", "in_portions", "together_far"]
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+TOGETHER_BYTES, MOST_TOGETHER = 16 << 20, 16
+"""Of files far away, and how many slices, that are read at once."""
 
 
 def in_portions(
@@ -25,3 +32,21 @@ def in_portions(
         held += size
     if some:
         yield some
+
+
+def far_portions(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """What is fetched at once from far away, where each item is some waits (`size_of`: bytes that
+    are read for it)."""
+    return in_portions(items, size_of, TOGETHER_BYTES, MOST_TOGETHER)
+
+
+def together_far(
+    store: Store, work: Callable[[T], R], items: Iterable[T], size_of: Callable[[T], int]
+) -> Iterator[R]:
+    """What `work` makes of each item, in their order: far away of those of a portion at once, near
+    by of one after the other."""
+    if not store.is_distant:
+        yield from map(work, items)
+        return
+    for some in far_portions(items, size_of):
+        yield from store.together([partial(work, one) for one in some])

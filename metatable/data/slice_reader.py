@@ -87,7 +87,7 @@ def stream_slice(
     bases = [file_slice.base] if file_slice.has_base else []
     base = _bases(store, bases, deciding_columns(schema, columns, ordering, key), columns)
     logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering, key)
-    return _merged(base, logs, schema, in_place)
+    return _merged(store, base, logs, schema, in_place)
 
 
 def read_slice_keys(
@@ -124,7 +124,7 @@ def merge_logs(
     """Some rows of the base file of a slice, with `deciding_columns`, as its logs have them; and
     the rows that the logs have besides. `logs` as of `read_slice`."""
     logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering)
-    pieces = _merged(iter([base]), logs, schema)
+    pieces = _merged(store, iter([base]), logs, schema)
     return pa.concat_tables([schema.empty_table(), *pieces])
 
 
@@ -178,7 +178,7 @@ def stream_left(
     if logs:
         below = _bases(store, bases, deciding_columns(schema, columns, ordering), columns)
         read = partial(_logs_of, store, logs, schema, columns, ordering)
-        yield from _merged(below, read, schema)
+        yield from _merged(store, below, read, schema)
     for base in () if logs else bases:
         yield from stream_base_file(store, base, schema, columns)
 
@@ -250,9 +250,14 @@ def _logs_of(
 
 
 def _merged(
-    base: Iterator[pa.Table], read_logs: ReadLogs, schema: pa.Schema, in_place: bool = True
+    store: Store,
+    base: Iterator[pa.Table],
+    read_logs: ReadLogs,
+    schema: pa.Schema,
+    in_place: bool = True,
 ) -> Iterator[pa.Table]:
-    logs = beside(read_logs)
+    # far away more slices wait for their logs than there are processors
+    logs = store.meanwhile(read_logs) if store.is_distant else beside(read_logs)
     first = [*islice(base, 1)]
     return logs().merged(chain(first, base), in_place, schema.names)
 

@@ -15,8 +15,10 @@ between the versions is not told. Rows come in no particular order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
+from metatable.storage.portions import TOGETHER_BYTES, together_far
 from metatable.storage.store import Store
 
 __all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes"]
@@ -161,19 +164,38 @@ def _compared(
 ) -> Iterator[pa.RecordBatch]:
     """Task: file groups in; out the rows that differ within each, dealt by their key."""
     view = view.counting(counters)
-    for batch in batches:
-        for pair in zip(*(batch[name].to_pylist() for name in _GROUP.names[:2]), strict=True):
-            before, after = (None if one is None else FileSlice.decode(one) for one in pair)
-            for rows in _differing(view, before, after, read):
-                texts = identities(view.options.is_global, rows[KEY], rows[PATH])
-                dealt = xxh64(texts, 0) % np.uint64(parts)
-                yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
+
+    def differing(pair: _Pair) -> Iterable[pa.RecordBatch]:
+        rows = _differing(view, pair, read)
+        return [*rows] if pair.size_bytes <= TOGETHER_BYTES else rows
+
+    pairs = (_Pair.decode(*row.values()) for batch in batches for row in batch.to_pylist())
+    found = together_far(view.store, differing, pairs, lambda pair: pair.size_bytes)
+    for rows in chain.from_iterable(found):
+        texts = identities(view.options.is_global, rows[KEY], rows[PATH])
+        dealt = xxh64(texts, 0) % np.uint64(parts)
+        yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
 
 
-def _differing(
-    view: TableView, before: FileSlice | None, after: FileSlice | None, read: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    was, now = _states(view, before), _states(view, after)
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A file group before and after; None where it is not there."""
+
+    before: FileSlice | None
+    after: FileSlice | None
+
+    @classmethod
+    def decode(cls, *texts: str | None) -> _Pair:
+        return cls(*(None if one is None else FileSlice.decode(one) for one in texts))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in (self.before, self.after) if one)
+
+
+def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.RecordBatch]:
+    before, after = pair.before, pair.after
+    was, now = view.store.together([partial(_states, view, one) for one in (before, after)])
     places = places_in(was[KEY], now[KEY])
     if after is not None:
         then = was[COMMIT].take(pa.array(places, mask=places < 0))

@@ -2,17 +2,16 @@
 
 A scan reads current slices of its version and nothing else. `where` leaves files out first
 (`skipping`), then rows, exactly; `limit` ends it. It holds some row groups of one file at a
-time (`base_file.STEP_BYTES`), and those of the next one where a slice with logs follows; on an
-object store the first of some files of `TOGETHER_BYTES`, and those of as many that come next.
+time (`base_file.STEP_BYTES`), and what is begun of those that come next (`slices_ahead`).
 Beside what all rows can become (`rows.Rows`), `to_spark` hands the files to Spark's own reader.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain
 from numbers import Integral
 from typing import Any
 
@@ -22,11 +21,10 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, key_column
-from metatable.data.log_merge import ReadLogs
-from metatable.data.logs_together import logs_together
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
+from metatable.data.slices_ahead import Begin, slices_ahead
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.overlap import mean_depths
 from metatable.metadata.view import TableView
@@ -37,20 +35,12 @@ from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError, MetatableError, StaleError, UsageError
-from metatable.storage.portions import in_portions
-from metatable.storage.threads import beside, one_ahead
+from metatable.storage.errors import CorruptError, StaleError, UsageError
 
 __all__ = ["Scan"]
 
 TASKS_PER_SLOT = 3
 """More tasks than slots even out files of different size."""
-
-TOGETHER_BYTES, MOST_TOGETHER = 16 << 20, 16
-"""Of files far away, and how many slices, that are begun together."""
-
-_Begin = Callable[[], Iterator[pa.Table]]
-"""Begins to read a slice."""
 
 _FILES = pa.schema([("file", pa.string()), ("_metatable_task", pa.int32())])
 
@@ -239,44 +229,17 @@ class Scan(Rows):
     def _opened(
         self, files: Iterable[FileSlice], schema: pa.Schema
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Each slice. With no limit to end it before, what comes next is begun beside its reading.
-
-        Near by that is the next slice, if it has logs: their rows, with those of its neighbours,
-        and the first of the base, for decoding logs and looking up keys leave a processor idle now
-        and then; base files alone are left to Arrow's own threads. Far away some slices are begun
-        together, as each is a wait.
-        """
-        view, store = self._view, self._view.store
+        """Each slice; with no limit to end it before, what comes next is begun beside it."""
+        view = self._view
         asked = schema, view.table_schema, view.options.ordering
         key = key_column(view.options, schema)
+        if self._limit is None:
+            slices = slices_ahead(view.store, files, *asked, key)
+            return (self._read(*one) for one in slices)
+        read = partial(stream_slice, view.store, in_place=False, key=key)
+        return (self._read(one, partial(read, one, *asked)) for one in files)
 
-        def begin(file: FileSlice, logs: ReadLogs | None = None) -> _Begin:
-            return partial(stream_slice, store, file, *asked, in_place=False, key=key, logs=logs)
-
-        if self._limit is not None:
-            return (self._read(one, begin(one)) for one in files)
-        slices = ((one, begin(one, logs)) for one, logs in logs_together(store, files, *asked, key))
-        if store.is_distant:
-            return self._fetched(slices)
-        ready = ((one, beside(pieces) if one.logs else pieces) for one, pieces in slices)
-        return (self._read(*one) for one in one_ahead(ready))
-
-    def _fetched(
-        self, slices: Iterable[tuple[FileSlice, _Begin]]
-    ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The same, a portion of them begun beside the reading of the one before."""
-        portions = in_portions(slices, lambda one: one[0].size_bytes, TOGETHER_BYTES, MOST_TOGETHER)
-
-        def begun(some: Sequence[tuple[FileSlice, _Begin]]) -> Callable[[], Sequence[_Begin]]:
-            calls = [partial(_started, begin) for _, begin in some]
-            return store.meanwhile(partial(store.together, calls))
-
-        store = self._view.store
-        for some, pieces in one_ahead((some, begun(some)) for some in portions):
-            for (file, _), read in zip(some, pieces(), strict=True):
-                yield self._read(file, read)
-
-    def _read(self, file: FileSlice, begin: _Begin) -> Iterator[pa.RecordBatch]:
+    def _read(self, file: FileSlice, begin: Begin) -> Iterator[pa.RecordBatch]:
         try:
             for table in begin():
                 yield from table.to_batches()
@@ -317,20 +280,6 @@ def _read_files(
         files = map(FileSlice.decode, batch[_FILES.names[0]].to_pylist())
         for rows in scan._rows(files, scan.schema):
             yield rows.cast(made)
-
-
-def _started(begin: _Begin) -> _Begin:
-    """The same, its first piece read; what went wrong with it is raised when its turn comes."""
-    try:
-        pieces = begin()
-        first = [*islice(pieces, 1)]
-    except MetatableError as error:
-        return partial(_failed, error)
-    return lambda: chain(first, pieces)
-
-
-def _failed(error: MetatableError) -> Iterator[pa.Table]:
-    raise error
 
 
 MOST_ROWS = (1 << 63) - 1

@@ -1,13 +1,8 @@
-"""Scans of tables in an object store: files are begun together, each being a wait.
-
-`benchmarks/rounds.py` has the store that counts how often a request waits for another one, and the
-one that answers late, on threads.
-"""
+"""Scans of tables in an object store: files are begun together, each being a wait."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,74 +11,26 @@ import pytest
 import metatable
 from benchmarks import rounds
 from benchmarks.rounds import Distant, Rounds, Sleeping
-from metatable import CorruptError, StaleError, Table
-from metatable.query import scan as scan_module
-from metatable.storage import cache
-from metatable.storage.store import Store
-
-SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
-DAYS = 40
-_names = itertools.count()
-
-
-def rows(first: int, last: int, v: int) -> pa.Table:
-    numbers = range(first, last)
-    keys = [f"k{number:04}" for number in numbers]
-    days = [f"d{number % DAYS:02}" for number in numbers]
-    return pa.table([keys, days, [v] * len(numbers)], schema=SCHEMA)
-
-
-def made(uri: str, table_type: str) -> str:
-    """A file group for each day; with logs on some of them, several on a few."""
-    table = metatable.create(
-        uri,
-        SCHEMA,
-        key="id",
-        partition_by="day",
-        index="record",
-        table_type=table_type,
-        storage_options={"durable": "false"} if not uri.startswith("memory") else None,
-    )
-    table.insert(rows(0, 400, 0))
-    if table_type == "mor":
-        table.upsert(rows(0, 30, 1))
-        table.upsert(rows(20, 33, 2))
-        table.delete(rows(5, 9, 0))
-    return uri
+from metatable import CorruptError, StaleError
+from metatable.storage import cache, portions
+from tests.far import DAYS, SCHEMA, data_rounds, far, in_memory, made, rows
 
 
 @pytest.fixture(params=["cow", "mor"])
 def uri(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield made(f"memory://scan-far-{next(_names)}", request.param)
+    yield made(in_memory(), request.param)
     cache.clear()
-
-
-def far(uri: str, through: Callable[..., Distant]) -> tuple[Table, Distant]:
-    cache.clear()
-    store = Store(uri)
-    store.backend = backend = through(store.backend)
-    return Table(store), backend
-
-
-def data_rounds(backend: Distant) -> list[int]:
-    """How often data files were waited for: for how many base files each time."""
-    assert isinstance(backend, Rounds)
-    asked: dict[int, set[str]] = {}
-    for at, _, path in backend.log:
-        if path.endswith(".parquet") or ".log." in path:
-            asked.setdefault(at, set()).update([path] if path.endswith(".parquet") else [])
-    return [len(paths) for paths in asked.values()]
 
 
 def test_a_scan_waits_for_many_files_together(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, backend = far(uri, Rounds)
     found = table.scan().to_arrow()
     assert found.sort_by("id").equals(metatable.open(uri).scan().to_arrow().sort_by("id"))
-    portions = -(-DAYS // scan_module.MOST_TOGETHER)
+    least = -(-DAYS // portions.MOST_TOGETHER)
     waited = data_rounds(backend)
-    assert 0 < len(waited) <= 3 * portions  # logs, a footer, row groups
-    assert max(waited) == scan_module.MOST_TOGETHER
-    monkeypatch.setattr(scan_module, "TOGETHER_BYTES", 1)
+    assert 0 < len(waited) <= 3 * least  # logs, a footer, row groups
+    assert max(waited) == portions.MOST_TOGETHER
+    monkeypatch.setattr(portions, "TOGETHER_BYTES", 1)
     table, backend = far(uri, Rounds)
     assert table.scan().to_arrow().num_rows == found.num_rows
     assert len(data_rounds(backend)) >= DAYS
@@ -104,7 +51,7 @@ def test_rows_come_as_near_by_from_a_store_that_answers_late(
     monkeypatch.setattr(rounds, "LATENCY_SECONDS", 0.001)
     near = metatable.open(uri).scan().to_arrow()
     for most in (1, 3, 16):
-        monkeypatch.setattr(scan_module, "MOST_TOGETHER", most)
+        monkeypatch.setattr(portions, "MOST_TOGETHER", most)
         table, _ = far(uri, Sleeping)
         assert table.scan().to_arrow().equals(near)
         assert table.scan(where=[("v", "<", 1)]).count() == sum(

@@ -1,0 +1,81 @@
+"""Slices that are read one behind the other: what comes next is begun beside the reading.
+
+Near by that is the next slice, if it has logs: their rows, with those of its neighbours, and the
+first of the base, for decoding logs and looking up keys leave a processor idle now and then; base
+files alone are left to Arrow's own threads. Far away the first row groups of some slices are
+fetched together, as each is a wait, and those of as many that come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+
+import pyarrow as pa
+
+from metatable.data.log_merge import ReadLogs
+from metatable.data.logs_together import logs_together
+from metatable.data.schema import KEY_COLUMN
+from metatable.data.schema_text import TableSchema
+from metatable.data.slice_reader import stream_slice
+from metatable.data.slices import FileSlice
+from metatable.storage.errors import MetatableError
+from metatable.storage.portions import far_portions
+from metatable.storage.store import Store
+from metatable.storage.threads import beside, one_ahead
+
+__all__ = ["Begin", "slices_ahead"]
+
+Begin = Callable[[], Iterator[pa.Table]]
+"""Gives the pieces of a slice, once; what is wrong with its first is raised here."""
+
+
+def slices_ahead(
+    store: Store,
+    slices: Iterable[FileSlice],
+    schema: pa.Schema,
+    columns: TableSchema | None,
+    ordering: str | None,
+    key: str = KEY_COLUMN,
+) -> Iterator[tuple[FileSlice, Begin]]:
+    """Each slice, in their order, with its rows in any order; the rest as of `stream_slice`."""
+    asked = schema, columns, ordering
+
+    def begin(one: FileSlice, logs: ReadLogs | None) -> Begin:
+        return partial(stream_slice, store, one, *asked, in_place=False, key=key, logs=logs)
+
+    found = logs_together(store, slices, *asked, key)
+    begins = ((one, begin(one, logs)) for one, logs in found)
+    if store.is_distant:
+        return _fetched(store, begins)
+    return one_ahead((one, beside(pieces) if one.logs else pieces) for one, pieces in begins)
+
+
+def _fetched(
+    store: Store, slices: Iterable[tuple[FileSlice, Begin]]
+) -> Iterator[tuple[FileSlice, Begin]]:
+    """The same, a portion of them begun beside the reading of the one before."""
+
+    def begun(some: Sequence[tuple[FileSlice, Begin]]) -> Callable[[], Sequence[Begin]]:
+        calls = [partial(_started, begin) for _, begin in some]
+        return store.meanwhile(partial(store.together, calls))
+
+    portions = far_portions(slices, lambda one: one[0].size_bytes)
+    for some, pieces in one_ahead((some, begun(some)) for some in portions):
+        for (one, _), read in zip(some, pieces(), strict=True):
+            yield one, read
+
+
+def _started(begin: Begin) -> Begin:
+    """The same, its first piece read; what went wrong with it is raised when its turn comes."""
+    try:
+        pieces = begin()
+        first = [*islice(pieces, 1)]
+    except MetatableError as error:
+        return partial(_failed, error)
+    return lambda: chain(first, pieces)
+
+
+def _failed(error: MetatableError) -> Iterator[pa.Table]:
+    raise error

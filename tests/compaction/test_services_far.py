@@ -1,0 +1,132 @@
+"""Services, `verify` and `changes` on tables in an object store: slices are read together, each
+being some waits, and what comes of it is what comes of it near by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from benchmarks import rounds
+from benchmarks.rounds import Distant, Rounds, Sleeping
+from metatable import CorruptError, Table
+from metatable.engine import local
+from metatable.storage import cache, portions
+from tests.far import DAYS, data_rounds, far, in_memory, made, rows
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Something that reads all slices, of a table that is made so."""
+
+    call: Callable[[Table], Any]
+    table_type: str = "cow"
+    made: dict[str, Any] = field(default_factory=dict)
+    publishes: bool = True
+
+    def table(self, uri: str) -> str:
+        made(uri, self.table_type, **self.made)
+        if self is VERBS["changes"]:
+            table = metatable.open(uri)
+            table.upsert(rows(0, 100, 7))
+            table.delete(rows(90, 95, 0))
+        return uri
+
+
+def changed(table: Table) -> pa.Table:
+    return table.changes(2).to_arrow().sort_by([("id", "ascending"), ("_change_type", "ascending")])
+
+
+BUCKETS = {
+    "index": "bucket",
+    "options": {"bucket_engine": "consistent_hashing", "bucket_count": 1},
+}
+SPREAD = {"options": {"file_rows": 5}}
+VERBS = {
+    "compact_logs": Verb(lambda table: table.compact_logs(count=1), "mor"),
+    "cluster": Verb(lambda table: table.cluster(by="v"), made=SPREAD),
+    "cluster, with logs": Verb(lambda table: table.cluster(by="v"), "mor", SPREAD),
+    "resize_buckets": Verb(
+        lambda table: table.resize_buckets(split_above=1, merge_below=0), made=BUCKETS
+    ),
+    "verify": Verb(lambda table: table.verify(), publishes=False),
+    "verify, with logs": Verb(lambda table: table.verify(), "mor", publishes=False),
+    "changes": Verb(changed, publishes=False),
+}
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    cache.clear()
+
+
+@pytest.fixture(params=VERBS)
+def verb(request: pytest.FixtureRequest) -> Verb:
+    return VERBS[request.param]
+
+
+def carried_out(verb: Verb, through: type[Distant]) -> tuple[Any, Table, Distant]:
+    """What it gives, and the table behind it, near by."""
+    uri = verb.table(in_memory())
+    before = metatable.open(uri).scan().to_arrow().sort_by("id")
+    table, backend = far(uri, through)
+    version = table.version
+    found = verb.call(table)
+    after = metatable.open(uri)
+    assert after.scan().to_arrow().sort_by("id").equals(before)
+    assert (after.version > version) == verb.publishes
+    assert not after.verify().findings
+    return found, after, backend
+
+
+def test_slices_are_waited_for_together(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_processors", lambda: 1)  # the clock of rounds is for one
+    _, _, backend = carried_out(verb, Rounds)
+    waited = data_rounds(backend)
+    monkeypatch.setattr(portions, "MOST_TOGETHER", 1)
+    _, _, backend = carried_out(verb, Rounds)
+    alone = data_rounds(backend)
+    assert max(waited) >= 8  # two buckets are made of one
+    assert len(alone) >= 5 * len(waited)
+
+
+def test_the_same_comes_of_answers_that_take_long(
+    verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On threads, which wait for each other's logs."""
+    monkeypatch.setattr(rounds, "LATENCY_SECONDS", 0.001)
+    for most in (1, 3, 16):
+        monkeypatch.setattr(portions, "MOST_TOGETHER", most)
+        found, after, _ = carried_out(verb, Sleeping)
+        if isinstance(found, pa.Table):
+            assert found.equals(changed(after))
+        elif verb.publishes:
+            assert found.version == after.version
+
+
+@pytest.mark.parametrize("through", [Rounds, Sleeping])
+def test_a_damaged_file_ends_it_and_nothing_is_published(
+    tmp_path: Path, verb: Verb, through: type[Distant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "LATENCY_SECONDS", 0.001)
+    uri = verb.table(str(tmp_path / "table"))
+    hurt = next(one for one in metatable.open(uri).files() if one.path.startswith("day=d06"))
+    path = Path(uri, hurt.path)
+    path.write_bytes(path.read_bytes()[:-9])
+    table, _ = far(uri, through)
+    if verb in (VERBS["verify"], VERBS["verify, with logs"]):
+        assert any(path.name in one.where for one in table.verify().findings)
+        return
+    with pytest.raises(CorruptError, match=path.name):
+        verb.call(table)
+    assert metatable.open(uri).version == table.version
+
+
+def test_days_are_more_than_a_portion() -> None:
+    assert DAYS > 2 * portions.MOST_TOGETHER
