@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, PATH, identities
+from metatable.data.key_texts import KEY, PATH, identities, key_column
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
@@ -239,6 +239,9 @@ def _rows_of(
     known = pa.Table.from_batches([states.take(pa.array(chosen))])
     known = known.append_column(PATH, pa.repeat(file.partition_path, len(chosen)))
     known = known.append_column(CHANGE_TYPE, kinds)
+    key = key_column(view.options, read)
+    if key != KEY:  # the same texts once more
+        known = known.append_column(read.field(key), known[KEY])
     names = [*read.names, CHANGE_TYPE]
     others = pa.schema([field for field in read if field.name not in known.column_names])
     if not others.names:
