@@ -431,7 +431,7 @@ def _writer(
     return pq.ParquetWriter(
         sink,
         pa.schema([_as_held(schema.field(one.name), one.type) for one in rows.schema]),
-        compression=options.parquet_codec,
+        compression=_codecs(rows.schema, options),
         use_dictionary=worth,
         write_statistics=_worth_statistics(rows.schema, with_nan),
         store_schema=False,
@@ -442,6 +442,17 @@ def _writer(
         write_batch_size=BATCH_ROWS,
         version="2.6",
     )
+
+
+def _codecs(schema: pa.Schema, options: Options) -> dict[str, str]:
+    """Of each leaf column. What has one value in a file, or some in long runs, is a few bytes a
+    page: no codec makes fewer of them, and each call of one costs more than those bytes do."""
+    plain = {_COMMIT_TIME, _PARTITION_PATH, _FILE_NAME, *options.partition_by}
+    return {
+        leaf: "none" if field.name in plain else options.parquet_codec
+        for field in schema
+        for leaf in _leaves(field)
+    }
 
 
 def _as_held(field: pa.Field, kind: pa.DataType) -> pa.Field:

@@ -35,7 +35,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("val", pa.float6
 
 
 def options(**words: Any) -> Options:
-    return Options.create("t", SCHEMA.names, key="id", options={"row_group_rows": 10, **words})
+    given = {"row_group_rows": 10, **words}
+    return Options.create("t", SCHEMA.names, key="id", partition_by="city", options=given)
 
 
 def rows(count: int) -> pa.Table:
@@ -56,6 +57,25 @@ def written(store: Store, table: pa.Table, **words: Any) -> DataFile:
     size, created = base_file.write_base_file(store, FILE, table, options=options(**words))
     assert created
     return DataFile(FILE.partition_path, FILE.file_id, FILE.write_token, FILE.instant, size)
+
+
+FEW_VALUES = (META_COLUMNS[0], *META_COLUMNS[3:], "city")
+"""Which no codec makes smaller: of a file's rows they are the same, but for the commits."""
+
+
+def codecs(parquet: pq.FileMetaData) -> dict[str, str]:
+    chunks = [parquet.row_group(0).column(leaf) for leaf in range(parquet.num_columns)]
+    return {one.path_in_schema: one.compression for one in chunks}
+
+
+def test_each_leaf_of_a_nested_column_has_the_codec(store: Store) -> None:
+    kind = pa.struct([("city", pa.string()), ("l", pa.list_(pa.map_(pa.string(), pa.int64())))])
+    nested = pa.table({"city": ["sf"], "n": pa.array([{"city": "sf", "l": [[("a", 1)]]}], kind)})
+    body = base_file.encoded_columns(nested, options(), None, ())
+    told = codecs(pq.read_metadata(pa.BufferReader(body)))
+    assert len(told) == 4
+    assert told.pop("city") == "UNCOMPRESSED"
+    assert {*told.values()} == {"ZSTD"}
 
 
 def test_meta_columns_tell_commit_number_key_partition_and_file() -> None:
@@ -84,7 +104,9 @@ def test_rows_come_back_from_every_codec(store: Store, codec: str) -> None:
     parquet = pq.read_metadata(f"{store.uri}/{FILE.path}")
     assert parquet.num_row_groups == 3
     expected = {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
-    assert parquet.row_group(0).column(0).compression == expected
+    told = codecs(parquet)
+    assert {told.pop(name) for name in FEW_VALUES} == {"UNCOMPRESSED"}
+    assert {*told.values()} == {expected}
 
 
 def test_footer_holds_what_the_writers_of_hudi_look_for(store: Store) -> None:
