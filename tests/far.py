@@ -19,7 +19,7 @@ from metatable.storage import cache
 from metatable.storage.store import Store
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
-DAYS = 40
+DAYS = 24
 _names = itertools.count()
 
 

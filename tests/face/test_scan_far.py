@@ -82,6 +82,6 @@ def test_what_is_wrong_with_a_file_is_told_when_its_turn_comes(
     assert told.equals(before.slice(0, told.num_rows))
     path.unlink()
     table, _ = far(uri, through)
-    metatable.open(uri).upsert(rows(390, 391, 7))
+    metatable.open(uri).upsert(rows(391, 392, 7))
     with pytest.raises(StaleError, match="open the table again"):
         table.scan(version=2 if table_type == "cow" else 5).to_arrow()
