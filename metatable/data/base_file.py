@@ -220,10 +220,12 @@ def read_base_file(
 ) -> pa.Table:
     """Exactly these columns, in this order. Raises CorruptError.
 
-    A nullable column that the file lacks is null; a narrower type is widened. `columns` are the
-    table's: what a file has of one its id tells; None: its name.
+    Texts that are asked for as a dictionary come as they are stored. A nullable column that the
+    file lacks is null; a narrower type is widened. `columns` are the table's: what a file has of
+    one its id tells; None: its name.
     """
-    with open_parquet(store, data_file) as parquet:
+    coded = [one.name for one in schema if pa.types.is_dictionary(one.type)]
+    with open_parquet(store, data_file, coded) as parquet:
         return _read_all(store, data_file, parquet, schema, columns)
 
 

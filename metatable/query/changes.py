@@ -198,9 +198,7 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
     was, now = view.store.together([partial(_states, view, one) for one in (before, after)])
     places = places_in(was[KEY], now[KEY])
     if after is not None:
-        then = was[COMMIT].take(pa.array(places, mask=places < 0))
-        same = pc.equal(then, now[COMMIT]).fill_null(False)
-        differs = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
+        differs = np.flatnonzero(~_are_of_one_commit(was[COMMIT], now[COMMIT], places))
         kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
         yield from _rows_of(view, after, read, now, differs, kinds)
     if before is not None:
@@ -210,12 +208,36 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
         yield from _rows_of(view, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 
 
+def _are_of_one_commit(
+    was: pa.DictionaryArray, now: pa.DictionaryArray, places: Numbers
+) -> npt.NDArray[np.bool_]:
+    """Of each row whether it, and the one at its place before (-1: there was none), tell the same
+    commit."""
+    if not len(was):
+        return np.zeros(len(now), bool)
+    then = np.where(places < 0, -1, _numbered(was, now.dictionary)[places])
+    return np.asarray((then >= 0) & (then == _numbered(now, now.dictionary)))
+
+
+def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each stands in `named`, first; -1: nowhere."""
+    numbers = pc.index_in(commits.dictionary, value_set=named)
+    return np.asarray(numbers.take(commits.indices).fill_null(-1))
+
+
+_STATES = pa.schema([(KEY, pa.string()), (COMMIT, pa.dictionary(pa.int32(), pa.string()))])
+
+
 def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
-    """Of each row the record key, and the commit that wrote it; nothing of no slice."""
-    schema = pa.schema([field for field in IDENTITY if field.name != PATH])
-    rows = schema.empty_table() if file is None else read_slice(*_of(view, file, schema))
-    columns = [whole(column) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    """Of each row the record key, and the commit that wrote it, of few; nothing of no slice."""
+    asked = _STATES
+    if file is not None and file.logs:
+        asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT, pa.string())])
+    rows = asked.empty_table() if file is None else read_slice(*_of(view, file, asked))
+    keys, commits = whole(rows[KEY]), whole(rows[COMMIT])
+    if asked is not _STATES:
+        commits = commits.dictionary_encode()
+    return pa.RecordBatch.from_arrays([keys, commits], schema=_STATES)
 
 
 def _of(
@@ -237,6 +259,7 @@ def _rows_of(
     if not len(chosen):
         return
     known = pa.Table.from_batches([states.take(pa.array(chosen))])
+    known = known.set_column(1, COMMIT, known[COMMIT].cast(pa.string()))
     known = known.append_column(PATH, pa.repeat(file.partition_path, len(chosen)))
     known = known.append_column(CHANGE_TYPE, kinds)
     key = key_column(view.options, read)

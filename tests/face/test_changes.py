@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ import metatable
 from metatable import StaleError, Table, UsageError
 from metatable.engine import local
 from metatable.metadata import transaction
-from metatable.query.changes import CHANGE_TYPE, IDENTITY, _settled
+from metatable.query.changes import CHANGE_TYPE, IDENTITY, _are_of_one_commit, _settled
 from metatable.storage.counters import Counters
 from tests.long import LONG
 from tests.model import SCHEMA, Identity, Model, Row, arrow
@@ -383,3 +384,14 @@ def test_a_table_with_a_column_of_that_name_is_refused(tmp_path: Path) -> None:
     table = metatable.create(str(tmp_path / "t"), schema, key="id")
     with pytest.raises(UsageError, match="a column of this name"):
         table.changes(since=0)
+
+
+def test_commits_are_the_same_if_their_texts_are_whatever_number_a_file_gives_them() -> None:
+    was = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, None, 1], pa.int32()), ["a", "b", "c"])
+    twice = pa.array(["c", "b", "b", "d"])
+    now = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0, 3, None, 2, 0], pa.int32()), twice)
+    places = np.array([1, 4, 2, 0, 3, -1, 3])
+    assert _are_of_one_commit(was, now, places).tolist() == [True, True, True, *[False] * 4]
+    nothing = was.slice(0, 0)
+    assert not _are_of_one_commit(nothing, now, np.full(7, -1)).any()
+    assert not len(_are_of_one_commit(was, nothing, np.zeros(0, np.int64)))
