@@ -125,8 +125,6 @@ class Packed:
             return raw
         if not self.is_told:
             return None
-        if self.is_plain:
-            return np.frombuffer(b"".join(self.bodies), np.uint8)
         pages: list[bytes | memoryview] = []
         told = zip(self.codecs.tolist(), self.bodies, self.sizes.tolist(), strict=True)
         for codec, body, size in told:
