@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from benchmarks.rounds import Distant, Rounds
+from benchmarks.rounds import Distant, Rounds, reached
 from metatable import Table
 from metatable.storage import cache
-from metatable.storage.store import Store
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 DAYS = 24
@@ -58,9 +57,7 @@ def made(uri: str, table_type: str, index: str = "record", **more: Any) -> str:
 def far(uri: str, through: Callable[..., Distant]) -> tuple[Table, Distant]:
     """By a process that knows nothing."""
     cache.clear()
-    store = Store(uri)
-    store.backend = backend = through(store.backend)
-    return Table(store), backend
+    return reached(uri, through)
 
 
 def data_rounds(backend: Distant) -> list[int]:
