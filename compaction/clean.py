@@ -22,11 +22,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
 from metatable.compaction.outside_cells import drop_cells
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import CLUSTERING, completed_path
 from metatable.engine.protocol import Engine
@@ -67,15 +67,49 @@ ORDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Clean:
+class CleanPlan(Plan):
+    """What would go: below `oldest`, what is left of garbage, and the timeline below `archived`."""
+
+    oldest: int
+    left: Left
+    signs: Signs
+    archived: str
+    now: float
+
+    @property
+    def summary(self) -> str:
+        kinds = Counter(one.kind for one in self.left.garbage)
+        told = [f"{kinds[kind]:,} {kind}" for kind in (*ORDER, "versions") if kinds[kind]]
+        text = ", ".join(told) if told else "no files"
+        text += f"; kept from version {self.oldest}"
+        if self.archived:
+            text += f", Hudi's timeline from {self.archived}"
+        if self.left.unknown:
+            text += f"; {len(self.left.unknown):,} data files that no version names were left alone"
+        return text
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        garbage = self.left.garbage
+        return {
+            "files_deleted": len(garbage),
+            "bytes_deleted": sum(one.size_bytes for one in garbage),
+        }
+
+    def deletes(self, newest: Manifest) -> bool:
+        """Whether there is more to do than to archive."""
+        return bool(self.left.garbage or self.signs.dead or self.oldest > max(newest.oldest, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Clean(Service[CleanPlan]):
     """Keep so many versions of data commits, and those of so many hours. `dry`: the plan will not
     be carried out, and may not put the store's clock."""
 
     versions: int = 10
     hours: float = 24.0
     dry: bool = False
-    name: str = "clean"
-    retries: int = 5
+    name: ClassVar[str] = "clean"
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.versions, int) and not isinstance(self.versions, bool)
@@ -124,41 +158,6 @@ class Clean:
         ended = {version - 1 for version, one in list_roots(store).items() if one.modified <= late}
         expired = ended.intersection(range(first, border))
         return max(expired, default=first - 1) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class CleanPlan:
-    """What would go: below `oldest`, what is left of garbage, and the timeline below `archived`."""
-
-    oldest: int
-    left: Left
-    signs: Signs
-    archived: str
-    now: float
-
-    @property
-    def told(self) -> str:
-        kinds = Counter(one.kind for one in self.left.garbage)
-        told = [f"{kinds[kind]:,} {kind}" for kind in (*ORDER, "versions") if kinds[kind]]
-        text = ", ".join(told) if told else "no files"
-        text += f"; kept from version {self.oldest}"
-        if self.archived:
-            text += f", Hudi's timeline from {self.archived}"
-        if self.left.unknown:
-            text += f"; {len(self.left.unknown):,} data files that no version names were left alone"
-        return text
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        garbage = self.left.garbage
-        return {
-            "files_deleted": len(garbage),
-            "bytes_deleted": sum(one.size_bytes for one in garbage),
-        }
-
-    def deletes(self, newest: Manifest) -> bool:
-        """Whether there is more to do than to archive."""
-        return bool(self.left.garbage or self.signs.dead or self.oldest > max(newest.oldest, 1))
 
 
 def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Mapping[str, Any]]:

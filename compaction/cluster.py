@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from metatable.compaction.new_files import (
     sorted_out,
     tasks_for,
 )
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Service
 from metatable.data.base_file import columns_with_nan
 from metatable.data.commit_metadata import CLUSTER, CommitMetadata, WriteStat
 from metatable.data.file_system_view import FileSystemView
@@ -86,7 +86,7 @@ _SAMPLED = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Service[ClusterPlan]):
     """Cut what overlaps most by the columns `by`; none: as the table says, or by its key.
 
     `files`: of a version, those that may be cut.
@@ -95,9 +95,8 @@ class Cluster:
     by: tuple[str, ...] = ()
     files: Callable[[Snapshot], FileSystemView] = Snapshot.slices
     most_bytes: int = MOST_BYTES
-    name: str = CLUSTER
-    action: str = "replacecommit"
-    retries: int = 5
+    name: ClassVar[str] = CLUSTER
+    action: ClassVar[str] = "replacecommit"
 
     def plan(self, snapshot: Snapshot) -> ClusterPlan | NothingDue:
         """Raises UsageError where the index tells which file a row goes to, and for columns without

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.compaction.service import Plan
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.slices import FileSlice
 from metatable.metadata.overlap import Overlap, overlap
@@ -32,7 +33,7 @@ Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class ClusterPlan(Plan):
     """These slices are to be cut anew, by these columns."""
 
     by: tuple[str, ...]
@@ -41,7 +42,7 @@ class ClusterPlan:
     """Of each of the columns, in the whole table, as it is now."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         paths = len({one.partition_path for one in self.slices})
         depths = ", ".join(f"{name} in {depth:.1f} files" for name, depth in self.depths.items())
         return (

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from metatable.compaction.compaction_plan import (
     CompactionPlan,
@@ -26,7 +26,7 @@ from metatable.compaction.compaction_plan import (
     merges_of,
 )
 from metatable.compaction.merge import merge_hfiles
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Schedulable
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -47,7 +47,7 @@ JOIN_RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(Schedulable[CompactionPlan]):
     """Which HFiles to merge: of all partitions and buckets, unless some are named."""
 
     major: bool = False
@@ -57,8 +57,7 @@ class Compact:
     """A minor compaction leaves fewer of them alone."""
     most_bytes: int | None = None
     """A minor compaction merges no more than this for one range of buckets, if it is given."""
-    name: str = "compact"
-    retries: int = 5
+    name: ClassVar[str] = "compact"
 
     def plan(self, snapshot: Snapshot) -> CompactionPlan | NothingDue:
         """What is worth merging in this version. Raises UsageError for unknown names."""

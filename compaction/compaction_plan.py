@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from metatable.compaction.service import Plan
 from metatable.data.stored_fields import decode_fields, encode_fields, many, stored
 from metatable.metadata.change import Swap
 from metatable.metadata.manifest import HFileRef, Part
@@ -41,7 +42,7 @@ class CompactionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(Plan):
     """What is to be merged. `kind`: in a word, for people."""
 
     kind: str
@@ -49,7 +50,7 @@ class CompactionPlan:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self.kind}, {len(self.tasks)} bucket ranges"
 
     def encode(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from metatable.compaction.new_files import (
     tasks_for,
 )
 from metatable.compaction.scheduled import check_waits, tidied
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
@@ -86,13 +86,13 @@ def _check_has_logs(snapshot: Snapshot) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlan:
+class LogPlan(Plan):
     """The slices that are to be compacted, with what is planned of each."""
 
     slices: tuple[FileSlice, ...]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         logs = sum(len(one.logs) for one in self.slices)
         return f"{logs:,} logs of {len(self.slices):,} slices, {self.size_bytes:,} bytes to read"
 
@@ -106,13 +106,12 @@ class LogPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleLogs:
+class ScheduleLogs(Service[LogPlan]):
     """Plan what is due."""
 
     sizes: LogSizes = field(default_factory=LogSizes)
-    name: str = COMPACT_LOGS
-    retries: int = 5
-    reserves: str = COMPACTION
+    name: ClassVar[str] = COMPACT_LOGS
+    reserves: ClassVar[str] = COMPACTION
     """The instant is that of the compaction."""
 
     def plan(self, snapshot: Snapshot) -> LogPlan | NothingDue:
@@ -141,12 +140,11 @@ class ScheduleLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactLogs:
+class CompactLogs(Service[LogPlan]):
     """Carry out the one that was scheduled as `instant`."""
 
     instant: str
-    name: str = COMPACT_LOGS
-    retries: int = 5
+    name: ClassVar[str] = COMPACT_LOGS
 
     def plan(self, snapshot: Snapshot) -> LogPlan | NothingDue:
         """What is left of it: groups that were written anew since are left out. Raises

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ from metatable.compaction.new_files import (
     tasks_for,
 )
 from metatable.compaction.resize_plan import ResizePlan, check_resize
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Schedulable
 from metatable.data.commit_metadata import RESIZE, CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
@@ -99,13 +99,12 @@ NO_KEYS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Schedulable[ResizePlan]):
     """Split and merge buckets, by their sizes unless a stored plan says which."""
 
     sizes: BucketSizes = field(default_factory=BucketSizes)
-    name: str = RESIZE
-    action: str = "replacecommit"
-    retries: int = 5
+    name: ClassVar[str] = RESIZE
+    action: ClassVar[str] = "replacecommit"
 
     def plan(self, snapshot: Snapshot) -> ResizePlan | NothingDue:
         """Raises UsageError where buckets are for ever, and for sizes that contradict."""

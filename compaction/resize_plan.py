@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from metatable.compaction.service import Plan
 from metatable.data.hashing_metadata import HashingNode
 from metatable.data.slices import is_file_id
 from metatable.data.stored_fields import decode_fields, encode_fields, many, stored
@@ -45,7 +46,7 @@ class ResizeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ResizePlan:
+class ResizePlan(Plan):
     """What is to be resized; no two tasks share a node."""
 
     tasks: tuple[ResizeTask, ...] = stored(many(ResizeTask, "task"))
@@ -65,7 +66,7 @@ class ResizePlan:
         return tuple(dict.fromkeys(one.partition_path for one in self.tasks))
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         size_bytes = sum(one.size_bytes for one in self.tasks)
         return (
             f"{self.splits} splits and {self.merges} merges in {len(self.paths)} partitions,"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
 from metatable.compaction.rollback import check_goes_back
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
@@ -29,12 +29,28 @@ __all__ = ["Restore"]
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class RestorePlan(Plan):
+    """Where to, and what is undone on the way, newest first."""
+
+    version: int
+    undone: tuple[Step, ...]
+    first: int
+    """The oldest version of those that is kept."""
+    back: LogCompactionsBack
+
+    @property
+    def summary(self) -> str:
+        count = len(self.undone)
+        return f"back to version {self.version}: {count} commit{'s' * (count > 1)} undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Service[RestorePlan]):
     """Go back to `version`, which must be kept."""
 
     version: int
-    name: str = "restore"
-    retries: int = 0
+    name: ClassVar[str] = "restore"
+    retries: ClassVar[int] = 0
 
     def plan(self, snapshot: Snapshot) -> RestorePlan | NothingDue:
         store, newest = snapshot.store, snapshot.manifest
@@ -90,19 +106,3 @@ class Restore:
             raise UsageError(
                 "that version was undone: the table cannot go back to it", found=target.version
             )
-
-
-@dataclass(frozen=True, slots=True)
-class RestorePlan:
-    """Where to, and what is undone on the way, newest first."""
-
-    version: int
-    undone: tuple[Step, ...]
-    first: int
-    """The oldest version of those that is kept."""
-    back: LogCompactionsBack
-
-    @property
-    def told(self) -> str:
-        count = len(self.undone)
-        return f"back to version {self.version}: {count} commit{'s' * (count > 1)} undone"

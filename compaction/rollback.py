@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, NewestIsBase
@@ -31,12 +31,25 @@ __all__ = ["Rollback", "check_goes_back"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class RollbackPlan(Plan):
+    """The version whose commit is to be undone."""
+
+    undone: Manifest
+    back: LogCompactionsBack
+
+    @property
+    def summary(self) -> str:
+        one = self.undone
+        return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback(Service[RollbackPlan]):
     """Undo the newest data commit of this version; only this `instant`, if one is given."""
 
     instant: str | None = None
-    name: str = "rollback"
-    retries: int = 0
+    name: ClassVar[str] = "rollback"
+    retries: ClassVar[int] = 0
 
     def plan(self, snapshot: Snapshot) -> RollbackPlan | NothingDue:
         store, newest = snapshot.store, snapshot.manifest
@@ -74,19 +87,6 @@ class Rollback:
                 found=self.instant,
             )
         return newest.last_commit
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPlan:
-    """The version whose commit is to be undone."""
-
-    undone: Manifest
-    back: LogCompactionsBack
-
-    @property
-    def told(self) -> str:
-        one = self.undone
-        return f"commit {one.instant} of version {one.version} ({one.operation}) undone"
 
 
 def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, ClassVar
 
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import PLANNED, Timeline
 from metatable.engine.protocol import Engine
@@ -36,14 +36,25 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoint:
+class SavepointPlan(Plan):
+    """The version to keep, and under which name."""
+
+    label: str
+    pin: Pin
+
+    @property
+    def summary(self) -> str:
+        return f"version {self.pin.version} (commit {self.pin.instant}) kept as {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint(Service[SavepointPlan]):
     """Keep the newest commit's version, or the one that this version goes back to, by a name."""
 
     label: str
     version: int | None = None
     note: str = ""
-    name: str = "savepoint"
-    retries: int = 5
+    name: ClassVar[str] = "savepoint"
 
     def plan(self, snapshot: Snapshot) -> SavepointPlan | NothingDue:
         _check_label(self.label)
@@ -83,24 +94,23 @@ class Savepoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SavepointPlan:
-    """The version to keep, and under which name."""
+class DropPlan(Plan):
+    """A savepoint that is there."""
 
     label: str
     pin: Pin
 
     @property
-    def told(self) -> str:
-        return f"version {self.pin.version} (commit {self.pin.instant}) kept as {self.label}"
+    def summary(self) -> str:
+        return f"savepoint {self.label} of version {self.pin.version} dropped"
 
 
 @dataclass(frozen=True, slots=True)
-class DropSavepoint:
+class DropSavepoint(Service[DropPlan]):
     """Keep it no longer: the next `clean` goes by the other rules."""
 
     label: str
-    name: str = "drop_savepoint"
-    retries: int = 5
+    name: ClassVar[str] = "drop_savepoint"
 
     def plan(self, snapshot: Snapshot) -> DropPlan:
         pin = snapshot.manifest.pins.get(self.label)
@@ -122,18 +132,6 @@ class DropSavepoint:
             summary={"kept_version": plan.pin.version},
         )
         return Outcome(change)
-
-
-@dataclass(frozen=True, slots=True)
-class DropPlan:
-    """A savepoint that is there."""
-
-    label: str
-    pin: Pin
-
-    @property
-    def told(self) -> str:
-        return f"savepoint {self.label} of version {self.pin.version} dropped"
 
 
 def _check_label(label: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from metatable.compaction.service import Outcome, Service, execute
+from metatable.compaction.service import Outcome, Plan, Service, execute
 from metatable.data.commit_metadata import COMPACT_LOGS, RESIZE
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION
@@ -103,12 +103,19 @@ def waiting(store: Store) -> list[ServiceResult]:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
+class TakeBackPlan(Plan):
+    """Slices that wait, and need not."""
+
+    slices: tuple[FileSlice, ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack(Service[TakeBackPlan]):
     """As if that one had not been scheduled, as long as no log lies only on what it is to make."""
 
     instant: str
     kind: str = COMPACTION
-    retries: int = 5
 
     @property
     def name(self) -> str:
@@ -144,14 +151,6 @@ class TakeBack:
             summary={"slices": len(plan.slices)},
         )
         return Outcome(change, {"plan": instant})
-
-
-@dataclass(frozen=True, slots=True)
-class TakeBackPlan:
-    """Slices that wait, and need not."""
-
-    slices: tuple[FileSlice, ...]
-    told: str
 
 
 def tidied(

@@ -6,10 +6,6 @@ pin, plan, work, put; a dry run ends with the plan, and writes nothing at all. A
 compaction that loses to another compaction starts again; a rollback does not, for the commit
 that it meant to undo is no longer the last one.
 
-A service with an `action` writes data files: it is a commit of that kind on Hudi's timeline, begun
-before its work, and the owner that it is given has the instant. One that `reserves` takes an
-instant for what begins later, of the action that it says.
-
 `schedule` stores the plan instead. `Scheduled` is the service with such a plan in the place of
 one of its own: checked on the newest version, worked, and dropped by a step after the put.
 """
@@ -49,23 +45,32 @@ __all__ = [
 _log = logging.getLogger("metatable.compaction")
 
 
+RETRIES = 5
+"""How often a service starts again after a lost race: it yields to writers, but not for ever."""
+
+
 class Plan(Protocol):
     """What a service means to do on a version."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In a few words, for people."""
         ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Of the `ServiceResult`, where nothing but the plan is made."""
+        return {}
 
 
 P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True, slots=True)
-class NothingDue:
-    """A plan to do nothing, and why. `facts`: of the `ServiceResult`."""
+class NothingDue(Plan):
+    """A plan to do nothing, and why."""
 
-    told: str
+    summary: str
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -84,12 +89,26 @@ class Service(Protocol[P]):
     """One table service."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The verb, as in results, plans and the table's history."""
+        ...
 
     @property
     def retries(self) -> int:
         """How often it may start again after a lost race."""
-        ...
+        return RETRIES
+
+    @property
+    def action(self) -> str | None:
+        """Of a service that writes data files, which is a commit of this kind on Hudi's timeline:
+        begun before its work, whose owner has the instant."""
+        return None
+
+    @property
+    def reserves(self) -> str | None:
+        """Of a service that plans what is carried out later: the action for which it takes an
+        instant."""
+        return None
 
     def plan(self, snapshot: Snapshot) -> P | NothingDue:
         """What is to be done on this version. Reads, and proves what the work will need."""
@@ -112,19 +131,23 @@ class Schedulable(Service[P], Protocol[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class _TakenUp:
+class _TakenUp(Plan):
     """A stored plan, and where it lies."""
 
     path: str
-    plan: Any
+    plan: Plan
 
     @property
-    def told(self) -> str:
-        return str(self.plan.told)
+    def summary(self) -> str:
+        return self.plan.summary
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.plan.facts
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
+class Scheduled(Service[_TakenUp]):
     """`service` with the stored plan of this name."""
 
     service: Schedulable[Any]
@@ -148,7 +171,7 @@ class Scheduled:
 
     @property
     def action(self) -> str | None:
-        return _action_of(self.service)
+        return self.service.action
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: _TakenUp, owner: Owner
@@ -162,12 +185,12 @@ def execute(
     store: Store, engine: Engine[Any], service: Service[Any], *, dry_run: bool = False
 ) -> ServiceResult:
     """Carry out one service. Raises ConflictError after lost races; nothing is half done."""
-    return _told(store, engine, service, _looked_at if dry_run else _carried_out)
+    return _result_of(store, engine, service, _looked_at if dry_run else _carried_out)
 
 
 def schedule(store: Store, engine: Engine[Any], service: Schedulable[Any]) -> ServiceResult:
     """Store what is due, for `Scheduled` to carry out: `plan` of the result is its name."""
-    return _told(store, engine, service, _stored)
+    return _result_of(store, engine, service, _stored)
 
 
 def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
@@ -184,10 +207,16 @@ def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
     for service in services:
         began, plan = time.perf_counter(), service.plan(snapshot)
         if not isinstance(plan, NothingDue):
-            facts = getattr(plan, "facts", {})
             seconds = time.perf_counter() - began
-            told = {"reason": f"due: {plan.told}", "seconds": seconds, **facts}
-            found.append(ServiceResult(service.name, newest.version, **told))
+            found.append(
+                ServiceResult(
+                    service.name,
+                    newest.version,
+                    reason=f"due: {plan.summary}",
+                    seconds=seconds,
+                    **plan.facts,
+                )
+            )
     return found
 
 
@@ -195,7 +224,7 @@ _Done = tuple[int, str, Mapping[str, Any]]
 """The table's version, what was done or why nothing was, facts."""
 
 
-def _told(
+def _result_of(
     store: Store,
     engine: Engine[Any],
     service: Service[Any],
@@ -230,28 +259,23 @@ def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> _D
 def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]) -> _Done:
     snapshot = transaction.snapshot
     plan = service.plan(snapshot)
-    _log.info("%s on version %d: %s", service.name, snapshot.version, plan.told)
+    _log.info("%s on version %d: %s", service.name, snapshot.version, plan.summary)
     if isinstance(plan, NothingDue):
-        return snapshot.version, plan.told, plan.facts
+        return snapshot.version, plan.summary, plan.facts
     outcome = service.work(engine, snapshot, plan, _begun(transaction, service))
     newest = transaction.publish(outcome.change)
     if outcome.after is None:
-        return newest.version, plan.told, outcome.facts
+        return newest.version, plan.summary, outcome.facts
     version, facts = outcome.after(snapshot.store, newest)
-    return version, plan.told, {**outcome.facts, **facts}
-
-
-def _action_of(service: Service[Any]) -> str | None:
-    return getattr(service, "action", None)
+    return version, plan.summary, {**outcome.facts, **facts}
 
 
 def _begun(transaction: Transaction, service: Service[Any]) -> Owner:
-    later, action = getattr(service, "reserves", None), _action_of(service)
-    if later is not None:
-        return transaction.reserve(later)
-    if action is None:
+    if service.reserves is not None:
+        return transaction.reserve(service.reserves)
+    if service.action is None:
         return transaction.serve(service.name)
-    transaction.start(action)
+    transaction.start(service.action)
     transaction.begin_files()
     return transaction.owner
 
@@ -260,9 +284,9 @@ def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
     with Transaction.begin(store) as transaction:
         version, plan = transaction.base.version, service.plan(transaction.snapshot)
         if isinstance(plan, NothingDue):
-            return version, plan.told, plan.facts
-        name = put_plan(store, service.name, version, plan.encode(), plan.told)
-        return version, f"scheduled, nothing was done: {plan.told}", {"plan": name}
+            return version, plan.summary, plan.facts
+        name = put_plan(store, service.name, version, plan.encode(), plan.summary)
+        return version, f"scheduled, nothing was done: {plan.summary}", {"plan": name}
 
 
 def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
@@ -270,5 +294,5 @@ def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
     plan = service.plan(Snapshot(store, newest))
-    due = "" if isinstance(plan, NothingDue) else "dry run, nothing was done: "
-    return newest.version, due + plan.told, getattr(plan, "facts", {})
+    so_far = "" if isinstance(plan, NothingDue) else "dry run, nothing was done: "
+    return newest.version, so_far + plan.summary, plan.facts

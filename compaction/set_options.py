@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.options import SETTABLE, Options
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, OptionsAreBase, PutOptions, SchemaIsBase
@@ -23,12 +23,29 @@ __all__ = ["SetOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class SetOptions:
+class OptionsPlan(Plan):
+    """The options that are, and those that are to be."""
+
+    held: Options
+    options: Options
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """By option: what it was and what it becomes."""
+        pairs = {one: (getattr(self.held, one), getattr(self.options, one)) for one in SETTABLE}
+        return {one: f"{_shown(a)} -> {_shown(b)}" for one, (a, b) in pairs.items() if a != b}
+
+    @property
+    def summary(self) -> str:
+        return ", ".join(f"{name}: {change}" for name, change in self.changes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions(Service[OptionsPlan]):
     """These options, by name, from now on; the others stay as they are."""
 
     given: Mapping[str, Any]
-    name: str = "set_options"
-    retries: int = 5
+    name: ClassVar[str] = "set_options"
 
     def plan(self, snapshot: Snapshot) -> OptionsPlan | NothingDue:
         """Raises UsageError, naming the option."""
@@ -49,24 +66,6 @@ class SetOptions:
             note=plan.changes,
         )
         return Outcome(change)
-
-
-@dataclass(frozen=True, slots=True)
-class OptionsPlan:
-    """The options that are, and those that are to be."""
-
-    held: Options
-    options: Options
-
-    @property
-    def changes(self) -> dict[str, str]:
-        """By option: what it was and what it becomes."""
-        pairs = {one: (getattr(self.held, one), getattr(self.options, one)) for one in SETTABLE}
-        return {one: f"{_shown(a)} -> {_shown(b)}" for one, (a, b) in pairs.items() if a != b}
-
-    @property
-    def told(self) -> str:
-        return ", ".join(f"{name}: {change}" for name, change in self.changes.items())
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.resize import (
@@ -34,7 +34,7 @@ from metatable.compaction.resize import (
 from metatable.compaction.resize_plan import ResizePlan, ResizeTask
 from metatable.compaction.resized import Resized
 from metatable.compaction.scheduled import check_waits, tidied
-from metatable.compaction.service import NothingDue, Outcome
+from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.clustering_plan import PlannedTask
 from metatable.data.commit_metadata import RESIZE, CommitMetadata
@@ -69,14 +69,13 @@ def _check(snapshot: Snapshot) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleResize:
+class ScheduleResize(Service[ResizePlan]):
     """Plan what is due. `way`: how writers go on until it is carried out."""
 
     sizes: BucketSizes = field(default_factory=BucketSizes)
     way: str = DUAL_WRITE
-    name: str = RESIZE
-    retries: int = 5
-    reserves: str = CLUSTERING
+    name: ClassVar[str] = RESIZE
+    reserves: ClassVar[str] = CLUSTERING
 
     def plan(self, snapshot: Snapshot) -> ResizePlan | NothingDue:
         """Raises UsageError where buckets are for ever, or rows have no logs."""
@@ -124,12 +123,38 @@ class ScheduleResize:
 
 
 @dataclass(frozen=True, slots=True)
-class CarryOutResize:
+class WaitingPlan(Plan):
+    """What is carried out: of which slices as they were planned, to which children."""
+
+    resize: ResizePlan
+    planned: Mapping[_Group, FileSlice]
+    children: tuple[DataFile, ...]
+    left: tuple[PlannedTask, ...]
+    """Tasks that came to nothing."""
+
+    @property
+    def summary(self) -> str:
+        return self.resize.summary
+
+    @property
+    def replaced(self) -> dict[str, tuple[str, ...]]:
+        """Groups by partition path that Hudi's readers pass over from now on: parents, and, where a
+        task came to nothing, its children, on which copies may lie."""
+        found: dict[str, list[str]] = {}
+        for path, file_id in self.planned:
+            found.setdefault(path, []).append(file_id)
+        for task in self.left:
+            ids = (one.file_id for one in task.nodes)
+            found.setdefault(task.partition_path, []).extend(ids)
+        return {path: tuple(ids) for path, ids in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOutResize(Service[WaitingPlan]):
     """Carry out the one that was scheduled as `instant`."""
 
     instant: str
-    name: str = RESIZE
-    retries: int = 5
+    name: ClassVar[str] = RESIZE
 
     def plan(self, snapshot: Snapshot) -> WaitingPlan:
         """What is left of it: tasks of which a bucket was written anew are left out. Raises
@@ -184,33 +209,6 @@ class CarryOutResize:
         entries = sum(one.row_count for one in made.stats)
         after = partial(tidied, instant=instant, action=CLUSTERING)
         return Outcome(change, {**counts, "entries": entries}, after)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingPlan:
-    """What is carried out: of which slices as they were planned, to which children."""
-
-    resize: ResizePlan
-    planned: Mapping[_Group, FileSlice]
-    children: tuple[DataFile, ...]
-    left: tuple[PlannedTask, ...]
-    """Tasks that came to nothing."""
-
-    @property
-    def told(self) -> str:
-        return self.resize.told
-
-    @property
-    def replaced(self) -> dict[str, tuple[str, ...]]:
-        """Groups by partition path that Hudi's readers pass over from now on: parents, and, where a
-        task came to nothing, its children, on which copies may lie."""
-        found: dict[str, list[str]] = {}
-        for path, file_id in self.planned:
-            found.setdefault(path, []).append(file_id)
-        for task in self.left:
-            ids = (one.file_id for one in task.nodes)
-            found.setdefault(task.partition_path, []).extend(ids)
-        return {path: tuple(ids) for path, ids in found.items()}
 
 
 def _current(snapshot: Snapshot, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:

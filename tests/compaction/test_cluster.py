@@ -247,7 +247,7 @@ def test_a_clustering_that_always_loses_says_so(table_uri: str) -> None:
 
     store, _ = watched(table_uri, before=act)
     with pytest.raises(ConflictError, match="rewrote the same file group"):
-        cluster(table, "ts", store=store, retries=1)
+        cluster(table, "ts", store=store)
     assert table.verify().findings == ()
     assert "cluster" not in {one.operation for one in table.history()}
 

@@ -665,4 +665,4 @@ def test_a_plan_and_history_say_why(table_uri: str) -> None:
     assert table.history(1)[0].note == {"why": why}
     assert told.reason.endswith(f"; {why}")
     stored = ResizePlan.decode({"tasks": []}, "of before")
-    assert stored.told.endswith("0 bytes to rewrite")
+    assert stored.summary.endswith("0 bytes to rewrite")

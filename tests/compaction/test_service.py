@@ -12,7 +12,7 @@ import metatable
 from metatable import ConflictError, CorruptError, Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.service import Outcome, execute
+from metatable.compaction.service import Outcome, Plan, Service, execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import HOME
@@ -24,11 +24,11 @@ FAST = {"durable": "false"}
 
 
 @dataclass
-class Losing:
+class Losing(Plan, Service[Any]):
     """A service that loses `races` races, then publishes."""
 
     races: int
-    retries: int
+    retries: int = 0
     bases: list[int] = field(default_factory=list)
     owners: list[Any] = field(default_factory=list)
     name: str = "compact"
@@ -37,7 +37,7 @@ class Losing:
         return self
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return "done"
 
     def work(self, _engine: Any, snapshot: Any, plan: Losing, owner: Any) -> Outcome:

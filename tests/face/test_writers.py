@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -206,6 +206,12 @@ def test_of_two_compactions_of_the_same_buckets_the_second_starts_again(
     beside.check()
 
 
+class CompactOnce(Compact):
+    """Gives up where it loses a race."""
+
+    retries: ClassVar[int] = 0
+
+
 def test_compactions_of_different_buckets_do_not_disturb_each_other(
     beside: Beside, between: Any
 ) -> None:
@@ -213,7 +219,7 @@ def test_compactions_of_different_buckets_do_not_disturb_each_other(
     beside.delete(rows(12, 15, 0))
 
     def compact(*buckets: int) -> None:
-        service = Compact(major=True, partitions=["column_stats"], buckets=buckets, retries=0)
+        service = CompactOnce(major=True, partitions=["column_stats"], buckets=buckets)
         execute(beside.store, LocalEngine(), service)
 
     between(lambda: compact(0, 3))
