@@ -49,30 +49,38 @@ def carry_out_all(
     if dry_run:
         due = execute(store, engine, schedule, dry_run=True)
         return replace(due, reason="; ".join([*(f"{one} waits" for one in waits), due.reason]))
-    done = [_carried_out(store, engine, carry_out(one), one) for one in waits]
+    done = [_carried_out(store, engine, carry_out(one)) for one in waits]
     due = execute(store, engine, schedule)
     if due.plan:
-        done.append(_carried_out(store, engine, carry_out(due.plan), due.plan))
-    if not done:
-        return due
+        waits.append(due.plan)
+        done.append(_carried_out(store, engine, carry_out(due.plan)))
+    ours = [one for one in done if one is not None]
+    reasons = [
+        f"{instant} waits no more: another process carried it out, or took it back"
+        if one is None
+        else one.reason
+        for instant, one in zip(waits, done, strict=True)
+    ]
     return replace(
-        done[-1],
-        files_before=sum(one.files_before for one in done),
-        files_after=sum(one.files_after for one in done),
-        entries=sum(one.entries for one in done),
-        seconds=due.seconds + sum(one.seconds for one in done),
-        reason="; ".join(one.reason for one in done),
+        ours[-1] if ours else due,
+        version=max(one.version for one in (due, *ours)),
+        files_before=sum(one.files_before for one in ours),
+        files_after=sum(one.files_after for one in ours),
+        entries=sum(one.entries for one in ours),
+        bytes_read=engine.counters["store.bytes_read"],
+        bytes_written=engine.counters["store.bytes_written"],
+        counters=dict(engine.counters),
+        seconds=due.seconds + sum(one.seconds for one in ours),
+        reason="; ".join(reasons if ours else [*reasons, due.reason]),
     )
 
 
-def _carried_out(
-    store: Store, engine: Engine[Any], service: Service[Any], instant: str
-) -> ServiceResult:
+def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> ServiceResult | None:
+    """None where it waits no more: another process was first."""
     try:
         return execute(store, engine, service)
     except NotFoundError:
-        reason = f"{instant} was carried out by another one"
-        return ServiceResult(service.name, 0, reason=reason)
+        return None
 
 
 def check_waits(snapshot: Snapshot, instant: str, action: str) -> None:

@@ -459,9 +459,31 @@ def test_what_another_carries_out_meanwhile_is_left_to_it(table_uri: str) -> Non
     upsert(table, model, rows(10, 20, 5))
     sleep, slept = once("/manifest/0", partial(serve, table, CompactLogs(plan)))
     store, _ = watched(table_uri, before=sleep)
-    carry_out_all(store, LocalEngine(1), ScheduleLogs(ALL), carry_out=CompactLogs)
+    done = carry_out_all(store, LocalEngine(1), ScheduleLogs(ALL), carry_out=CompactLogs)
     assert slept
     assert not root(table).compactions
+    assert done.version == root(table).version
+    assert f"{plan} waits no more: another process carried it out" in done.reason
+    assert done.bytes_read > 0
+    check(table, model)
+
+
+@pytest.mark.parametrize("first", [CompactLogs, TakeBack])
+def test_where_another_was_first_and_nothing_is_due_the_result_says_so(
+    table_uri: str, first: Any
+) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    sleep, slept = once("/manifest/0", partial(serve, table, first(plan)))
+    store, _ = watched(table_uri, before=sleep)
+    bound = LogSizes(ratio=1000, count=1000)
+    done = carry_out_all(store, LocalEngine(1), ScheduleLogs(bound), carry_out=CompactLogs)
+    assert slept
+    assert not root(table).compactions
+    assert done.version == root(table).version
+    assert done.files_after == 0
+    assert f"{plan} waits no more" in done.reason
+    assert done.reason.endswith("no logs to compact")
     check(table, model)
 
 
