@@ -93,7 +93,7 @@ def rows_of_keys(
     """Of each slice the rows of these keys, with these columns of the table, in their order in the
     slice. `key`: the column that has the keys' texts (`key_texts.key_column`), which is not read
     where they were found. Raises CorruptError."""
-    with_key = pa.schema([_KEY, *schema])
+    with_key = schema if KEY_COLUMN in schema.names else pa.schema([_KEY, *schema])
     for some in together(asked):
         found = _found(store, some)
         there = [held for held in found if held is not None]

@@ -18,7 +18,7 @@ from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
 from metatable.index.record import KeyedIndex
 from metatable.metadata.view import TableView
-from metatable.storage.errors import UsageError
+from metatable.query.rows import chosen_columns
 
 __all__ = ["read_keys"]
 
@@ -33,7 +33,7 @@ def read_keys(
 
     Raises UsageError for unknown columns and for keys without their columns.
     """
-    wanted = _chosen(view.schema, columns)
+    wanted = chosen_columns(view.schema, columns)
     index, rows = create_index(view.options), engine.rows(keys)
     is_few = isinstance(keys, pa.Table | pa.RecordBatch) and 0 < keys.num_rows <= FEW_ROWS
     if is_few and isinstance(index, KeyedIndex):
@@ -77,12 +77,3 @@ def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:
             asked.append(Asked(held, texts.slice(low, len(rows)), are_there, known))
         low += len(rows)
     return asked
-
-
-def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return schema
-    for name in columns:
-        if name not in schema.names:
-            raise UsageError("no such column", column=name, expected=schema.names)
-    return pa.schema([schema.field(name) for name in columns])

@@ -78,7 +78,7 @@ def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
         return schema
     columns = [columns] if isinstance(columns, str) else columns
     if not columns:
-        raise UsageError("a scan needs a column", expected=schema.names)
+        raise UsageError("no column is asked for", expected=schema.names)
     every = {field.name: field for field in (*META_FIELDS, *schema)}
     for name in columns:
         if name not in every:

@@ -80,6 +80,18 @@ def read(table: Table, asked: pa.Table, *columns: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize(("index", "kind"), KINDS)
+def test_one_column_by_its_name_and_meta_columns_are_as_a_scan_has_them(
+    tmp_path: Path, index: str, kind: str
+) -> None:
+    table, asked = made(tmp_path / "t", index, kind), rows(95, 105)
+    names = ["id", "_hoodie_commit_time", "_hoodie_file_name", "_hoodie_record_key"]
+    scanned = table.scan(names, where=[("id", ">=", "k000095"), ("id", "<", "k000105")]).to_arrow()
+    assert len({*scanned["_hoodie_commit_time"].to_pylist()}) == 2
+    assert table.read_keys(asked, names).sort_by("id").equals(scanned.sort_by("id"))
+    assert sorted(table.read_keys(asked, "id")["id"].to_pylist()) == sorted(asked["id"].to_pylist())
+
+
 @pytest.mark.parametrize(("index", "kind"), KINDS, ids=str)
 def test_rows_by_pages_are_those_of_whole_files(tmp_path: Path, index: str, kind: str) -> None:
     table = made(tmp_path, index, kind)
