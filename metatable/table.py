@@ -32,7 +32,7 @@ from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
-from metatable.compaction.service import Scheduled, due, execute
+from metatable.compaction.service import Schedulable, Scheduled, due, execute
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.set_options import SetOptions
 from metatable.compaction.upkeep import keep_up, looks_after
@@ -44,7 +44,6 @@ from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import identity_columns
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
-from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.engines import engine_for, engine_of, is_spark
@@ -379,14 +378,16 @@ class Table:
         NotFoundError where it is carried out.
         """
         chosen = some("partitions", partitions, str), some("buckets", buckets, int)
-        service = Compact(major, *chosen)
-        if schedule:
-            one_of(schedule=True, dry_run=dry_run, plan=plan)
-            return self._serve(scheduled, service)
-        if plan is None:
-            return self._serve(execute, service, engine, dry_run=dry_run)
-        one_of(plan=plan, major=major, partitions=partitions, buckets=buckets)
-        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
+        return self._planned(
+            Compact(major, *chosen),
+            engine,
+            dry_run=dry_run,
+            schedule=schedule,
+            plan=plan,
+            major=major,
+            partitions=partitions,
+            buckets=buckets,
+        )
 
     def resize_buckets(
         self,
@@ -422,41 +423,23 @@ class Table:
         """
         chosen = some("partitions", partitions, str)
         sizes = BucketSizes(split_above, merge_below, cut, chosen, most_partitions, most_bytes)
-        if writers is not None or take_back or (plan is not None and plan.isdecimal()):
-            asked = sizes, engine, dry_run, writers, schedule, plan, take_back
-            return self._resize_beside_writers(*asked)
-        service = Resize(sizes)
-        if schedule:
-            one_of(schedule=True, dry_run=dry_run, plan=plan)
-            return self._serve(scheduled, service)
-        if plan is None:
-            return self._serve(execute, service, engine, dry_run=dry_run)
-        one_of(plan=plan, sizes=sizes != BucketSizes())
-        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
-
-    def _resize_beside_writers(
-        self,
-        sizes: BucketSizes,
-        engine: Any,
-        dry_run: bool,
-        writers: Any,
-        schedule: bool,
-        plan: str | None,
-        take_back: bool,
-    ) -> ServiceResult:
-        if plan is None:
-            if take_back:
-                raise UsageError("take back of which plan?", expected="plan=")
-            service = ScheduleResize(sizes, writers)
-            if schedule:
-                one_of(schedule=True, dry_run=dry_run)
-                return self._serve(execute, service)
-            every = partial(carry_out_all, carry_out=CarryOutResize)
-            return self._serve(every, service, engine, dry_run=dry_run)
-        one_of(plan=plan, sizes=sizes != BucketSizes(), writers=writers, schedule=schedule)
-        if take_back:
-            return self._serve(execute, TakeBack(plan, CLUSTERING), dry_run=dry_run)
-        return self._serve(execute, CarryOutResize(plan), engine, dry_run=dry_run)
+        set_sizes = sizes != BucketSizes()
+        # what goes on beside writers is named by its instant, other plans by service and number
+        if writers is not None or take_back or (isinstance(plan, str) and plan.isdecimal()):
+            return self._beside_writers(
+                ScheduleResize(sizes, writers or ""),
+                CarryOutResize,
+                engine,
+                dry_run=dry_run,
+                schedule=schedule,
+                plan=plan,
+                take_back=take_back,
+                sizes=set_sizes,
+                writers=writers,
+            )
+        return self._planned(
+            Resize(sizes), engine, dry_run=dry_run, schedule=schedule, plan=plan, sizes=set_sizes
+        )
 
     def cluster(
         self,
@@ -510,17 +493,16 @@ class Table:
         after lost races.
         """
         sizes = LogSizes(ratio, count, hours, some("partitions", partitions, str), most_bytes)
-        if schedule:
-            one_of(schedule=True, dry_run=dry_run, plan=plan, take_back=take_back)
-            return self._serve(execute, ScheduleLogs(sizes))
-        if plan is None:
-            if take_back:
-                raise UsageError("take back of which plan?", expected="plan=")
-            every = partial(carry_out_all, carry_out=CompactLogs)
-            return self._serve(every, ScheduleLogs(sizes), engine, dry_run=dry_run)
-        one_of(plan=plan, sizes=sizes != LogSizes())
-        service = TakeBack(plan) if take_back else CompactLogs(plan)
-        return self._serve(execute, service, engine, dry_run=dry_run)
+        return self._beside_writers(
+            ScheduleLogs(sizes),
+            CompactLogs,
+            engine,
+            dry_run=dry_run,
+            schedule=schedule,
+            plan=plan,
+            take_back=take_back,
+            sizes=sizes != LogSizes(),
+        )
 
     def due(self) -> list[ServiceResult]:
         """What services have to do now; nothing of it is done. Empty: nothing.
@@ -687,6 +669,55 @@ class Table:
     ) -> ServiceResult:
         with self._counted(engine_for(session)) as engine:
             return run(self._store, engine, service, **how)
+
+    def _planned(
+        self,
+        service: Schedulable[Any],
+        engine: Any,
+        *,
+        dry_run: bool,
+        schedule: bool,
+        plan: str | None,
+        **asked: Any,
+    ) -> ServiceResult:
+        """Store the plan of what is due, carry out a stored one, or plan and work at once.
+        `asked`: what a stored plan says itself, so that both are refused."""
+        if schedule:
+            one_of(schedule=True, dry_run=dry_run, plan=plan)
+            return self._serve(scheduled, service)
+        if plan is None:
+            return self._serve(execute, service, engine, dry_run=dry_run)
+        one_of(plan=plan, **asked)
+        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
+
+    def _beside_writers(
+        self,
+        service: ScheduleLogs | ScheduleResize,
+        carry_out: type[CompactLogs | CarryOutResize],
+        engine: Any,
+        *,
+        dry_run: bool,
+        schedule: bool,
+        plan: str | None,
+        take_back: bool,
+        **asked: Any,
+    ) -> ServiceResult:
+        """Schedule what is due, carry out or take back what waits (`plan`), or carry out all that
+        waits and what is due. `asked`: as in `_planned`."""
+        if schedule:
+            one_of(schedule=True, dry_run=dry_run, plan=plan, take_back=take_back)
+            return self._serve(execute, service)
+        if plan is None:
+            if take_back:
+                raise UsageError("take back of which plan?", expected="plan=")
+            every = partial(carry_out_all, carry_out=carry_out)
+            return self._serve(every, service, engine, dry_run=dry_run)
+        if not isinstance(plan, str):
+            expected = "an instant, as schedule=True names it"
+            raise UsageError("not the name of a plan", found=plan, expected=expected)
+        one_of(plan=plan, **asked)
+        chosen = TakeBack(plan, service.reserves) if take_back else carry_out(plan)
+        return self._serve(execute, chosen, engine, dry_run=dry_run)
 
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""

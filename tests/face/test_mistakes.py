@@ -522,6 +522,8 @@ MISTAKES = [
         "no such column",
         "nope",
     ),
+    of("read_keys: no column", verb("read_keys", rows(0, 3), []), UsageError, "no column is asked"),
+    of("scan: no column", scan(columns=[]), UsageError, "no column is asked"),
     # reads
     of("scan: a version as text", scan(version="2"), UsageError, "a version is a number", "'2'"),
     of("scan: a version as a flag", scan(version=True), UsageError, "a version is a number"),
@@ -586,6 +588,25 @@ MISTAKES = [
     ),
     of("compact: a plan as a number", verb("compact", plan=5), UsageError, "the name of a plan"),
     of("compact: a plan without a name", verb("compact", plan=""), UsageError, "name of a plan"),
+    of(
+        "resize_buckets: a plan as a number",
+        verb("resize_buckets", plan=20260131134500000),
+        UsageError,
+        "the name of a plan",
+    ),
+    of(
+        "compact_logs: a plan as a number",
+        verb("compact_logs", plan=20260131134500000),
+        UsageError,
+        "the name of a plan",
+        "an instant",
+    ),
+    of(
+        "compact_logs: a plan to be taken back, and no name",
+        verb("compact_logs", take_back=True),
+        UsageError,
+        "which plan?",
+    ),
     of(
         "compact: a plan, and what it says already",
         verb("compact", plan=f"compact-{'0' * 32}", major=True, buckets=[0]),
