@@ -31,11 +31,12 @@ from metatable.compaction.new_files import (
     file_receipt,
     new_base,
     sorted_out,
+    staged_commit,
     tasks_for,
 )
 from metatable.compaction.service import NothingDue, Outcome, Service
 from metatable.data.base_file import columns_with_nan
-from metatable.data.commit_metadata import CLUSTER, CommitMetadata, WriteStat
+from metatable.data.commit_metadata import CLUSTER, WriteStat, ids_by_path
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
@@ -49,13 +50,12 @@ from metatable.engine.jobs import run_rows
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
-from metatable.metadata.entry_files import write_run
+from metatable.metadata.entry_files import drop_runs, write_run
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.overlap import check_clustered, mean_depths
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import WrittenSlice, stats_columns
 from metatable.storage.counters import Counters
@@ -134,11 +134,11 @@ class Cluster(Service[ClusterPlan]):
         gone = [(one.name, one.retired(slices, columns)) for one in partitions]
         runs += tuple(write_run(scratch, name, held) for name, held in gone if held.num_rows)
         adds = built_hfiles(store, partitions, runs, scratch, owner)
-        scratch.delete(run.path for run in runs if run.path is not None)
-        told = _ids(slices)
-        name = snapshot.options.name
-        commit = CommitMetadata.of_ours(self.name, made, {}, snapshot.schema, name, told)
-        step, staged_files = staged(instant, commit.encode(), self.action)
+        drop_runs(scratch, runs)
+        replaced = ids_by_path((one.partition_path, one.file_id) for one in slices)
+        step, staged_files = staged_commit(
+            snapshot, self.name, instant, made, self.action, replaced
+        )
         change = Change(
             operation=self.name,
             instant=instant,
@@ -166,14 +166,6 @@ def _check(snapshot: Snapshot, by: Sequence[str]) -> None:
             expected="a table whose index is another one (adopt makes one)",
         )
     check_clustered(snapshot.table_schema, options, by)
-
-
-def _ids(slices: Sequence[FileSlice]) -> dict[str, tuple[str, ...]]:
-    """Ids of the groups that leave, by partition path: as Hudi is told of them."""
-    found: dict[str, tuple[str, ...]] = {}
-    for one in slices:
-        found[one.partition_path] = (*found.get(one.partition_path, ()), one.file_id)
-    return found
 
 
 def _measured(

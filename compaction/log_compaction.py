@@ -29,12 +29,13 @@ from metatable.compaction.new_files import (
     new_base,
     rows_to_store,
     sorted_out,
+    staged_commit,
     stored_base,
     tasks_for,
 )
 from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
-from metatable.data.commit_metadata import COMPACT_LOGS, CommitMetadata, WriteStat
+from metatable.data.commit_metadata import COMPACT_LOGS, WriteStat
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -44,7 +45,7 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
-from metatable.metadata.entry_files import Run
+from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import (
     Planned,
@@ -61,7 +62,6 @@ from metatable.metadata.scheduled import (
 )
 from metatable.metadata.scheduled_plans import made_plan, staged_plan, to_come, waiting_slices
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
     WrittenSlice,
@@ -159,10 +159,8 @@ class CompactLogs(Service[LogPlan]):
         scratch = engine.scratch(store)
         made = _written(engine, snapshot, plan, instant, scratch)
         adds = built_hfiles(store, made.partitions, made.runs, scratch, owner)
-        scratch.delete(run.path for run in made.runs if run.path is not None)
-        name = snapshot.options.name
-        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name)
-        step, files = staged(instant, commit.encode(), COMPACTION)
+        drop_runs(scratch, made.runs)
+        step, files = staged_commit(snapshot, self.name, instant, made.stats, COMPACTION)
         bases = {(one.partition_path, one.file_id): one for one in made.bases}
         change = Change(
             operation=self.name,

@@ -4,7 +4,7 @@ receipts of tasks that write some."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -12,16 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
-from metatable.data.commit_metadata import WriteStat
+from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.manifest import HFileRef, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.steps import staged
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
     PassingRows,
@@ -41,6 +42,7 @@ __all__ = [
     "new_base",
     "rows_to_store",
     "sorted_out",
+    "staged_commit",
     "stored_base",
     "tasks_for",
 ]
@@ -145,6 +147,21 @@ def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Ru
         if one.partition is not None
     ]
     return tuple(sorted(stats, key=lambda one: one.path)), tuple(runs)
+
+
+def staged_commit(
+    view: TableView,
+    operation: str,
+    instant: str,
+    stats: Sequence[WriteStat],
+    action: str,
+    replaced: Mapping[str, tuple[str, ...]] | None = None,
+) -> tuple[Step, dict[str, bytes]]:
+    """What Hudi is told of a service's commit: the step that completes it on the timeline, and the
+    file that is staged for it. `replaced`: ids of the groups that leave, by partition path."""
+    name = view.options.name
+    commit = CommitMetadata.of_ours(operation, stats, {}, view.schema, name, replaced)
+    return staged(instant, commit.encode(), action)
 
 
 def built_hfiles(

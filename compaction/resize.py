@@ -32,12 +32,13 @@ from metatable.compaction.new_files import (
     new_base,
     rows_to_store,
     sorted_out,
+    staged_commit,
     stored_base,
     tasks_for,
 )
 from metatable.compaction.resize_plan import ResizePlan, check_resize
 from metatable.compaction.service import NothingDue, Outcome, Schedulable
-from metatable.data.commit_metadata import RESIZE, CommitMetadata, WriteStat
+from metatable.data.commit_metadata import RESIZE, WriteStat, ids_by_path
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
@@ -63,7 +64,7 @@ from metatable.metadata.change import (
     SchemaIsBase,
     SlicesCurrent,
 )
-from metatable.metadata.entry_files import Run, read_run
+from metatable.metadata.entry_files import Run, drop_runs, read_run
 from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
@@ -72,7 +73,6 @@ from metatable.metadata.plans import waiting_plans
 from metatable.metadata.rings import RingsPartition, ring_entries
 from metatable.metadata.scheduled_plans import buckets_plan
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import staged
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (
     WrittenSlice,
@@ -130,10 +130,8 @@ class Resize(Schedulable[ResizePlan]):
         scratch = engine.scratch(store)
         made = written_children(engine, snapshot, children, scratch)
         entries = _entries(snapshot, parents.values(), rings.values(), made.runs, scratch)
-        told = {path: tuple(i for at, i in parents if at == path) for path in plan.paths}
-        name = snapshot.options.name
-        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name, told)
-        step, files = staged(instant, commit.encode(), self.action)
+        replaced = ids_by_path(parents, plan.paths)
+        step, files = staged_commit(snapshot, self.name, instant, made.stats, self.action, replaced)
         change = Change(
             operation=self.name,
             instant=instant,
@@ -362,7 +360,7 @@ def _entries(
         if partition.name == RingsPartition.name:
             parts.append(ring_entries(snapshot.options, [ring.metadata for ring in rings]))
         found.append((partition, pa.concat_tables(parts)))
-    scratch.delete(run.path for run in runs if run.path is not None)
+    drop_runs(scratch, runs)
     return found
 
 

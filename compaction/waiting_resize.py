@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from metatable.compaction.bucket_sizes import BucketSizes
+from metatable.compaction.new_files import built_hfiles, staged_commit
 from metatable.compaction.resize import (
     Child,
-    Made,
     check_resizes,
     children_of,
     planned_paths,
@@ -37,24 +37,22 @@ from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.clustering_plan import PlannedTask
-from metatable.data.commit_metadata import RESIZE, CommitMetadata
+from metatable.data.commit_metadata import RESIZE, ids_by_path
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING, Timeline
 from metatable.engine.protocol import Engine
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
 from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.entry_files import build_hfile, cut_ranges
+from metatable.metadata.entry_files import drop_runs
 from metatable.metadata.hudi_rings import with_rings
-from metatable.metadata.manifest import HFileRef, Planned, Step, checksum
+from metatable.metadata.manifest import Planned, Step, checksum
 from metatable.metadata.owner import Owner
 from metatable.metadata.scheduled import PlannedUnchanged, Schedule, SetSlices
 from metatable.metadata.scheduled_plans import buckets_plan, made_buckets_plan, staged_plan
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import staged
 from metatable.storage import clock
 from metatable.storage.errors import UsageError
-from metatable.storage.store import Store
 
 __all__ = ["CarryOutResize", "ScheduleResize"]
 
@@ -140,13 +138,8 @@ class WaitingPlan(Plan):
     def replaced(self) -> dict[str, tuple[str, ...]]:
         """Groups by partition path that Hudi's readers pass over from now on: parents, and, where a
         task came to nothing, its children, on which copies may lie."""
-        found: dict[str, list[str]] = {}
-        for path, file_id in self.planned:
-            found.setdefault(path, []).append(file_id)
-        for task in self.left:
-            ids = (one.file_id for one in task.nodes)
-            found.setdefault(task.partition_path, []).extend(ids)
-        return {path: tuple(ids) for path, ids in found.items()}
+        children = ((task.partition_path, one.file_id) for task in self.left for one in task.nodes)
+        return ids_by_path([*self.planned, *children])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +181,13 @@ class CarryOutResize(Service[WaitingPlan]):
         ]
         scratch = engine.scratch(store)
         made = written_children(engine, snapshot, jobs, scratch, is_told=True)
-        adds = _hfiles(snapshot, made, scratch, owner)
-        scratch.delete(run.path for run in made.runs if run.path is not None)
-        name = snapshot.options.name
-        replaced = plan.replaced
-        commit = CommitMetadata.of_ours(self.name, made.stats, {}, snapshot.schema, name, replaced)
-        step, files = staged(instant, commit.encode(), CLUSTERING)
+        # statistics of the base files: what else there is to say is composed with the version
+        stats = (ColumnStatsPartition(snapshot.options),)
+        adds = built_hfiles(store, stats, made.runs, scratch, owner)
+        drop_runs(scratch, made.runs)
+        step, files = staged_commit(
+            snapshot, self.name, instant, made.stats, CLUSTERING, plan.replaced
+        )
         bases = tuple(DataFile.decode(one.path, one.size_bytes) for one in made.stats)
         change = Change(
             operation=self.name,
@@ -227,16 +221,3 @@ def _as_resize(snapshot: Snapshot, tasks: Iterable[PlannedTask]) -> ResizePlan:
         before.sort(key=lambda node: task.parents.index(node.file_id))
         told.append(ResizeTask(task.partition_path, task.seq_no, tuple(before), task.nodes))
     return ResizePlan(tuple(told))
-
-
-def _hfiles(
-    snapshot: Snapshot, made: Made, scratch: Store, owner: Owner
-) -> dict[str, tuple[HFileRef, ...]]:
-    """Statistics of the base files: what else there is to say is composed with the version."""
-    stats = ColumnStatsPartition(snapshot.options)
-    runs = [run for run in made.runs if run.partition == stats.name]
-    ranges = cut_ranges(stats, runs, snapshot.options.hfile_target_bytes)
-    store = snapshot.store
-    built = (build_hfile(store, scratch, stats, runs, lo, hi, owner) for lo, hi in ranges)
-    refs = tuple(ref for ref in built if ref is not None)
-    return {stats.name: refs} if refs else {}

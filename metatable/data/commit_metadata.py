@@ -8,7 +8,7 @@ table's Avro schema without the meta columns. Keys stand in the order in which H
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ __all__ = [
     "CommitMetadata",
     "WriteStat",
     "action_of",
+    "ids_by_path",
 ]
 
 INSERT_OVERWRITE: Final = "insert_overwrite"
@@ -77,6 +78,17 @@ def action_of(operation: str, has_logs: bool) -> str:
     if operation == COMPACT_LOGS:
         return COMPACTION
     return "deltacommit" if has_logs else "commit"
+
+
+def ids_by_path(
+    groups: Iterable[tuple[str, str]], paths: Iterable[str] = ()
+) -> dict[str, tuple[str, ...]]:
+    """Ids of the file groups (partition path, file id) that leave a table, by partition path, as
+    `CommitMetadata.replaced` tells them; of `paths` also where none does."""
+    found: dict[str, list[str]] = {path: [] for path in paths}
+    for path, file_id in groups:
+        found.setdefault(path, []).append(file_id)
+    return {path: tuple(ids) for path, ids in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

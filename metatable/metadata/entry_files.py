@@ -12,7 +12,7 @@ read.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,11 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
     path = f"{uuid.uuid4().hex}.arrow"
     scratch.put(path, body)
     return Run(partition, entries.num_rows, entries.nbytes, path, None)
+
+
+def drop_runs(scratch: Store, runs: Iterable[Run]) -> None:
+    """Once the HFiles are built."""
+    scratch.delete(run.path for run in runs if run.path is not None)
 
 
 def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:

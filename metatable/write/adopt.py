@@ -42,7 +42,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.entry_files import Run
+from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.manifest import Manifest, PageRef, made_pages, put_files, put_hint
 from metatable.metadata.overlap import check_clustered
@@ -175,7 +175,7 @@ def _with_entries(
         partitions = partitions_of(made, create_index(made))
         refs, unput = build_hfiles(engine, store, scratch, partitions, runs, owner)
     finally:
-        scratch.delete(run.path for run in runs if run.path is not None)
+        drop_runs(scratch, runs)
     rows = sum(run.entry_count for run in runs if run.partition not in made.buckets)
     pages: dict[str, tuple[PageRef, ...]] = {}
     for name, some in refs.items():

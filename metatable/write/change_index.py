@@ -21,6 +21,7 @@ from metatable.data.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, ChangeOptions, RowsUnchanged
+from metatable.metadata.entry_files import drop_runs
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
@@ -93,7 +94,7 @@ def _changed(
     options = enough_buckets(options, other.partitions, runs, given.get("buckets", {}))
     partitions = create_index(options).partitions
     refs, files = build_hfiles(engine, store, scratch, partitions, runs, owner)
-    scratch.delete(run.path for run in runs if run.path is not None)
+    drop_runs(scratch, runs)
     change = Change(
         operation=OPERATION,
         requires=(RowsUnchanged(),),

@@ -32,6 +32,7 @@ from metatable.data.commit_metadata import (
     DELETE_PARTITION,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
+    ids_by_path,
 )
 from metatable.data.file_system_view import FILE, FileSystemView, slices_of
 from metatable.data.key_texts import KEY, PATH, identity_columns
@@ -110,12 +111,8 @@ class Overwritten:
         """File ids that leave the table, by partition path: as Hudi is told of them."""
         files = self.leaving(plan)
         paths = files.folders.to_pylist() if self.paths is None else self.paths
-        ids: dict[str, list[str]] = {path: [] for path in paths}
-        file_ids = files.file_ids()
-        folders = files.folders.take(pa.array(files.folder_of))
-        for path, file_id in zip(folders.to_pylist(), file_ids.to_pylist(), strict=True):
-            ids[path].append(file_id)
-        return {path: tuple(found) for path, found in ids.items()}
+        folders = files.folders.take(pa.array(files.folder_of)).to_pylist()
+        return ids_by_path(zip(folders, files.file_ids().to_pylist(), strict=True), paths)
 
 
 @dataclass(frozen=True, slots=True)

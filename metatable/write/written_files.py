@@ -16,7 +16,7 @@ from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
-from metatable.metadata.entry_files import Run
+from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
@@ -82,7 +82,7 @@ class Written:
         files, summary = {**self.files, **staged}, _summary(counts, self.stats)
         whole = replace(change, steps=(step,), summary=summary, note=note, files=files)
         published = transaction.publish(whole)
-        self.scratch.delete(run.path for run in self.runs if run.path is not None)
+        drop_runs(self.scratch, self.runs)
         return published.version
 
 
