@@ -36,9 +36,10 @@ from metatable.compaction.new_files import (
 )
 from metatable.compaction.service import NothingDue, Outcome, Service
 from metatable.data.base_file import columns_with_nan
-from metatable.data.commit_metadata import CLUSTER, WriteStat, ids_by_path
+from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH
+from metatable.data.operations import CLUSTER
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.samples import FILE_TEXTS, Sample, every
@@ -47,7 +48,7 @@ from metatable.data.slices import DataFile, FileSlice, marker_path, new_file_id
 from metatable.data.slices_ahead import slices_ahead
 from metatable.data.taking import grouped, rows_of, taker, whole
 from metatable.engine.jobs import run_rows
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
 from metatable.metadata.entry_files import drop_runs, write_run
@@ -77,8 +78,8 @@ PIECE_BYTES = 16 << 20
 
 NO_KEYS = pa.array([], pa.string())
 
-_TASK, _FILE = "_metatable_task", "_metatable_file"
-_SLICES = pa.schema([("slice", pa.string()), (_TASK, pa.int32())])
+_FILE = "_metatable_file"
+_SLICES = pa.schema([("slice", pa.string()), (TASK_COLUMN, pa.int32())])
 _FILES = pa.schema([(_FILE, pa.int32())])
 _SAMPLED = pa.schema(
     [("path", pa.string()), ("rows", pa.int64()), ("texts", pa.list_(pa.string()))]
@@ -223,7 +224,7 @@ def _rows(
     tasks = min(len(slices), tasks_for(engine, snapshot.store, size_bytes, TASK_BYTES))
     dealt = [place % tasks for place in range(len(slices))]
     table = pa.table([[one.encode() for one in slices], dealt], schema=_SLICES)
-    spread = engine.exchange(engine.rows(table), _TASK, tasks)
+    spread = engine.exchange(engine.rows(table), TASK_COLUMN, tasks)
     return engine.map(spread, _SLICES.names[:1], partial(_read, snapshot, schema), schema)
 
 

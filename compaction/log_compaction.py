@@ -35,7 +35,8 @@ from metatable.compaction.new_files import (
 )
 from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
-from metatable.data.commit_metadata import COMPACT_LOGS, WriteStat
+from metatable.data.commit_metadata import WriteStat
+from metatable.data.operations import COMPACT_LOGS
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice

@@ -46,8 +46,9 @@ from metatable.compaction.timeline_check import (
 )
 from metatable.compaction.verify import examine, told
 from metatable.data.base_file import with_file_name, write_base_file
-from metatable.data.commit_metadata import CommitMetadata, WriteStat, action_of
+from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
+from metatable.data.operations import REPAIR, UPSERT, action_of
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.row_counts import RowCounts
 from metatable.data.savepoint_metadata import savepoint_metadata
@@ -109,7 +110,7 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
         with snapshot.reading():
             found = examine(engine, snapshot)
         done = f": dry run, nothing was done; {_spelled(found.findings, 'could be mended')}"
-        return told(engine, "repair", snapshot.version, found, began, done)
+        return told(engine, REPAIR, snapshot.version, found, began, done)
     opened = Findings()
     for attempt in count():
         try:
@@ -121,7 +122,7 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
                 raise
     found.findings = opened.plus(found.findings)
     done = f": {_spelled(found.findings, 'mended')}"
-    return told(engine, "repair", version, found, began, done)
+    return told(engine, REPAIR, version, found, began, done)
 
 
 def _spelled(findings: Findings, word: str) -> str:
@@ -180,7 +181,7 @@ def _drop_unreadable(
             steps.append(stage(store, instant, body, action))
             add_missing(findings, (instant, action))
     change = Change(
-        "repair",
+        REPAIR,
         requires=(NewestIsBase(),),
         updates=(RaiseFloor(max(lost) + 1),),
         steps=tuple(steps),
@@ -204,13 +205,13 @@ def _publish_again(
     missing from `files` then, as any."""
     body = body_of(store, versions, instant, action)
     steps = () if body is None else (stage(store, instant, body, action),)
-    change = Change("repair", instant=instant, requires=(NewestIsBase(),), steps=steps)
+    change = Change(REPAIR, instant=instant, requires=(NewestIsBase(),), steps=steps)
     return _published(store, newest, change)
 
 
 def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:
     change = Change(
-        "repair",
+        REPAIR,
         requires=(NewestIsBase(),),
         updates=(Withdraw((instant,)),),
         steps=(Step("withdraw", instant, "", "", action),),
@@ -220,7 +221,7 @@ def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest
 
 def _published(store: Store, newest: Manifest, change: Change) -> Manifest:
     """Nothing was written for it that could be left behind: it needs no lease."""
-    made = publish(store, newest, change, Owner.new("repair"))
+    made = publish(store, newest, change, Owner.new(REPAIR))
     announce(store, made)
     return made
 
@@ -262,12 +263,12 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     runs, steps = list(found.runs), list(_steps(store, found))
     instant = ""
     if found.anew:
-        instant = transaction.start(action_of("repair", options.has_logs))
+        instant = transaction.start(action_of(REPAIR, options.has_logs))
         stats = _rewritten(transaction, found, partitions, scratch, runs)
-        body = CommitMetadata.of_ours("repair", stats, {}, snapshot.schema, options.name).encode()
+        body = CommitMetadata.of_ours(REPAIR, stats, {}, snapshot.schema, options.name).encode()
         steps.insert(0, transaction.stage(body))
     else:
-        transaction.serve("repair")
+        transaction.serve(REPAIR)
     files = _built(store, scratch, partitions, runs, transaction.owner)
     updates: list[Update] = [found.index_files.forgetting, AddFiles(files)]
     if found.floor:
@@ -275,7 +276,7 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     if state.stray:
         updates.append(Withdraw(tuple(time for time, _ in state.stray)))
     return Change(
-        "repair",
+        REPAIR,
         instant=instant,
         requires=(NewestIsBase(),),
         updates=tuple(updates),
@@ -402,7 +403,7 @@ def _listed_commit(found: Examined, instant: str) -> bytes:
             if isinstance(log, LogFile) and writer_of(snapshot.store, log) == instant:
                 stats.append(WriteStat.of_log(one, log, 0, RowCounts()))
     name = snapshot.options.name
-    return CommitMetadata.of_ours("upsert", stats, {}, snapshot.schema, name).encode()
+    return CommitMetadata.of_ours(UPSERT, stats, {}, snapshot.schema, name).encode()
 
 
 def _savepoint(store: Store, versions: Versions, name: str) -> Step:

@@ -38,8 +38,9 @@ from metatable.compaction.new_files import (
 )
 from metatable.compaction.resize_plan import ResizePlan, check_resize
 from metatable.compaction.service import NothingDue, Outcome, Schedulable
-from metatable.data.commit_metadata import RESIZE, WriteStat, ids_by_path
+from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.key_texts import KEY
+from metatable.data.operations import RESIZE
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metatable.compaction.service import Outcome, Plan, Service, execute
-from metatable.data.commit_metadata import COMPACT_LOGS, RESIZE
+from metatable.data.operations import COMPACT_LOGS, RESIZE
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION
 from metatable.engine.protocol import Engine

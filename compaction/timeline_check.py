@@ -22,7 +22,8 @@ from functools import partial
 
 from metatable.compaction.kept_versions import Versions
 from metatable.compaction.undoing import completion, unknown_completion
-from metatable.data.commit_metadata import CommitMetadata, action_of
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.operations import action_of
 from metatable.data.slices import DataFile, LogFile
 from metatable.data.timeline import (
     DATA_ACTIONS,

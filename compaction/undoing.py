@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from metatable.data.commit_metadata import CommitMetadata, action_of
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.operations import action_of
 from metatable.data.timeline import Timeline, filed_as, next_instant
 from metatable.data.undo_metadata import Undone, undo_metadata
 from metatable.metadata.hudi_rings import dropping_rings

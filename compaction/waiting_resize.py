@@ -37,7 +37,8 @@ from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.clustering_plan import PlannedTask
-from metatable.data.commit_metadata import RESIZE, ids_by_path
+from metatable.data.commit_metadata import ids_by_path
+from metatable.data.operations import RESIZE
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING, Timeline
 from metatable.engine.protocol import Engine

@@ -39,9 +39,17 @@ from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
 from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
-from metatable.data.commit_metadata import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import identity_columns
+from metatable.data.operations import (
+    BULK_INSERT,
+    DELETE,
+    INSERT,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    MERGE,
+    UPSERT,
+)
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
 from metatable.engine.local import LocalEngine
@@ -76,8 +84,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.alter import alter
-from metatable.write.commit_pass import INSERT, UPSERT, delete_partitions, write
-from metatable.write.plan import BULK_INSERT, DELETE, MERGE
+from metatable.write.commit_pass import delete_partitions, write
 
 __all__ = ["Table"]
 

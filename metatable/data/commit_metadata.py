@@ -10,54 +10,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from metatable.data.log_names import LogName
+from metatable.data.operations import COMPACT_LOGS, hudi_word
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.data.timeline import COMPACTION
 from metatable.storage.errors import CorruptError
 
 __all__ = [
-    "CLUSTER",
-    "COMPACT_LOGS",
-    "DELETE_PARTITION",
-    "INSERT_OVERWRITE",
-    "INSERT_OVERWRITE_TABLE",
-    "REPLACING",
-    "RESIZE",
     "CommitMetadata",
     "WriteStat",
-    "action_of",
     "ids_by_path",
 ]
 
-INSERT_OVERWRITE: Final = "insert_overwrite"
-INSERT_OVERWRITE_TABLE: Final = "insert_overwrite_table"
-DELETE_PARTITION: Final = "delete_partition"
-RESIZE: Final = "resize_buckets"
-CLUSTER: Final = "cluster"
-COMPACT_LOGS: Final = "compact_logs"
-
-REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
-"""Writes that take whole file groups away: on Hudi's timeline a `replacecommit` each, as are a
-resize of buckets and a clustering, which take no row."""
-
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
-
-_WORDS = {
-    "merge": "UPSERT",
-    "repair": "DELETE",
-    "alter": "ALTER_SCHEMA",
-    RESIZE: "CLUSTER",
-    CLUSTER: "CLUSTER",
-    COMPACT_LOGS: "COMPACT",
-}
-"""Hudi's words for our operations, where they are not the same: it reads no others."""
 
 _ZEROS = (
     "totalLogRecords",
@@ -68,16 +39,6 @@ _ZEROS = (
     "totalCorruptLogBlock",
     "totalRollbackBlocks",
 )
-
-
-def action_of(operation: str, has_logs: bool) -> str:
-    """What a data commit of this operation is on Hudi's timeline; `has_logs`: of a merge-on-read
-    table."""
-    if operation in (*REPLACING, RESIZE, CLUSTER):
-        return "replacecommit"
-    if operation == COMPACT_LOGS:
-        return COMPACTION
-    return "deltacommit" if has_logs else "commit"
 
 
 def ids_by_path(
@@ -219,8 +180,7 @@ class CommitMetadata:
     ) -> CommitMetadata:
         """What Hudi is told of a commit of ours to a table of this name and schema."""
         avro = json.dumps(to_avro(schema, name), separators=(",", ":"))
-        word = _WORDS.get(operation, operation.upper())
-        return cls(word, tuple(stats), {**note, "schema": avro}, replaced)
+        return cls(hudi_word(operation), tuple(stats), {**note, "schema": avro}, replaced)
 
     def encode(self) -> bytes:
         """As the completed file."""
@@ -229,7 +189,7 @@ class CommitMetadata:
             by_partition.setdefault(stat.partition_path, []).append(stat.as_json())
         stored: dict[str, Any] = {
             "partitionToWriteStats": by_partition,
-            "compacted": self.operation == _WORDS[COMPACT_LOGS],
+            "compacted": self.operation == hudi_word(COMPACT_LOGS),
             "extraMetadata": dict(self.extra),
             "operationType": self.operation,
         }

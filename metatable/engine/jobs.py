@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.counters import Counters
 
 __all__ = ["run_jobs", "run_rows"]
@@ -24,7 +24,6 @@ __all__ = ["run_jobs", "run_rows"]
 Job = TypeVar("Job")
 Receipt = TypeVar("Receipt")
 
-_TASK = "_metatable_task"
 _KINDS = {"int": pa.int64(), "str": pa.string(), "bytes": pa.binary()}
 
 
@@ -47,8 +46,8 @@ def run_jobs(
     kind = type(jobs[0])
     count = min(len(jobs), tasks or len(jobs))
     task = pa.array([place % count for place in range(len(jobs))], pa.int32())
-    table = _rows(jobs, kind).append_column(_TASK, task)
-    spread = engine.exchange(engine.rows(table), _TASK, count)
+    table = _rows(jobs, kind).append_column(TASK_COLUMN, task)
+    spread = engine.exchange(engine.rows(table), TASK_COLUMN, count)
     told = engine.run(spread, partial(_work, work, kind, receipt), _schema(receipt))
     return list(_values(told, receipt))
 

@@ -32,9 +32,12 @@ import pyarrow as pa
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 
-__all__ = ["Engine", "Rows", "Task"]
+__all__ = ["TASK_COLUMN", "Engine", "Rows", "Task"]
 
 Rows = TypeVar("Rows")
+
+TASK_COLUMN = "_metatable_task"
+"""By which rows are dealt to tasks, where nothing else says to which: `exchange` takes its name."""
 
 Task = Callable[[Iterator[pa.RecordBatch], Counters], Iterator[pa.RecordBatch]]
 """A top-level function, or a `functools.partial` of one: it must pickle."""

@@ -34,7 +34,7 @@ from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
 from metatable.engine.local import LocalEngine
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.view import TableView
 from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
@@ -55,8 +55,7 @@ IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT, K
 PART_BYTES = 32 << 20
 """Of data files a task, and a partition of what differs: some times as much in memory."""
 
-TASK = "_metatable_task"
-_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK, pa.int32())])
+_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK_COLUMN, pa.int32())])
 
 Numbers = npt.NDArray[np.int64]
 
@@ -124,13 +123,13 @@ class Changes(Rows):
         groups, parts = self._groups(engine.slots)
         held = {field.name: field for field in (*IDENTITY, *wanted)}
         read = pa.schema([*held.values()])
-        made = pa.schema([*read, (CHANGE_TYPE, pa.string()), (TASK, pa.int32())])
+        made = pa.schema([*read, (CHANGE_TYPE, pa.string()), (TASK_COLUMN, pa.int32())])
         compare = partial(_compared, self._after, read, parts)
-        spread = engine.exchange(engine.rows(groups), TASK, parts)
+        spread = engine.exchange(engine.rows(groups), TASK_COLUMN, parts)
         rows = engine.map(spread, _GROUP.names[:2], compare, made)
         if groups["before"].null_count < len(groups):  # else nothing has left a group
             settle = partial(_settled, self._after.options.is_global)
-            rows = engine.map(engine.exchange(rows, TASK, parts), made.names, settle, made)
+            rows = engine.map(engine.exchange(rows, TASK_COLUMN, parts), made.names, settle, made)
         return engine.select(rows, [*wanted.names, CHANGE_TYPE])
 
     def _groups(self, slots: int) -> tuple[pa.Table, int]:
@@ -174,7 +173,7 @@ def _compared(
     for rows in chain.from_iterable(found):
         texts = identities(view.options.is_global, rows[KEY], rows[PATH])
         dealt = xxh64(texts, 0) % np.uint64(parts)
-        yield rows.append_column(TASK, pa.array(dealt.astype(np.int32)))
+        yield rows.append_column(TASK_COLUMN, pa.array(dealt.astype(np.int32)))
 
 
 @dataclass(frozen=True, slots=True)

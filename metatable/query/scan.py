@@ -25,6 +25,7 @@ from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.slices_ahead import Begin, slices_ahead
+from metatable.engine.protocol import TASK_COLUMN
 from metatable.metadata.manifest import load_newest
 from metatable.metadata.overlap import mean_depths
 from metatable.metadata.view import TableView
@@ -42,7 +43,7 @@ __all__ = ["Scan"]
 TASKS_PER_SLOT = 3
 """More tasks than slots even out files of different size."""
 
-_FILES = pa.schema([("file", pa.string()), ("_metatable_task", pa.int32())])
+_FILES = pa.schema([("file", pa.string()), (TASK_COLUMN, pa.int32())])
 
 
 class Scan(Rows):

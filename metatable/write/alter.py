@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
+from metatable.data.operations import ALTER
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema_changes import ColumnChange, changed, needs_rewriting, rewritten
 from metatable.data.schema_text import TableSchema
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.metadata.change import (
     AddFiles,
@@ -42,12 +43,11 @@ from metatable.results import WriteResult
 from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
-from metatable.write.plan import SOURCE_COLUMN, TASK_COLUMN, WritePlan
+from metatable.write.plan import SOURCE_COLUMN, WritePlan
 from metatable.write.written_files import Written, written_groups
 
-__all__ = ["ALTER", "alter"]
+__all__ = ["alter"]
 
-ALTER = "alter"
 
 _EMPTY_TASKS = pa.schema(
     [

@@ -31,20 +31,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import (
+from metatable.data.commit_metadata import WriteStat
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.operations import (
+    BULK_INSERT,
+    DELETE,
     DELETE_PARTITION,
-    REPLACING,
-    WriteStat,
+    INSERT,
+    MERGE,
+    OVERWRITING,
+    UPSERT,
     action_of,
 )
-from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
 from metatable.engine.local import LocalEngine
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index, without_codes
@@ -81,26 +86,16 @@ from metatable.write.overwrite import (
     overwritten,
 )
 from metatable.write.partial_rows import made_whole
-from metatable.write.plan import (
-    BULK_INSERT,
-    DELETE,
-    MERGE,
-    ROUTE,
-    TASK_COLUMN,
-    UPSERT,
-    WritePlan,
-    route,
-)
+from metatable.write.plan import ROUTE, WritePlan, route
 from metatable.write.prepare import distinct, keys_alone, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
 from metatable.write.written_files import written_groups
 
-__all__ = ["INSERT", "UPSERT", "delete_partitions", "write"]
+__all__ = ["delete_partitions", "write"]
 
 _log = logging.getLogger("metatable.write")
 
-INSERT = "insert"
 INSERTS = (INSERT, BULK_INSERT)
 
 YOUNG_MS = 1000
@@ -243,7 +238,7 @@ class _Attempt:
 
     def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
         """What leaves the table, if partitions are overwritten."""
-        if self.operation not in REPLACING:
+        if self.operation not in OVERWRITING:
             return None
         return overwritten(self.engine, located, snapshot, self.operation, self.named)
 
@@ -281,7 +276,7 @@ class _Attempt:
             count_groups,
             snapshot.options,
             index.placement(snapshot),
-            replaces=self.operation in REPLACING,
+            replaces=self.operation in OVERWRITING,
             order=order,
             refuses=self.operation in INSERTS,
         )

@@ -20,6 +20,7 @@ import pyarrow as pa
 from metatable.data.base_file import store_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
+from metatable.data.operations import DELETE, UPSERT
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import (
     DataFile,
@@ -31,6 +32,7 @@ from metatable.data.slices import (
 )
 from metatable.data.statistics import ColumnStats
 from metatable.data.taking import joined
+from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.bucket.rings import put_first_ring
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
@@ -46,13 +48,7 @@ from metatable.storage.store import Store
 from metatable.write.few_keys import Known
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log, stats_of_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
-from metatable.write.plan import (
-    DELETE,
-    TASK_COLUMN,
-    UPSERT,
-    GroupPlan,
-    WritePlan,
-)
+from metatable.write.plan import GroupPlan, WritePlan
 from metatable.write.spliced_slice import spliced_file
 from metatable.write.task_rows import TaskRows
 

@@ -28,19 +28,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import (
-    DELETE_PARTITION,
-    INSERT_OVERWRITE,
-    INSERT_OVERWRITE_TABLE,
-    ids_by_path,
-)
+from metatable.data.commit_metadata import ids_by_path
 from metatable.data.file_system_view import FILE, FileSystemView, slices_of
 from metatable.data.key_texts import KEY, PATH, identity_columns
 from metatable.data.keygen import KeyGenerator
+from metatable.data.operations import DELETE_PARTITION, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.options import Options
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import grouped, whole
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.change import Race
@@ -52,7 +48,7 @@ from metatable.metadata.written import stats_columns
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write.plan import TASK_COLUMN, WritePlan
+from metatable.write.plan import WritePlan
 from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["Overwritten", "PartitionsUnchanged", "entries_gone", "named_paths", "overwritten"]

@@ -25,14 +25,13 @@ from metatable.data.keygen import KeyGenerator
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.key_places import KeyPlaces
-from metatable.write.plan import TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["made_whole"]

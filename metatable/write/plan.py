@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.children import is_virtual
-from metatable.data.commit_metadata import REPLACING
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.log_names import log_write_token
+from metatable.data.operations import BULK_INSERT, DELETE, OVERWRITING
 from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
 from metatable.data.taking import whole
+from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN, Index, location_codes
 from metatable.metadata.view import TableView
@@ -39,22 +40,16 @@ from metatable.write.bins import bins_for, inserts_of
 from metatable.write.ranged_bins import ranged_bins
 
 __all__ = [
-    "BULK_INSERT",
-    "DELETE",
     "LEAVES",
-    "MERGE",
     "NO_TASK",
     "ROUTE",
     "SOURCE_COLUMN",
-    "TASK_COLUMN",
-    "UPSERT",
     "Destinations",
     "GroupPlan",
     "WritePlan",
     "route",
 ]
 
-TASK_COLUMN = "_metatable_task"
 SOURCE_COLUMN = "_metatable_source"
 ROUTE = pa.schema(
     [pa.field(TASK_COLUMN, pa.list_(pa.int32())), pa.field(SOURCE_COLUMN, pa.int32())]
@@ -66,11 +61,6 @@ LEAVES = -2
 
 NO_TASK = -1
 """Of groups that get no rows: whoever is given rows does not write them."""
-
-UPSERT = "upsert"
-DELETE = "delete"
-MERGE = "merge"
-BULK_INSERT = "bulk_insert"
 
 TASK_BYTES = 64 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
@@ -150,8 +140,8 @@ class WritePlan:
             for path, file_id, base, weight in _placed(view, profile):
                 chosen.add(path, file_id, base, weight)
         bins = {}
-        fills = operation not in (*REPLACING, BULK_INSERT)
-        fills_logs = operation not in REPLACING
+        fills = operation not in (*OVERWRITING, BULK_INSERT)
+        fills_logs = operation not in OVERWRITING
         for path, inserts in inserts_of(profile).items() if operation != DELETE else ():
             if fills and order.columns:
                 cuts, sizes, which = ranged_bins(view, path, inserts, order)
@@ -209,7 +199,7 @@ class WritePlan:
     @property
     def replaces(self) -> bool:
         """Whether what its groups hold now leaves the table."""
-        return self.operation in REPLACING
+        return self.operation in OVERWRITING
 
     @classmethod
     def rewriting(cls, slices: Sequence[FileSlice], instant: str, slots: int) -> WritePlan:

@@ -20,14 +20,14 @@ from metatable.data.align import align
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
+from metatable.data.operations import DELETE, MERGE
 from metatable.data.options import Options
 from metatable.engine.local import LocalEngine
-from metatable.engine.protocol import Engine
+from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import has_repeats
-from metatable.write.plan import DELETE, MERGE, TASK_COLUMN
 from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["distinct", "keys_alone", "prepared"]

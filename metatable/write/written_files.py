@@ -13,7 +13,7 @@ import pyarrow as pa
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
 from metatable.engine.local import LocalEngine
-from metatable.engine.protocol import Engine, Task
+from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
 from metatable.metadata.entry_files import Run, drop_runs
@@ -36,7 +36,7 @@ from metatable.write.groups import (
     write_groups,
 )
 from metatable.write.overwrite import Overwritten, entries_gone
-from metatable.write.plan import NO_TASK, TASK_COLUMN, GroupPlan, WritePlan
+from metatable.write.plan import NO_TASK, GroupPlan, WritePlan
 from metatable.write.task_rows import TaskRows
 
 __all__ = ["Written", "written_groups"]

@@ -18,7 +18,8 @@ from metatable import ConflictError, StaleError, Table, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
-from metatable.data.commit_metadata import CommitMetadata, action_of
+from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.operations import action_of
 from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import decoded

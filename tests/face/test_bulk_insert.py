@@ -15,11 +15,11 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError, col
+from metatable.data.operations import BULK_INSERT
 from metatable.engine import local
 from metatable.storage.store import Store
 from metatable.write import profile
 from metatable.write.commit_pass import write
-from metatable.write.plan import BULK_INSERT
 from tests.model import SCHEMA, Model, arrow, check
 
 FAST = {"durable": "false"}

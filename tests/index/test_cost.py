@@ -8,6 +8,7 @@ import pytest
 
 import metatable
 from metatable.data.base_file import read_record_keys
+from metatable.data.operations import UPSERT
 from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
@@ -16,7 +17,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write.commit_pass import UPSERT, write
+from metatable.write.commit_pass import write
 from tests.index.rows import make, rows
 from tests.long import LONG
 

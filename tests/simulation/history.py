@@ -33,7 +33,7 @@ from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
-from metatable.data.commit_metadata import REPLACING, RESIZE, action_of
+from metatable.data.operations import OVERWRITING, RESIZE, action_of
 from metatable.data.options import LOG_FORMATS
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
@@ -189,7 +189,7 @@ class Game:
         draw = self.world.random
         kinds = ["upsert", "upsert", "upsert", "delete", "insert"]
         if self.world.seed % OVERWRITES_EVERY == OVERWRITES_AT:
-            kinds += ["insert_overwrite", "insert_overwrite", *REPLACING]
+            kinds += ["insert_overwrite", "insert_overwrite", *OVERWRITING]
         kind = draw.choice(kinds)
         keys = draw.sample(KEYS, draw.randint(1, 2))
         rows = [self.row(key) for key in keys]
@@ -382,7 +382,7 @@ class Game:
         then = Model(self.scope == "global", self.ordering, dict(base))
         if operation.kind == RESIZE:
             return before
-        if operation.kind in REPLACING:
+        if operation.kind in OVERWRITING:
             return self.overwritten(operation, before, then)
         told = (then.delete if operation.kind == "delete" else then.upsert)(operation.rows)
         self.check_counts(operation, told)

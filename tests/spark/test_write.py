@@ -16,6 +16,7 @@ from hudi import HudiTableBuilder
 import metatable
 from metatable.data.base_file import read_base_file
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.operations import UPSERT
 from metatable.engine.local import LocalEngine
 from metatable.index import bloom_lookup, presence
 from metatable.metadata.bloom_filter import BloomFilterPartition
@@ -26,7 +27,7 @@ from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write.commit_pass import UPSERT, write
+from metatable.write.commit_pass import write
 from tests.index.rows import make, rows, told_tags
 from tests.long import LONG
 from tests.spark.telling import telling
