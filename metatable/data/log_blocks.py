@@ -123,7 +123,9 @@ class LogWriter:
         """The same rows as one block that is a Parquet file."""
         sink = pa.BufferOutputStream()
         schema = rows.schema if self._columns is None else schema_with_ids(self._columns)
-        with pq.ParquetWriter(sink, schema, compression=compression, store_schema=False) as writer:
+        with pq.ParquetWriter(
+            sink, schema, compression=compression, store_schema=False, write_page_checksum=True
+        ) as writer:
             writer.write_table(rows)
             if self._columns is not None:
                 writer.add_key_value_metadata({IDS_ARE_OURS: "1"})

@@ -107,6 +107,23 @@ def test_rows_are_what_fastavro_reads_by_the_schema_in_the_header() -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_no_bit_of_a_parquet_block_changes_a_row_unseen(compression: str) -> None:
+    block, draw, refused = WRITER.parquet_block(ROWS, INSTANT, compression), Random(3), 0
+    raw = bytes(block.content)
+    footer = len(raw) - int.from_bytes(raw[-8:-4], "little") - 8
+    for _ in range(200):
+        hurt = bytearray(raw)
+        hurt[draw.randrange(4, footer)] ^= 1 << draw.randrange(8)
+        try:
+            found = block_rows(replace(block, content=bytes(hurt)), SCHEMA, None)
+        except CorruptError:
+            refused += 1
+        else:
+            assert found.equals(ROWS)
+    assert refused > 50
+
+
 def test_large_rows_become_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_blocks, "BLOCK_BYTES", ROWS.nbytes // 3 + 1)
     blocks = list(WRITER.avro_blocks(ROWS, INSTANT))
