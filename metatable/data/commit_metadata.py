@@ -19,7 +19,7 @@ from metatable.data.operations import COMPACT_LOGS, hudi_word
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, in_short
 
 __all__ = [
     "CommitMetadata",
@@ -29,6 +29,9 @@ __all__ = [
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
+
+_UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What JSON raises that is none, nested too deep, or of other values than Hudi writes."""
 
 _ZEROS = (
     "totalLogRecords",
@@ -214,8 +217,12 @@ class CommitMetadata:
                 None if groups is None else {name: tuple(ids) for name, ids in groups.items()}
             )
             operation, extra = stored.get("operationType") or "", stored.get("extraMetadata") or {}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise CorruptError("commit is not readable", path=path, found=str(error)) from error
+            if not isinstance(extra, dict):
+                raise TypeError(f"extraMetadata is a {type(extra).__name__}")
+        except _UNREADABLE as error:
+            raise CorruptError(
+                "commit is not readable", path=path, found=in_short(error)
+            ) from error
         return cls(operation, stats, extra, replaced)
 
 

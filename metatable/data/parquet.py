@@ -33,17 +33,25 @@ def open_parquet(
     store.counters.add("data.files_opened")
     file = store.open(data_file.path, data_file.size_bytes or None)
     try:
-        yield pq.ParquetFile(
-            file,
-            pre_buffer=True,
-            page_checksum_verification=True,
-            read_dictionary=list(dictionaries),
-        )
+        yield _opened(file, data_file, list(dictionaries))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         if isinstance(error, OSError) and not _is_arrows_own(error):
             raise
         what = "data file is not readable"
         raise CorruptError(what, path=data_file.path, found=str(error)) from error
+
+
+def _opened(file: Any, data_file: DataFile, dictionaries: list[str]) -> Any:
+    try:
+        return pq.ParquetFile(
+            file,
+            pre_buffer=True,
+            page_checksum_verification=True,
+            read_dictionary=dictionaries,
+        )
+    except KeyError as error:  # from here alone: the caller's block may have its own
+        what = "data file lacks a column"
+        raise CorruptError(what, path=data_file.path, expected=dictionaries) from error
 
 
 def _is_arrows_own(error: OSError) -> bool:

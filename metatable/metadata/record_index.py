@@ -292,8 +292,10 @@ def _locations(reader: HFileReader) -> list[tuple[str, str]]:
 def _decode_locations(reader: HFileReader) -> list[tuple[str, str]]:
     raw = reader.meta(LOCATIONS)
     try:
-        return [(str(path), str(file_id)) for path, file_id in json.loads(raw or b"[]")]
-    except (ValueError, TypeError) as error:
+        found = [(str(path), str(file_id)) for path, file_id in json.loads(raw or b"[]")]
+        pa.array([text for pair in found for text in pair])  # a lone surrogate is no text
+        return found
+    except (ValueError, TypeError, RecursionError) as error:
         raise CorruptError("damaged meta block", path=reader.path, found=in_short(error)) from error
 
 

@@ -50,7 +50,19 @@ def test_only_a_replacecommit_names_replaced_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b'{"partitionToWriteStats": {"": [3]}}', b"\xff"]
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"partitionToWriteStats": {"": [3]}}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"partitionToWriteStats": {"": [{"numWrites": Infinity}]}}',
+        b'{"partitionToWriteStats": {"": [{"numWrites": 1e999}]}}',
+        b'{"extraMetadata": [1, 2]}',
+    ],
+    ids=lambda raw: repr(raw[:60]),
 )
 def test_what_is_no_commit_is_damage(raw: bytes) -> None:
     with pytest.raises(CorruptError, match="commit is not readable"):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import StaleError, Table, UsageError
+from metatable import CorruptError, StaleError, Table, UsageError
 from metatable.engine import local
 from metatable.metadata import transaction
 from metatable.query.changes import CHANGE_TYPE, IDENTITY, _are_of_one_commit, _settled
@@ -51,6 +51,17 @@ def row(number: int, v: int = 0, city: str = "ny") -> Row:
 def told(changes: Any) -> list[tuple[str, str, int]]:
     rows = changes.to_arrow().to_pylist()
     return sorted((one["id"], one[CHANGE_TYPE], one["v"]) for one in rows)
+
+
+def test_a_base_file_without_a_column_of_ours_is_damage(table: Table) -> None:
+    """One turned bit in its footer renames it; a scan does not ask for it."""
+    for v in (1, 2):
+        table.upsert(arrow([row(number, v) for number in range(3)]))
+    [file] = table.files()
+    path = Path(table.uri, file.path)
+    path.write_bytes(path.read_bytes().replace(b"_hoodie_commit_time", b"_hoodie_bommit_time"))
+    with pytest.raises(CorruptError, match=r"lacks a column: path=.*_hoodie_commit_time"):
+        table.changes(1).to_arrow()
 
 
 KINDS = ("upsert", "upsert", "delete")

@@ -1,6 +1,7 @@
 """Runs of entries become HFiles: the same ones, whatever is in memory at once."""
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ from metatable.metadata import entry_files
 from metatable.metadata.entry_files import build_hfile, cut_ranges, read_run, write_run
 from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
-from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.record_index import RecordIndexPartition, _decode_locations
+from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 
@@ -51,6 +53,23 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_files, "BATCH_ROWS", 3)
     monkeypatch.setattr(entry_files, "STEP_BYTES", 200)
     monkeypatch.setattr(entry_files, "INLINE_BYTES", 0)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"[" * 100_000, b'[["p", "\\ud800"]]', b"[null]", b"\xff"],
+    ids=lambda raw: repr(raw[:20]),
+)
+def test_locations_that_are_none_are_damage(raw: bytes) -> None:
+    class Reader:
+        path = "a.hfile"
+
+        def meta(self, name: str) -> bytes:
+            assert name == "locations"
+            return raw
+
+    with pytest.raises(CorruptError, match="damaged meta block"):
+        _decode_locations(cast(HFileReader, Reader()))
 
 
 @pytest.mark.usefixtures("small")
