@@ -172,3 +172,5 @@ def _option(given: str) -> tuple[str, Any]:
         return name, json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:
         return name, text
+    except RecursionError as error:
+        raise UsageError("the value of an option is nested too deep", option=name) from error

@@ -78,13 +78,15 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
 
 
 def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBatch]:
+    line = 2  # the first one names the columns; that of a row, where each has one
     try:
         for batch in chain(reader):
             columns = [
-                base64_decoded(column, one, file) if column.type != one.type else column
+                base64_decoded(column, one, file, line) if column.type != one.type else column
                 for column, one in zip(batch.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            line += batch.num_rows
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, file, schema.names) from error
 
@@ -102,17 +104,27 @@ def _with_binaries(found: pa.Schema, binaries: Sequence[pa.Field]) -> pa.Schema:
     return pa.schema([held.get(one.name, one) for one in found])
 
 
-def base64_decoded(column: pa.Array, field: pa.Field, file: str) -> pa.Array:
-    """Texts as the binaries that they stand for. Raises UsageError."""
+def base64_decoded(
+    column: pa.Array, field: pa.Field, file: str, line: int | None = None
+) -> pa.Array:
+    """Texts as the binaries that they stand for. `line`: that of the first. Raises UsageError."""
+    width = field.type.byte_width if pa.types.is_fixed_size_binary(field.type) else None
+    values: list[bytes | None] = []
     try:
-        values = [
-            None if text is None else base64.b64decode(text, validate=True)
-            for text in column.to_pylist()
-        ]
+        for text in column.to_pylist():
+            value = None if text is None else base64.b64decode(text, validate=True)
+            if value is not None and width not in (None, len(value)):
+                raise ValueError(f"{len(value)} bytes where {width} are expected")
+            values.append(value)
         return pa.array(values, field.type)
     except (ValueError, pa.ArrowException) as error:
+        where = {} if line is None else {"line": line + len(values)}
         raise UsageError(
-            "not base64 of the column's length", file=file, column=field.name, found=str(error)
+            "not base64 of the column's length",
+            file=file,
+            **where,
+            column=field.name,
+            found=str(error),
         ) from error
 
 

@@ -176,4 +176,4 @@ def _unbase64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:  # binascii.Error is one
-        raise UsageError("key is not base64", found=text, expected=str(error)) from error
+        raise UsageError(f"key is not base64: {error}", found=text) from error

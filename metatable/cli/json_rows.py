@@ -149,7 +149,7 @@ class _Reader:
     def _object(self, line: bytes, offset: int) -> dict[str, Any]:
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._wrong(str(error), offset) from error
         if not isinstance(found, dict):
             raise self._wrong(type(found).__name__, offset, "an object a line")

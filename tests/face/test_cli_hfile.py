@@ -246,7 +246,8 @@ def test_wrong_usage_ends_with_2(
 def test_keys_that_are_no_base64_end_with_2(capsys: pytest.CaptureFixture[str], file: str) -> None:
     code, _, err = run(capsys, "hfile", "get", file, "--key-base64", "a")
     assert code == 2
-    assert "key is not base64: found='a'" in err
+    assert "key is not base64: Invalid base64-encoded string" in err
+    assert err.endswith("found='a'\n")
 
 
 @pytest.mark.parametrize(
