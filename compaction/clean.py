@@ -117,7 +117,7 @@ class Clean(Service[CleanPlan]):
             raise UsageError("versions to keep", expected="1 or more", found=self.versions)
         is_number = isinstance(self.hours, int | float) and not isinstance(self.hours, bool)
         if not is_number or not 0 <= self.hours < math.inf:
-            raise UsageError("hours to keep", expected="0 or more", found=self.hours)
+            raise UsageError("hours to keep", expected="0 or more, not infinite", found=self.hours)
 
     def plan(self, snapshot: Snapshot) -> CleanPlan | NothingDue:
         store, newest = snapshot.store, snapshot.manifest

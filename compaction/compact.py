@@ -66,6 +66,7 @@ class Compact(Schedulable[CompactionPlan]):
         for name in named:
             if name not in kept:
                 raise UsageError("no such metadata partition", found=name, expected=list(kept))
+        self._check_buckets({name: kept[name].bucket_count for name in named})
         tasks = tuple(task for name in named for task in self._tasks(snapshot, kept[name]))
         if tasks:
             return CompactionPlan("major" if self.major else "minor", tasks)
@@ -109,13 +110,17 @@ class Compact(Schedulable[CompactionPlan]):
                 return tasks
             pieces //= 2
 
+    def _check_buckets(self, counts: Mapping[str, int]) -> None:
+        """Each bucket that is named is one of some partition's, of which there are so many."""
+        for bucket in sorted(set(self.buckets or ())):
+            if not 0 <= bucket < max(counts.values(), default=0):
+                last = ", ".join(f"{name} 0 to {count - 1}" for name, count in counts.items())
+                raise UsageError("no such bucket", found=bucket, expected=last)
+
     def _named(self, partition: MetadataPartition) -> list[tuple[int, int]]:
-        count, named = partition.bucket_count, sorted(set(self.buckets or ()))
-        for bucket in named:
-            if not 0 <= bucket < count:
-                expected = f"0 to {count - 1}"
-                raise UsageError("no such bucket", found=bucket, expected=expected)
-        return [partition.bucket(number) for number in named]
+        """Ranges of the buckets that are named; a partition may have fewer of them."""
+        named = sorted(set(self.buckets or ()))
+        return [partition.bucket(number) for number in named if number < partition.bucket_count]
 
     def _in_ranges(
         self,

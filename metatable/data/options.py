@@ -209,7 +209,10 @@ class Options:
 
         Raises UsageError, naming the option.
         """
+        known = {one.name for one in dataclasses.fields(self)} - {UNKNOWN}
         for word in given:
+            if word not in known:
+                raise UsageError("unknown option", option=word, expected=list(SETTABLE))
             if word not in SETTABLE:
                 raise UsageError(
                     "this option is not set again: files and entries that are there go by it",

@@ -309,7 +309,14 @@ def check_properties(store: Store) -> TableProperties:
         lambda: TableProperties.decode(raw, PROPERTIES),
         lambda _: 10 * len(raw),
     )
-    if 0 < properties.version < 6:
+    if not properties.version:
+        raise CorruptError(
+            "hoodie.properties tells no table version: it is empty or damaged",
+            path=PROPERTIES,
+            expected="hoodie.table.version=6",
+            found=properties.values.get("hoodie.table.version", "")[:40],
+        )
+    if properties.version < 6:
         raise UpgradeError(
             "an older Hudi keeps this table: metatable writes table version 6. Upgrade it with Hudi"
             " 0.14 or 0.15",

@@ -383,7 +383,12 @@ def test_locations_that_no_entry_names_any_more_leave_the_dictionary(table_uri: 
     ("named", "message"),
     [
         ({"partitions": ["bloom_filter"]}, "no such metadata partition"),
-        ({"partitions": ["record_index"], "buckets": [8]}, "no such bucket"),
+        ({"partitions": ["record_index"], "buckets": [8]}, "no such bucket.*record_index 0 to 7"),
+        (
+            {"partitions": ["files"], "buckets": [1]},
+            "no such bucket: found=1 expected='files 0 to 0",
+        ),
+        ({"buckets": [8]}, "no such bucket"),
         ({"partitions": ["record_index"], "buckets": [-1]}, "no such bucket"),
     ],
 )
@@ -394,6 +399,17 @@ def test_unknown_partitions_and_buckets_are_refused(
     with pytest.raises(UsageError, match=message):
         table.compact(**named)
     assert table.version == 1
+
+
+def test_a_bucket_that_some_partitions_lack_is_compacted_in_the_others(table_uri: str) -> None:
+    table = make(table_uri, "record")
+    for first in range(3):
+        table.upsert(rows(first, first + 40))
+    before = {name: len(refs(table, name)) for name in ("files", "record_index")}
+    table.compact(major=True, buckets=[5])
+    after = {name: len(refs(table, name)) for name in ("files", "record_index")}
+    assert after["files"] == before["files"]
+    assert [one.operation for one in table.history(1)] == ["compact"]
 
 
 def test_an_empty_table_has_nothing_to_compact(table_uri: str) -> None:

@@ -691,8 +691,28 @@ MISTAKES = [
     of(
         "properties: a version of 5000 digits",
         announced("hoodie.table.version", "6" * 5000),
-        UpgradeError,
-        "version 0",
+        CorruptError,
+        "tells no table version",
+    ),
+    of(
+        "properties: a version that is no number",
+        announced("hoodie.table.version", "abc"),
+        CorruptError,
+        "tells no table version",
+        "'abc'",
+    ),
+    of(
+        "properties: empty",
+        damaged(".hoodie/hoodie.properties", b""),
+        CorruptError,
+        "empty or damaged",
+    ),
+    of(
+        "set_options: an option that there is not",
+        verb("set_options", {"nope": 1}),
+        UsageError,
+        "unknown option",
+        "'nope'",
     ),
     of(
         "properties: no text",
