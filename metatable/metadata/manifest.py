@@ -71,9 +71,16 @@ COMMITS = f"{HOME}/commits"
 READER_FORMAT = 10
 WRITER_FORMAT = 10
 """What those of a number do and those below it do not: FORMAT.md, "Formats"."""
-LEAST_READER, READER_BY_ID, READER_OF_RINGS, READER_OF_LOGS, READER_OF_CHILDREN = 2, 6, 7, 8, 9
-"""Whom a version asks for; where columns have to be found by their ids; where keys have to be found
-by rings; where slices have logs; and where those lie in other groups, too."""
+LEAST_READER = 2
+"""Whom a version asks for, if nothing of what follows is so."""
+READER_BY_ID = 6
+"""Where columns have to be found by their ids."""
+READER_OF_RINGS = 7
+"""Where keys have to be found by rings."""
+READER_OF_LOGS = 8
+"""Where slices have logs."""
+READER_OF_CHILDREN = 9
+"""Where those lie in other groups, too: a resize waits."""
 READER_OF_LOGS_ALONE = 10
 """Where slices may have nothing else."""
 PAGE_REFS = 256
