@@ -15,8 +15,9 @@ import metatable
 from benchmarks import hfiles
 from benchmarks.data import rows_of
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, absent, package, run_module, timed
-from metatable.metadata.manifest import HFileRef, load_newest
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader

@@ -19,8 +19,8 @@ from metatable.data.base_file import add_meta_columns, encoded_base_file, with_f
 from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
 from metatable.data.slices import DataFile, FileSlice
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import replaced, splice
 from metatable.storage.store import Store

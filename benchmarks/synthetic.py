@@ -28,8 +28,8 @@ from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction

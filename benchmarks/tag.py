@@ -31,9 +31,9 @@ from benchmarks.harness import (
 )
 from benchmarks.upsert import make_lance
 from metatable.data.schema import KEY_COLUMN
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.parquet.offset_index import OFFSET, SIZE
 from metatable.storage.parquet.page_headers import WIDTH, Headers

@@ -33,7 +33,7 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, Withdraw
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import service_path, store_time
-from metatable.metadata.manifest import Manifest, list_roots, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import (
     Archive,
@@ -48,6 +48,7 @@ from metatable.metadata.retention import (
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import list_roots, load_newest
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order

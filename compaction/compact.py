@@ -31,8 +31,8 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Swap, SwapFiles
-from metatable.metadata.manifest import HFileRef, Part
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef, Part
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of

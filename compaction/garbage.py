@@ -37,19 +37,14 @@ from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path, next_instant
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
-from metatable.metadata.manifest import (
-    HOME,
-    HFileRef,
-    Manifest,
-    PageRef,
-    load_newest,
-    load_version,
-    read_page,
-)
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef, PageRef, read_page
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged_path
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.hashing import xxh64

@@ -17,9 +17,10 @@ from metatable.data.hashing_metadata import (
 )
 from metatable.data.slices import FileSlice
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.rings import RingsPartition, every_ring
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order

@@ -17,18 +17,11 @@ from typing import Any, Self
 import google_crc32c
 
 from metatable.metadata.change import Forget
-from metatable.metadata.manifest import (
-    HOME,
-    HFileRef,
-    Manifest,
-    PageRef,
-    all_refs,
-    checksum,
-    read_page,
-    saved_path,
-    version_path,
-)
+from metatable.metadata.home import HOME
+from metatable.metadata.manifest import Manifest, saved_path, version_path
+from metatable.metadata.pages import HFileRef, PageRef, all_refs, read_page
 from metatable.metadata.rings import RingsPartition
+from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError

@@ -48,11 +48,7 @@ from metatable.index import create_index
 from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
 from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.manifest import (
-    Planned,
-    Step,
-    checksum,
-)
+from metatable.metadata.manifest import Planned, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.scheduled import (
@@ -62,6 +58,7 @@ from metatable.metadata.scheduled import (
     SetSlices,
 )
 from metatable.metadata.scheduled_plans import made_plan, staged_plan, to_come, waiting_slices
+from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import (

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.sorted_merge import merge_newest_first

@@ -19,8 +19,9 @@ from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
-from metatable.metadata.manifest import HFileRef, Step
+from metatable.metadata.manifest import Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.steps import staged
 from metatable.metadata.view import TableView

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from metatable.compaction.garbage import Kept
 from metatable.index import create_index
 from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.outside import DELETED, SEAL, OutsidePartition, client_for
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 
 __all__ = ["drop_cells"]
 

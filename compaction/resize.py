@@ -67,8 +67,8 @@ from metatable.metadata.change import (
 )
 from metatable.metadata.entry_files import Run, drop_runs, read_run
 from metatable.metadata.hudi_rings import with_rings
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import waiting_plans
 from metatable.metadata.rings import RingsPartition, ring_entries

@@ -20,9 +20,10 @@ from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.known_commits import commits_back
-from metatable.metadata.manifest import Manifest, Step, load_version
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.storage.errors import UsageError
 
 __all__ = ["Restore"]

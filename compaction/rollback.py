@@ -21,9 +21,11 @@ from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, NewestIsBase
-from metatable.metadata.manifest import HOME, Manifest, load_version
+from metatable.metadata.home import HOME
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 

@@ -22,11 +22,12 @@ from metatable.data.timeline import PLANNED, Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.known_commits import commits_back
-from metatable.metadata.manifest import Manifest, Pin, Step, load_version, saved_path, version_path
+from metatable.metadata.manifest import Manifest, Pin, Step, saved_path, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import stage
+from metatable.metadata.versions import load_version
 from metatable.storage import clock
 from metatable.storage.errors import StaleError, UsageError
 

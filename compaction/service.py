@@ -21,11 +21,12 @@ from typing import Any, Protocol, TypeVar
 
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.plans import dropping, load_plan, put_plan, waiting_plans
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store

@@ -38,9 +38,11 @@ from metatable.data.timeline import (
 from metatable.metadata.known_commits import CommitSum, back_from
 from metatable.metadata.leases import LEASES, is_dead
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import Manifest, Step, checksum, load_newest
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.retention import seen_time
+from metatable.metadata.sealed import checksum
 from metatable.metadata.steps import staged_body, staged_path
+from metatable.metadata.versions import load_newest
 from metatable.storage.errors import CorruptError, MetatableError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order

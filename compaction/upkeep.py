@@ -26,11 +26,12 @@ from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change, FoldPages
 from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import Archive, NoneBelow, archivable, archived_by, archiving
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.storage.errors import ConflictError
 from metatable.storage.store import Store
 

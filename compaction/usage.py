@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from metatable.compaction.garbage import Kept, Signs, Suspect, is_needed, left, suspects
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 
 __all__ = ["usage"]

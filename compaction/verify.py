@@ -34,8 +34,8 @@ from metatable.compaction.kept_versions import IndexFiles, Remains, Versions
 from metatable.compaction.live_slices import LiveSlices, entries_of_files, instants_of
 from metatable.compaction.timeline_check import TimelineState
 from metatable.engine.protocol import Engine
-from metatable.metadata.manifest import gone_since
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import gone_since
 from metatable.results import ServiceResult
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store

@@ -47,10 +47,11 @@ from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurr
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.entry_files import drop_runs
 from metatable.metadata.hudi_rings import with_rings
-from metatable.metadata.manifest import Planned, Step, checksum
+from metatable.metadata.manifest import Planned, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.scheduled import PlannedUnchanged, Schedule, SetSlices
 from metatable.metadata.scheduled_plans import buckets_plan, made_buckets_plan, staged_plan
+from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import clock
 from metatable.storage.errors import UsageError

@@ -7,8 +7,9 @@ from numbers import Integral
 
 from metatable.arguments import one_of
 from metatable.data.timeline import instant_of
-from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest, load_version
 from metatable.query.description import version_as_of
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store

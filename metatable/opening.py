@@ -17,10 +17,11 @@ from metatable.data.properties import TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
 from metatable.index import create_index
-from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader, load_newest
+from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader
 from metatable.metadata.overlap import check_clustered
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import PROPERTIES, check_properties
+from metatable.metadata.versions import load_newest
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store

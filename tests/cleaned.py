@@ -6,17 +6,11 @@ import re
 
 from metatable.data.timeline import COMPACTION, Instant, Timeline, filed_as
 from metatable.data.undo_metadata import UNDOING
-from metatable.metadata.manifest import (
-    COMMITS,
-    HOME,
-    HFileRef,
-    Manifest,
-    load_newest,
-    load_version,
-    read_page,
-    saved_path,
-)
+from metatable.metadata.home import COMMITS, HOME
+from metatable.metadata.manifest import Manifest, saved_path
+from metatable.metadata.pages import HFileRef, read_page
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.store import Store
 
 PUBLIC = re.compile(r"\.hoodie/hoodie\.properties|(.+/)?\.hoodie_partition_metadata")

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.metadata.kept_blocks import KeptBlocks
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.byte_columns import from_voids, joined, voids, words_of
 from metatable.storage.cache import blocks as block_cache

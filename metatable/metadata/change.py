@@ -22,23 +22,18 @@ from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema, parsed_schema
 from metatable.data.slices import FileSlice
 from metatable.metadata.known_commits import sum_of
-from metatable.metadata.manifest import (
+from metatable.metadata.manifest import WRITER_FORMAT, Manifest, Pin, Planned, Step, least_reader
+from metatable.metadata.pages import (
     PAGE_REFS,
-    WRITER_FORMAT,
     HFileRef,
-    Manifest,
     PageRef,
     Part,
-    Pin,
-    Planned,
-    Step,
     all_refs,
-    least_reader,
-    load_version,
     made_pages,
     read_page,
 )
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError
 from metatable.storage.store import Store

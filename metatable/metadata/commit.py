@@ -17,9 +17,10 @@ from functools import partial
 
 from metatable.data.timeline import DATA_ACTIONS, Timeline
 from metatable.metadata.change import Change, Draft, Race
-from metatable.metadata.manifest import Manifest, know_root, load_newest, put_files
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
+from metatable.metadata.versions import know_root, load_newest, put_files
 from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
 

@@ -27,15 +27,10 @@ from metatable.data.bucket_functions import carried, taken_along
 from metatable.data.options import Options
 from metatable.data.schema_text import parsed_schema
 from metatable.metadata.asking import Answers, apart, ask, asked_of
-from metatable.metadata.manifest import (
-    HFileRef,
-    Manifest,
-    all_refs,
-    gone_since,
-    load_newest,
-    load_version,
-)
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.pages import HFileRef, all_refs
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.versions import gone_since, load_newest, load_version
 from metatable.storage.byte_columns import joined
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters

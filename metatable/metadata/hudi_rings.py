@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.options import Options
 from metatable.data.timeline import REPLACING
-from metatable.metadata.manifest import Manifest, Step, load_newest, put_files
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.rings import every_ring
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest, put_files
 from metatable.storage.store import Store
 
 __all__ = ["drop_rings", "dropping_rings", "mark_rings", "put_rings", "with_rings"]

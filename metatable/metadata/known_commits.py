@@ -19,8 +19,9 @@ from functools import lru_cache, reduce
 import numpy as np
 import pyarrow as pa
 
-from metatable.metadata.manifest import Manifest, load_newest, load_version
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.steps import staged_path
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.cache import shared
 from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hashing import xxh64, xxh64_one

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metatable.data.stored_fields import decode_fields, encode_fields
-from metatable.metadata.manifest import HOME
+from metatable.metadata.home import HOME
 from metatable.storage import clock
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store

@@ -16,8 +16,9 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.timeline import PLANNED, REPLACING
 from metatable.metadata.column_stats import rows_in
-from metatable.metadata.manifest import Manifest, load_version
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.storage.store import Store
 
 __all__ = ["rebuilt_commit"]

@@ -37,8 +37,8 @@ import pyarrow.compute as pc
 from metatable.data.bucket_functions import HASH_SPACE, place_by_text
 from metatable.data.options import Options
 from metatable.metadata.entries import Entries
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import ENTRIES, MetadataPartition, Rewriter, Storer
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.storage.hfile.reader import HFileReader

@@ -14,7 +14,7 @@ import re
 import uuid
 from dataclasses import dataclass, replace
 
-from metatable.metadata.manifest import HOME
+from metatable.metadata.home import HOME
 
 __all__ = ["Owner"]
 

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from metatable.data.bucket_functions import HASH_SPACE, place_by_text
 from metatable.data.options import Options
 from metatable.data.slices import FileSlice
-from metatable.metadata.manifest import HFileRef, border
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef, border
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.filters.split_block import KIND as SPLIT_BLOCK
 from metatable.storage.hfile.codec import ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec

@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metatable.data.stored_fields import decode_fields, encode_fields
-from metatable.metadata.manifest import HOME, Manifest, Step, seal, unseal
+from metatable.metadata.home import HOME
+from metatable.metadata.manifest import Manifest, Step
+from metatable.metadata.sealed import seal, unseal
 from metatable.storage import clock
 from metatable.storage.errors import CorruptError, NotFoundError, UsageError
 from metatable.storage.store import Store

@@ -31,7 +31,7 @@ from metatable.data.slices import FileSlice
 from metatable.metadata.asking import Answers
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import record_key_hash
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice

@@ -30,6 +30,7 @@ from metatable.data.slices import decoded, markers_folder
 from metatable.data.timeline import TRANSACTED, Timeline
 from metatable.metadata.change import Change, NewestIsBase, Withdraw
 from metatable.metadata.commit import publish
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import (
     LEASES,
     StoredLease,
@@ -38,9 +39,10 @@ from metatable.metadata.leases import (
     sane,
     store_time,
 )
-from metatable.metadata.manifest import HOME, Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import announce, drop_markers, settle, staged_path
+from metatable.metadata.versions import load_newest
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.listing import Listed

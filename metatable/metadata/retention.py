@@ -21,9 +21,11 @@ from dataclasses import dataclass
 
 from metatable.data.timeline import REPLACING, Instant
 from metatable.metadata.change import Draft, Race
+from metatable.metadata.home import HOME
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import CLOCK
-from metatable.metadata.manifest import HOME, Pin, Step, list_roots
+from metatable.metadata.manifest import Pin, Step
+from metatable.metadata.versions import list_roots
 from metatable.storage.errors import ConflictError
 from metatable.storage.store import Store
 

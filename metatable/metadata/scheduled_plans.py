@@ -18,7 +18,9 @@ from metatable.data.clustering_plan import BucketsPlan, PlannedTask
 from metatable.data.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION, filed_as, requested_path
-from metatable.metadata.manifest import COMMITS, Manifest, checksum
+from metatable.metadata.home import COMMITS
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.store import Store
 

@@ -40,17 +40,10 @@ from metatable.data.timeline import (
     requested_path,
 )
 from metatable.data.undo_metadata import UNDOING, undo_plan
+from metatable.metadata.home import COMMITS
 from metatable.metadata.hudi_rings import drop_rings, mark_rings, put_rings
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import (
-    COMMITS,
-    Manifest,
-    Step,
-    checksum,
-    load_newest,
-    put_files,
-    put_hint,
-)
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.plans import drop_plan
 from metatable.metadata.scheduled_plans import (
     made_buckets_plan,
@@ -59,7 +52,9 @@ from metatable.metadata.scheduled_plans import (
     scheduled_slices,
     to_come,
 )
+from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest, put_files, put_hint
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store

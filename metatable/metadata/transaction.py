@@ -33,17 +33,12 @@ from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import foreign_commits, tells_all
 from metatable.metadata.leases import LEASES, Lease, lease_path, service_path
-from metatable.metadata.manifest import (
-    Manifest,
-    Step,
-    gone_since,
-    load_newest,
-    version_path,
-)
+from metatable.metadata.manifest import Manifest, Step, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, list_markers, settle, stage, staged, staged_path
+from metatable.metadata.versions import gone_since, load_newest
 from metatable.storage.cache import cached
 from metatable.storage.errors import (
     ConflictError,

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from metatable.data.timeline import to_the_millisecond
 from metatable.metadata.known_commits import back_from, commits_back
-from metatable.metadata.manifest import Manifest, load_version
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.overlap import mean_depths
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.query.buckets import bucket_facts
 from metatable.results import CommitInfo, Description, SavepointInfo
 from metatable.storage.errors import StaleError, UsageError

@@ -26,8 +26,8 @@ from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.slices_ahead import Begin, slices_ahead
 from metatable.engine.protocol import TASK_COLUMN
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.overlap import mean_depths
+from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where

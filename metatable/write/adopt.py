@@ -44,13 +44,15 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.manifest import Manifest, PageRef, made_pages, put_files, put_hint
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.overlap import check_clustered
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import PageRef, made_pages
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.recovery import sweep_index_files
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
+from metatable.metadata.versions import put_files, put_hint
 from metatable.metadata.written import stats_columns
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, MetatableError, UpgradeError, UsageError

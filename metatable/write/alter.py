@@ -36,9 +36,9 @@ from metatable.metadata.change import (
     SchemaIsBase,
     SetSchema,
 )
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.results import WriteResult
 from metatable.storage.errors import StaleError, UsageError
 from metatable.storage.store import Store

@@ -13,8 +13,8 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.storage.counters import Counters
 from metatable.storage.sinks import Caught

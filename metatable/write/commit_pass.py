@@ -68,10 +68,10 @@ from metatable.metadata.change import (
     Update,
 )
 from metatable.metadata.entry_files import Run, read_run
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.results import WriteResult
 from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError

@@ -17,7 +17,7 @@ from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
 from metatable.metadata.entry_files import Run, drop_runs
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of

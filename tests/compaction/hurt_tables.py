@@ -18,11 +18,12 @@ from metatable.data.slice_reader import stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.commit import publish
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce
+from metatable.metadata.versions import load_newest
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.storage.store import Store
 from tests.long import LONG

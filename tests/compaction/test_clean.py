@@ -26,11 +26,13 @@ from metatable.data.slices import decoded
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, SERVICES
-from metatable.metadata.manifest import HOME, load_version, version_path
+from metatable.metadata.manifest import version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_version
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write

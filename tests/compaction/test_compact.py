@@ -24,10 +24,11 @@ from metatable.compaction.service import execute
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.engine.local import LocalEngine
 from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.manifest import HFileRef, border, load_newest
+from metatable.metadata.pages import HFileRef, border
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store

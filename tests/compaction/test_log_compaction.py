@@ -43,11 +43,12 @@ from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.scheduled import SetSlices
 from metatable.metadata.scheduled_plans import staged_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store

@@ -22,8 +22,8 @@ from metatable.data.schema import with_meta_columns
 from metatable.data.slices import FileSlice, LogFile
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import load_version
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.hudi_log import log_file

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from metatable.compaction import merge
 from metatable.compaction.merge import merge_hfiles
 from metatable.data.options import Options
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.storage import sorted_merge

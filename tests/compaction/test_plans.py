@@ -16,9 +16,9 @@ from metatable import ConflictError, CorruptError, NotFoundError, StaleError, Ta
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import Scheduled, execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata import manifest
-from metatable.metadata.manifest import HOME
+from metatable.metadata.home import HOME
 from metatable.metadata.plans import PLANS
+from metatable.metadata.sealed import seal
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from tests.compaction.test_compact import FAST, answers, grown, rows, snapshot
@@ -193,7 +193,7 @@ def test_a_plan_of_another_service_is_refused(table: Table) -> None:
     other = name.replace("compact", "cluster")
     path = Path(table.uri, PLANS, f"{name}.json")
     body = json.loads(path.read_bytes())["body"]
-    path.with_stem(other).write_bytes(manifest.seal(body | {"service": "cluster"}))
+    path.with_stem(other).write_bytes(seal(body | {"service": "cluster"}))
     with pytest.raises(UsageError, match="a plan of another service"):
         table.compact(plan=other)
 
@@ -203,7 +203,7 @@ def rewritten(table: Table, name: str, change: Change) -> None:
     path = Path(table.uri, PLANS, f"{name}.json")
     body = json.loads(path.read_bytes())["body"]
     change(body)
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
 
 
 def task(change: Change) -> Change:

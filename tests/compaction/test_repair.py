@@ -29,8 +29,8 @@ from metatable.data.timeline import Timeline
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.commit import publish
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import lease_path
-from metatable.metadata.manifest import HOME
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import announce, stage
 from metatable.metadata.written import WrittenSlice

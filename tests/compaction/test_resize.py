@@ -30,9 +30,10 @@ from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.manifest import load_newest, load_version, seal, unseal
 from metatable.metadata.plans import PLANS
+from metatable.metadata.sealed import seal, unseal
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest, load_version
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store

@@ -15,7 +15,7 @@ from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Outcome, Plan, Service, execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import HOME
+from metatable.metadata.home import HOME
 from metatable.storage.store import Store
 from tests.faults import READS, watched
 from tests.model import SCHEMA, arrow

@@ -15,8 +15,8 @@ from metatable.compaction.service import execute
 from metatable.compaction.set_options import SetOptions
 from metatable.data.schema_changes import ColumnChange
 from metatable.engine.local import LocalEngine
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write.alter import alter

@@ -20,12 +20,14 @@ from metatable.compaction.service import execute
 from metatable.compaction.upkeep import due, keep_up, looks_after
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
-from metatable.metadata import manifest as manifests
 from metatable.metadata.change import Change, FoldPages
 from metatable.metadata.commit import publish
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.home import COMMITS
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage import store as stores
 from metatable.storage.hfile.reading import opened
@@ -178,11 +180,11 @@ def test_a_byte_is_merged_again_only_when_what_it_lies_in_has_doubled(table_uri:
     assert sum(merged) <= 6 * whole
 
 
-def _refs(table: Table) -> list[manifests.HFileRef]:
+def _refs(table: Table) -> list[HFileRef]:
     return Snapshot(Store(table.uri), newest(table)).refs("record_index")
 
 
-def _oldest(table: Table) -> list[manifests.HFileRef]:
+def _oldest(table: Table) -> list[HFileRef]:
     newest_output = [ref for ref in _refs(table) if "compact" in ref.path]
     return [max(newest_output, key=lambda ref: ref.sequence)]
 
@@ -244,11 +246,11 @@ def test_where_nothing_is_worth_merging_pages_are_folded(
     assert keep_up(Store(table.uri, FAST), LocalEngine(1)) is None
 
 
-def _all(table: Table, name: str) -> list[manifests.HFileRef]:
+def _all(table: Table, name: str) -> list[HFileRef]:
     return Snapshot(Store(table.uri), newest(table)).refs(name)
 
 
-def _named(ref: manifests.HFileRef) -> tuple[Any, ...]:
+def _named(ref: HFileRef) -> tuple[Any, ...]:
     return ref.path, ref.lo, ref.hi, ref.sequence
 
 
@@ -257,7 +259,7 @@ def test_full_pages_are_not_written_again(
     table: Table, swapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("metatable.metadata.change.PAGE_REFS", 4)
-    monkeypatch.setattr(manifests, "PAGE_REFS", 4)
+    monkeypatch.setattr("metatable.metadata.pages.PAGE_REFS", 4)
     grown(table, monkeypatch)
     store = Store(table.uri, FAST)
     publish(
@@ -363,7 +365,7 @@ def test_the_timeline_stays_short_and_so_does_what_a_commit_lists(
         done = completed(table.uri)
         assert min(number, 5) <= len(done) <= 5 + 3 + upkeep.EVERY
         assert len(list(Path(table.uri, ".hoodie").glob("2*"))) == 3 * len(done)
-        assert len(list(Path(table.uri, manifests.COMMITS).iterdir())) == len(done)
+        assert len(list(Path(table.uri, COMMITS).iterdir())) == len(done)
         assert {row[0]: row[2] for row in read_by_hudi(table.uri)} == expected
     assert min(done) == newest(table).archived
     assert table.verify().findings == ()

@@ -21,13 +21,13 @@ from metatable.metadata.change import AddFiles, Change
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.commit import publish
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.owner import Owner
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce
+from metatable.metadata.versions import load_newest
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store

@@ -30,11 +30,12 @@ from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.scheduled import SetSlices
 from metatable.metadata.scheduled_plans import staged_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.results import ServiceResult
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write

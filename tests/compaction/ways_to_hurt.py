@@ -21,11 +21,13 @@ from metatable.data.timeline import next_instant
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
-from metatable.metadata.manifest import HOME, load_version, saved_path, version_path
+from metatable.metadata.home import HOME
+from metatable.metadata.manifest import saved_path, version_path
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import PLANS
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_version
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.parquet.fields import Bounds, Column, Statistics
 from metatable.storage.parquet.thrift import BINARY, I64, LIST, Struct

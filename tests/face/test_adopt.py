@@ -29,10 +29,11 @@ from hudi import HudiTableBuilder
 import metatable
 from metatable import ConflictError, CorruptError, Table, UpgradeError, UsageError
 from metatable.engine.local import LocalEngine
+from metatable.metadata.home import HOME
 from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.manifest import HOME, load_newest, load_version
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction, check_properties
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.store import Store
 from metatable.write import adopt as adopting
 from metatable.write import change_index as changing

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.manifest import READER_FORMAT, WRITER_FORMAT, checksum
+from metatable.metadata.manifest import READER_FORMAT, WRITER_FORMAT
+from metatable.metadata.sealed import checksum
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write import prepare

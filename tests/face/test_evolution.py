@@ -39,8 +39,9 @@ from metatable.data.base_file import read_base_file
 from metatable.data.schema_changes import changed
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
-from metatable.metadata.manifest import LEAST_READER, READER_BY_ID, load_newest
+from metatable.metadata.manifest import LEAST_READER, READER_BY_ID
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from tests.faults import watched

@@ -32,8 +32,9 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.metadata.manifest import border, load_newest
+from metatable.metadata.pages import border
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.long import LONG, one_in

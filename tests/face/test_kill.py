@@ -33,10 +33,10 @@ from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import Scheduled, execute, schedule
 from metatable.engine.local import LocalEngine
 from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import load_newest, load_version
 from metatable.metadata.plans import PLANS
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.store import Store
 from metatable.write.alter import alter
 from metatable.write.commit_pass import delete_partitions, write

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import metatable
 from metatable.data import base_file, merge, statistics, taking
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from metatable.write import new_slice
 

@@ -19,8 +19,8 @@ from metatable.data import slice_reader
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slices import FileSlice, LogFile
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, data_files, listed, read_by_hudi, scanned
 

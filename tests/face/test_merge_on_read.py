@@ -16,7 +16,7 @@ import pytest
 import metatable
 from metatable import Table, UsageError
 from metatable.engine.local import LocalEngine
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store

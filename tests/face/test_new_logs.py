@@ -21,8 +21,8 @@ from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.statistics import of_all
 from metatable.index.bucket.ring import hashes_of
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns, stats_of_rows
 from metatable.storage.hudi_log import log_file

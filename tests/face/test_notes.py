@@ -13,7 +13,7 @@ from metatable import Table, UsageError
 from metatable.cli import main as program
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import load_newest
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from tests.model import SCHEMA, arrow
 

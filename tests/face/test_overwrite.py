@@ -14,9 +14,9 @@ import pytest
 import metatable
 from metatable import Table, UsageError
 from metatable.data.timeline import Timeline
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.steps import staged_path
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from metatable.write import overwrite
 from tests.face.protocol.making import recover

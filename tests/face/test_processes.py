@@ -23,8 +23,10 @@ from typing import Any
 import metatable
 from metatable.data.timeline import Timeline
 from metatable.data.undo_metadata import UNDOING
-from metatable.metadata.manifest import HOME, all_refs, load_version
+from metatable.metadata.home import HOME
+from metatable.metadata.pages import all_refs
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_version
 from metatable.results import CommitInfo
 from metatable.storage.store import Store
 from tests.face.random_writer import CITIES, KEYS, Job, write_on

@@ -21,8 +21,9 @@ import metatable
 from metatable import col
 from metatable.data import merge
 from metatable.data.key_footer import sound_filter
-from metatable.metadata.manifest import HOME, load_newest
+from metatable.metadata.home import HOME
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 import metatable
 from metatable.data.slice_reader import read_slice
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 
 CITIES = ["amsterdam", "berlin", "cairo"]

@@ -11,10 +11,12 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.metadata import manifest
-from metatable.metadata.manifest import border, load_newest, version_path
+from metatable.metadata.manifest import version_path
+from metatable.metadata.pages import border
 from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.sealed import checksum, seal
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.index.by_customer import BY_CUSTOMER
@@ -102,7 +104,7 @@ def with_buckets(table: Table, count: int) -> Table:
     path = Path(table.uri, version_path(table.version))
     body = json.loads(path.read_bytes())["body"]
     body["options"]["buckets"]["record_index"] = count
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
     cache.clear()
     return metatable.open(table.uri, FAST)
 
@@ -157,7 +159,7 @@ def _as_format_1(table: Table, count: int, space: int) -> None:
             if page["path"] not in made:
                 made[page["path"]] = _page_as_format_1(Path(table.uri, page["path"]), count, space)
             page["checksum"] = made[page["path"]]
-        root.write_bytes(manifest.seal(body))
+        root.write_bytes(seal(body))
     cache.clear()
 
 
@@ -167,6 +169,6 @@ def _page_as_format_1(path: Path, count: int, space: int) -> str:
     for ref in held["refs"]:
         del ref["space"]
         ref["lo"], ref["hi"] = (ref[one] * count // space for one in ("lo", "hi"))
-    sealed = manifest.seal(held)
+    sealed = seal(held)
     path.write_bytes(sealed)
-    return manifest.checksum(sealed)
+    return checksum(sealed)

@@ -214,7 +214,7 @@ def test_what_a_view_of_later_commits_holds_is_read_in_the_files(table_uri: str)
     table.upsert(arrow(rows(100, 101)))
     store = Store(table_uri, FAST)
     index = metatable.index.create_index(table.options)
-    from metatable.metadata.manifest import load_newest  # noqa: PLC0415
+    from metatable.metadata.versions import load_newest  # noqa: PLC0415
 
     newest = load_newest(store)
     assert newest is not None

@@ -12,8 +12,8 @@ from metatable.data.operations import UPSERT
 from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store

@@ -17,8 +17,8 @@ from metatable.index import footer_bloom
 from metatable.index.footer_bloom import FooterBloomIndex, FooterSource
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, NoFilter
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError

@@ -21,8 +21,8 @@ from metatable.index.found_rows import Candidates, _answers
 from metatable.index.key_filters import AskedKeys, HashFilters, NoFilter, admitted
 from metatable.index.presence import confirmed
 from metatable.metadata.bloom_filter import SEED, hashes_of
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.filters import build

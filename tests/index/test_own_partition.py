@@ -11,10 +11,11 @@ import pytest
 import metatable
 from metatable import Table, UsageError
 from metatable.engine.local import LocalEngine
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import HOME, load_newest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying

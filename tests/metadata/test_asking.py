@@ -10,7 +10,7 @@ import pytest
 
 import metatable
 from metatable.metadata.entries import Entries
-from metatable.metadata.manifest import HFileRef
+from metatable.metadata.pages import HFileRef
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 

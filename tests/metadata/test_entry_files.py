@@ -13,8 +13,8 @@ from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.options import Options
 from metatable.metadata import entry_files
 from metatable.metadata.entry_files import build_hfile, cut_ranges, read_run, write_run
-from metatable.metadata.manifest import HFileRef
 from metatable.metadata.owner import Owner
+from metatable.metadata.pages import HFileRef
 from metatable.metadata.record_index import RecordIndexPartition, _decode_locations
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader

@@ -10,8 +10,8 @@ import pytest
 from metatable.data.slices import DataFile, FileSlice
 from metatable.metadata import bloom_filter
 from metatable.metadata.entries import Entries
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from tests.index.rows import make, rows

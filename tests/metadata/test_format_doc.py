@@ -29,7 +29,9 @@ from metatable.metadata import keys, leases, manifest, payload, plans, steps
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
+from metatable.metadata.home import HOME
 from metatable.metadata.outside import OutsidePartition
+from metatable.metadata.pages import PAGE_REFS, HFileRef, PageRef, Part
 from metatable.metadata.record_index import LOCATIONS, RecordIndexPartition
 from metatable.metadata.rings import RingsPartition
 from metatable.storage.filters import fingerprints, split_block
@@ -87,7 +89,7 @@ def unsealed(path: Path) -> dict[str, Any]:
 
 
 def newest(table: metatable.Table) -> dict[str, Any]:
-    home = Path(table.uri, manifest.HOME, "manifest")
+    home = Path(table.uri, HOME, "manifest")
     root = unsealed(home / f"{table.version:020d}.json")
     assert (home / "latest").read_text() == f"{table.version} {root['nonce']}"
     return root
@@ -97,15 +99,15 @@ def newest(table: metatable.Table) -> dict[str, Any]:
     ("head", "kind"),
     [
         ("field", manifest.Manifest),
-        ("field of a page reference", manifest.PageRef),
+        ("field of a page reference", PageRef),
         ("field of a step", manifest.Step),
         ("field of a savepoint", manifest.Pin),
-        ("field of a reference", manifest.HFileRef),
+        ("field of a reference", HFileRef),
         ("field of a lease", leases.StoredLease),
         ("field of a plan", plans.StoredPlan),
         ("field of a task", CompactionTask),
         ("field of a resize", ResizeTask),
-        ("field of an input", manifest.Part),
+        ("field of an input", Part),
     ],
 )
 def test_documented_fields_are_those_of_the_code(head: str, kind: type) -> None:
@@ -187,14 +189,14 @@ def test_a_schema_that_has_changed_is_as_described(tmp_path: Path) -> None:
 def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert f"`format.reader` is above {manifest.READER_FORMAT} " in TEXT
     assert f"`format.writer` above {manifest.WRITER_FORMAT}." in TEXT
-    assert f"at most {manifest.PAGE_REFS} references" in TEXT
+    assert f"at most {PAGE_REFS} references" in TEXT
     assert f"seed 0x{keys.HUDI_SEED:016X}".lower() in TEXT.lower()
     assert f"the same {keys.PREFIX_CHARS} characters" in TEXT
     assert f"the same {keys.COLUMN_PARTITION_CHARS};" in TEXT
     assert f"META block `{LOCATIONS}`" in TEXT
-    assert manifest.HOME == ".hoodie/metatable"
-    assert f"{manifest.HOME}/leases" == leases.LEASES
-    assert f"{manifest.HOME}/clock" == leases.CLOCK
+    assert HOME == ".hoodie/metatable"
+    assert f"{HOME}/leases" == leases.LEASES
+    assert f"{HOME}/clock" == leases.CLOCK
 
 
 def test_tombstones_and_partitions_are_those_of_the_table() -> None:
@@ -222,7 +224,7 @@ def test_a_ring_is_as_described() -> None:
 def test_stored_keys_have_the_documented_lengths(stored: metatable.Table) -> None:
     lengths = {row[0]: row[2].split(",")[0] for row in documented("partition")}
     met = set()
-    for path in Path(stored.uri, manifest.HOME).rglob("*.hfile"):
+    for path in Path(stored.uri, HOME).rglob("*.hfile"):
         partition = path.parent.name
         met.add(partition)
         for batch in HFileReader.open(Store(path.parent), path.name).scan():

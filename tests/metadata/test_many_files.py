@@ -20,8 +20,8 @@ from metatable.index.metadata_bloom import MetadataSource
 from metatable.metadata import column_stats, entries
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.keys import column_prefix
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.metadata.view import StatsColumn
 from metatable.storage import cache
 from metatable.storage.store import Store

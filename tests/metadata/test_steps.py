@@ -15,12 +15,12 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.stored_fields import decode_fields
 from metatable.data.timeline import Timeline, next_instant
 from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata
-from metatable.metadata import manifest
 from metatable.metadata.change import Change, NewestIsBase
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest, Step, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.plans import PLANS
+from metatable.metadata.sealed import seal
 from metatable.metadata.steps import KINDS, settle, stage, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
@@ -204,7 +204,7 @@ def changed(table: Table, change: Callable[[dict[str, Any]], Any], version: int)
     path = Path(table.uri, version_path(version))
     body = json.loads(path.read_bytes())["body"]
     change(body)
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
 
 
 NEWER: list[dict[str, str]] = [{"kind": "clean"}, {"action": "indexing"}]

@@ -14,9 +14,11 @@ import pytest
 import metatable
 from metatable import CorruptError, Options, Table, UpgradeError
 from metatable.data.stored_fields import decode_fields, encode_fields, many, mapping_of, stored
-from metatable.metadata import manifest
 from metatable.metadata.leases import StoredLease
-from metatable.metadata.manifest import HFileRef, Manifest, load_newest
+from metatable.metadata.manifest import LEAST_READER, WRITER_FORMAT, Manifest, version_path
+from metatable.metadata.pages import HFileRef, read_page
+from metatable.metadata.sealed import checksum, seal
+from metatable.metadata.versions import load_newest
 from metatable.storage.cache import shared
 from metatable.storage.store import Store
 from tests.index.rows import make, rows
@@ -122,10 +124,10 @@ def table(table_uri: str) -> Table:
 
 def changed(table: Table, change: Any, version: int | None = None) -> None:
     """Rewrite a root (the newest) after `change` to its body, with a right checksum."""
-    path = Path(table.uri, manifest.version_path(version or table.version))
+    path = Path(table.uri, version_path(version or table.version))
     body = json.loads(path.read_bytes())["body"]
     change(body)
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
 
 
 def newest(table: Table) -> Manifest:
@@ -164,8 +166,8 @@ def test_a_reference_of_a_newer_version_keeps_its_fields_when_a_compaction_narro
         path = Path(table.uri, page["path"])
         held = json.loads(path.read_bytes())["body"]
         held["refs"][0]["future"] = "kept"
-        path.write_bytes(manifest.seal(held))
-        page["checksum"] = manifest.checksum(path.read_bytes())
+        path.write_bytes(seal(held))
+        page["checksum"] = checksum(path.read_bytes())
 
     table.delete(rows(0, 5))
     table.compact(major=True, partitions=["record_index"])
@@ -173,7 +175,7 @@ def test_a_reference_of_a_newer_version_keeps_its_fields_when_a_compaction_narro
     table.upsert(rows(3, 9))
     table.compact(major=True, partitions=["record_index"], buckets=[4])
     [page] = [one for one in newest(table).pages["record_index"] if one.ref_count > 1]
-    refs = manifest.read_page(Store(table.uri), page)
+    refs = read_page(Store(table.uri), page)
     assert {ref.unknown.get("future") for ref in refs} == {"kept", None}
 
 
@@ -217,7 +219,7 @@ def test_a_newer_number_is_refused_by_readers_or_by_writers_alone(table: Table, 
 def test_a_commit_by_us_raises_the_number_of_writers_and_never_lowers_any(table: Table) -> None:
     changed(table, lambda body: body.update(format={"reader": 1, "writer": 1, "later": 3}))
     table.upsert(rows(20, 40))
-    ours = {"reader": manifest.LEAST_READER, "writer": manifest.WRITER_FORMAT}
+    ours = {"reader": LEAST_READER, "writer": WRITER_FORMAT}
     assert newest(table).format == {**ours, "later": 3}
 
 
@@ -253,7 +255,7 @@ def test_a_crafted_root_is_told_as_damage(table: Table, hostile: Any) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"[" * 200_000, b'{"body": 1}', b"\xff", b"7", b'{"a":NaN}'])
 def test_a_root_of_garbage_is_told_as_damage(table: Table, raw: bytes) -> None:
-    path = manifest.version_path(table.version)
+    path = version_path(table.version)
     Path(table.uri, path).write_bytes(raw)
     with pytest.raises(CorruptError) as told:
         table.scan()
@@ -263,7 +265,7 @@ def test_a_root_of_garbage_is_told_as_damage(table: Table, raw: bytes) -> None:
 def test_options_and_references_come_back_as_they_were(table: Table) -> None:
     options = table.options
     assert Options.decode(json.loads(json.dumps(options.encode())), "p") == options
-    for ref in manifest.read_page(Store(table.uri), newest(table).pages["files"][0]):
+    for ref in read_page(Store(table.uri), newest(table).pages["files"][0]):
         assert HFileRef.decode(json.loads(json.dumps(ref.encode()))) == ref
 
 

@@ -42,11 +42,13 @@ from metatable.data.undo_metadata import UNDOING
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
 from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
-from metatable.metadata.manifest import HOME, Manifest, load_newest, load_version
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store

@@ -24,7 +24,8 @@ from metatable.data.children import WAYS
 from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.metadata.leases import GRAIN_SECONDS
-from metatable.metadata.manifest import Manifest, Planned, load_newest
+from metatable.metadata.manifest import Manifest, Planned
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from tests.long import LONG
 from tests.model import Identity, Row

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.engine.local import LocalEngine
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.spark.engine import SparkEngine
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store

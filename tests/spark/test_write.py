@@ -21,10 +21,10 @@ from metatable.engine.local import LocalEngine
 from metatable.index import bloom_lookup, presence
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.manifest import load_newest
 from metatable.metadata.payload import decode_blooms, decode_stats
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write

@@ -9,11 +9,11 @@ from typing import Any
 import metatable
 from metatable import Table
 from metatable.engine.local import LocalEngine
-from metatable.metadata import manifest
 from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import Manifest, load_newest
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying
@@ -75,7 +75,7 @@ BEFORE_PUT = r"create .*/manifest/\d+\.json"
 def every_file_is_there(table: Table) -> None:
     store = Store(table.uri, FAST)
     for version in range(1, table.version + 1):
-        held = Snapshot(store, manifest.load_version(store, version))
+        held = Snapshot(store, load_version(store, version))
         for name in held.manifest.pages:
             for ref in held.refs(name):
                 assert store.size(ref.path) == ref.size_bytes, (version, ref.path)

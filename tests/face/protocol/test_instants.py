@@ -17,13 +17,13 @@ from metatable import (
 )
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
-from metatable.metadata import manifest
 from metatable.metadata.change import Change, Withdraw
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import version_path
 from metatable.metadata.owner import Owner
+from metatable.metadata.sealed import seal
 from metatable.metadata.transaction import Transaction
 from metatable.storage import cache, clock
 from metatable.storage.errors import StoreError
@@ -75,7 +75,7 @@ def test_a_withdrawn_instant_that_roots_of_old_passed_over_is_refused_at_the_sta
     path = Path(one.uri, version_path(one.version))
     body = json.loads(path.read_bytes())["body"]
     body["withdrawn"] = [later]  # and `latest_instant` is below it, as it was in format 1
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
     moment = datetime.strptime(later[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     moment += timedelta(milliseconds=int(later[14:]))
     monkeypatch.setattr(clock, "now", lambda: moment)
@@ -270,7 +270,7 @@ def test_roots_without_a_sum_tell_our_commits_from_others_by_a_walk(one: Table) 
     body = json.loads(path.read_bytes())["body"]
     assert body["commits"].startswith("2:")
     body["commits"] = ""
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
     assert one.upsert(arrow(rows(0, 3, 6))).updated == 3
     assert newest(one).commits.startswith("3:")
     one.rollback()

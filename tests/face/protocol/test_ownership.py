@@ -19,11 +19,12 @@ from metatable import (
 from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata import leases, manifest
+from metatable.metadata import leases
 from metatable.metadata.leases import LEASES, Lease
 from metatable.metadata.manifest import version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import sweep
+from metatable.metadata.sealed import seal
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache, clock
 from metatable.storage.store import Store
@@ -211,7 +212,7 @@ def test_a_table_whose_lease_has_no_end_can_be_written(table_uri: str, seconds: 
     path = Path(table.uri, version_path(1))
     body = json.loads(path.read_bytes())["body"]
     body["options"]["lease_seconds"] = seconds
-    path.write_bytes(manifest.seal(body))
+    path.write_bytes(seal(body))
     table.insert(arrow(rows(0, 4, 1)))
     assert len(scanned(table)) == 4
 

@@ -22,9 +22,11 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata import manifest
+from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, StoredLease, lease_path
-from metatable.metadata.manifest import HOME, version_path
+from metatable.metadata.manifest import version_path
+from metatable.metadata.pages import read_page
+from metatable.metadata.sealed import checksum, seal
 from metatable.metadata.steps import staged_path
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -78,7 +80,7 @@ def test_a_rollback_to_a_version_that_cannot_be_read_is_refused_before_its_put(
     held, version = scanned(one), one.version
     page = old.pages["record_index"][0]
     path = {
-        "hfile": manifest.read_page(Store(one.uri, FAST), page)[0].path,
+        "hfile": read_page(Store(one.uri, FAST), page)[0].path,
         "page": page.path,
         "root": old.path,
     }[lost]
@@ -130,8 +132,8 @@ def test_a_rollback_of_a_commit_that_lists_files_of_others_deletes_its_own_alone
     Path(one.uri, f".hoodie/{instant}.commit").write_bytes(raw)
     root = Path(one.uri, version_path(3))
     told = json.loads(root.read_bytes())["body"]
-    told["steps"][0]["checksum"] = manifest.checksum(raw)
-    root.write_bytes(manifest.seal(told))
+    told["steps"][0]["checksum"] = checksum(raw)
+    root.write_bytes(seal(told))
     one.rollback()
     assert [path for path in live if not Path(one.uri, path).exists()] == []
     assert scanned(one) == before
