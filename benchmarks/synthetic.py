@@ -25,10 +25,11 @@ from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.change import Change
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.stored import partitions_of

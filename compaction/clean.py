@@ -30,7 +30,7 @@ from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import CLUSTERING, completed_path
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, Withdraw
+from metatable.metadata.change import Change
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.leases import service_path, store_time
 from metatable.metadata.manifest import Manifest
@@ -48,6 +48,7 @@ from metatable.metadata.retention import (
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import list_roots, load_newest
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store

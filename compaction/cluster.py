@@ -50,12 +50,14 @@ from metatable.data.taking import grouped, rows_of, taker, whole
 from metatable.engine.jobs import run_rows
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
+from metatable.metadata.change import Change
 from metatable.metadata.entry_files import drop_runs, write_run
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.overlap import check_clustered, mean_depths
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import WrittenSlice, stats_columns

@@ -30,8 +30,9 @@ from metatable.compaction.service import NothingDue, Outcome, Schedulable
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import Change, Swap, SwapFiles
+from metatable.metadata.change import Change
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import Swap, SwapFiles
 from metatable.metadata.pages import HFileRef, Part
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot

@@ -19,7 +19,7 @@ from typing import Any
 
 from metatable.compaction.service import Plan
 from metatable.data.stored_fields import decode_fields, encode_fields, many, stored
-from metatable.metadata.change import Swap
+from metatable.metadata.page_updates import Swap
 from metatable.metadata.pages import HFileRef, Part
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot

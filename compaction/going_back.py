@@ -18,15 +18,17 @@ from metatable.compaction.resized import Resized
 from metatable.compaction.undoing import completion, undoing
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING
-from metatable.metadata.change import AddFiles, GoBack, Update, Withdraw
+from metatable.metadata.change import Update
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.known_commits import back_from
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.scheduled import Compacted, SetUnscheduled, Unschedule
 from metatable.metadata.scheduled_plans import waiting_slices
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.updates import GoBack, Withdraw
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 

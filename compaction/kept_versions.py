@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import google_crc32c
 
-from metatable.metadata.change import Forget
 from metatable.metadata.home import HOME
 from metatable.metadata.manifest import Manifest, saved_path, version_path
+from metatable.metadata.page_updates import Forget
 from metatable.metadata.pages import HFileRef, PageRef, all_refs, read_page
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.sealed import checksum

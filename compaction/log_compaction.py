@@ -45,12 +45,14 @@ from metatable.data.timeline import COMPACTION, Timeline
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
+from metatable.metadata.change import Change
 from metatable.metadata.entry_files import Run, drop_runs
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import Planned, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
 from metatable.metadata.scheduled import (
     Compacted,
     PlannedUnchanged,

@@ -72,20 +72,23 @@ from metatable.data.timeline import (
 )
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change, NewestIsBase, Update, Withdraw
+from metatable.metadata.change import Change, Update
 from metatable.metadata.commit import publish
 from metatable.metadata.entry_files import Run, cut_ranges, read_run, write_run
 from metatable.metadata.known_commits import tells_all
 from metatable.metadata.manifest import Manifest, Step, version_path
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import dropping
+from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.retention import RaiseFloor
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce, settle, stage, staged_body, staged_path
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import load_newest
 from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.results import Fault, ServiceResult

@@ -57,20 +57,15 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.change import (
-    AddFiles,
-    Change,
-    GroupsAbsent,
-    RingsAreBase,
-    SchemaIsBase,
-    SlicesCurrent,
-)
+from metatable.metadata.change import Change
 from metatable.metadata.entry_files import Run, drop_runs, read_run
 from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.plans import waiting_plans
+from metatable.metadata.requirements import GroupsAbsent, RingsAreBase, SchemaIsBase, SlicesCurrent
 from metatable.metadata.rings import RingsPartition, ring_entries
 from metatable.metadata.scheduled_plans import buckets_plan
 from metatable.metadata.snapshot import Snapshot

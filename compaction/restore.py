@@ -18,10 +18,11 @@ from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, NewestIsBase
+from metatable.metadata.change import Change
 from metatable.metadata.known_commits import commits_back
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_version
 from metatable.storage.errors import UsageError

@@ -20,10 +20,11 @@ from metatable.compaction.going_back import LogCompactionsBack
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, NewestIsBase
+from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_version
 from metatable.storage.errors import CorruptError, UsageError

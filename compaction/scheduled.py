@@ -15,13 +15,15 @@ from metatable.data.operations import COMPACT_LOGS, RESIZE
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING, COMPACTION
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, SlicesCurrent, Withdraw
+from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import SlicesCurrent
 from metatable.metadata.scheduled import SetUnscheduled, Unschedule
 from metatable.metadata.scheduled_plans import staged_plan, waiting_slices
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import drop_markers
+from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import load_newest
 from metatable.results import ServiceResult
 from metatable.storage.errors import NotFoundError, UsageError

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.options import SETTABLE, Options
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, OptionsAreBase, PutOptions, SchemaIsBase
+from metatable.metadata.change import Change
 from metatable.metadata.overlap import check_clustered
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import OptionsAreBase, SchemaIsBase
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.updates import PutOptions
 
 __all__ = ["SetOptions"]
 

@@ -24,10 +24,11 @@ from metatable.compaction.compact import Compact
 from metatable.compaction.service import NothingDue
 from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change, FoldPages
+from metatable.metadata.change import Change
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import FoldPages
 from metatable.metadata.retention import Archive, NoneBelow, archivable, archived_by, archiving
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction

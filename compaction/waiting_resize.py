@@ -43,12 +43,14 @@ from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING, Timeline
 from metatable.engine.protocol import Engine
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.change import AddFiles, Change, SchemaIsBase, SlicesCurrent
+from metatable.metadata.change import Change
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.entry_files import drop_runs
 from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.manifest import Planned, Step
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
+from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
 from metatable.metadata.scheduled import PlannedUnchanged, Schedule, SetSlices
 from metatable.metadata.scheduled_plans import buckets_plan, made_buckets_plan, staged_plan
 from metatable.metadata.sealed import checksum

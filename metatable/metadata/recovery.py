@@ -28,7 +28,7 @@ from dataclasses import replace
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import decoded, markers_folder
 from metatable.data.timeline import TRANSACTED, Timeline
-from metatable.metadata.change import Change, NewestIsBase, Withdraw
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import (
@@ -41,7 +41,9 @@ from metatable.metadata.leases import (
 )
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.steps import announce, drop_markers, settle, staged_path
+from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import load_newest
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.metadata.change import AddFiles, Draft, Race
+from metatable.metadata.change import Draft, Race
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.manifest import Planned
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.written import stats_columns

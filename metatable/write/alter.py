@@ -26,18 +26,12 @@ from metatable.data.schema_changes import ColumnChange, changed, needs_rewriting
 from metatable.data.schema_text import TableSchema
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
-from metatable.metadata.change import (
-    AddFiles,
-    Change,
-    NoneLater,
-    OptionsAreBase,
-    Race,
-    Requirement,
-    SchemaIsBase,
-    SetSchema,
-)
+from metatable.metadata.change import Change, Race, Requirement
+from metatable.metadata.page_updates import AddFiles
+from metatable.metadata.requirements import NoneLater, OptionsAreBase, SchemaIsBase
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import SetSchema
 from metatable.metadata.versions import load_newest
 from metatable.results import WriteResult
 from metatable.storage.errors import StaleError, UsageError

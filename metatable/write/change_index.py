@@ -20,13 +20,16 @@ from typing import Any
 from metatable.data.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import AddFiles, Change, ChangeOptions, RowsUnchanged
+from metatable.metadata.change import Change
 from metatable.metadata.entry_files import drop_runs
 from metatable.metadata.manifest import Manifest
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.requirements import RowsUnchanged
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import ChangeOptions
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.adopt import OPERATION, enough_buckets

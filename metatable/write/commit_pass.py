@@ -54,23 +54,20 @@ from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index, without_codes
 from metatable.index.record import KeyedIndex
-from metatable.metadata.change import (
-    AddFiles,
-    Change,
+from metatable.metadata.change import Change, Race, Requirement, Update
+from metatable.metadata.entry_files import Run, read_run
+from metatable.metadata.page_updates import AddFiles
+from metatable.metadata.requirements import (
     GroupsAbsent,
     NoneLater,
-    Race,
-    Requirement,
     RingsAreBase,
     SchemaIsBase,
-    SetSchema,
     SlicesCurrent,
-    Update,
 )
-from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import SetSchema
 from metatable.metadata.versions import load_newest
 from metatable.results import WriteResult
 from metatable.storage import clock

@@ -16,10 +16,11 @@ import metatable
 from metatable import Table
 from metatable.data.slice_reader import stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce

@@ -27,11 +27,12 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import new_file_id
 from metatable.data.timeline import Timeline
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import lease_path
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.steps import announce, stage
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache

@@ -526,7 +526,8 @@ def test_a_resize_that_always_loses_says_so(table_uri: str) -> None:
 
 def rewrite_ring(table: Table, change: Callable[[dict[str, Any]], Any]) -> None:
     """The ring of PATH, changed, as an entry of a version of its own."""
-    from metatable.metadata.change import AddFiles, Change  # noqa: PLC0415
+    from metatable.metadata.change import Change  # noqa: PLC0415
+    from metatable.metadata.page_updates import AddFiles  # noqa: PLC0415
     from metatable.metadata.rings import RingsPartition, ring_entries  # noqa: PLC0415
     from metatable.metadata.transaction import Transaction  # noqa: PLC0415
 

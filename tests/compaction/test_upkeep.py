@@ -20,11 +20,12 @@ from metatable.compaction.service import execute
 from metatable.compaction.upkeep import due, keep_up, looks_after
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
-from metatable.metadata.change import Change, FoldPages
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.home import COMMITS
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import FoldPages
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
@@ -258,7 +259,7 @@ def _named(ref: HFileRef) -> tuple[Any, ...]:
 def test_full_pages_are_not_written_again(
     table: Table, swapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatable.metadata.change.PAGE_REFS", 4)
+    monkeypatch.setattr("metatable.metadata.page_updates.PAGE_REFS", 4)
     monkeypatch.setattr("metatable.metadata.pages.PAGE_REFS", 4)
     grown(table, monkeypatch)
     store = Store(table.uri, FAST)

@@ -17,11 +17,12 @@ from metatable.data import base_file
 from metatable.data.base_file import write_base_file
 from metatable.data.slices import DataFile, FileSlice, new_file_id
 from metatable.metadata.bloom_filter import BloomFilterPartition
-from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.change import Change
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.commit import publish
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.owner import Owner
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.payload import decode_stats
 from metatable.metadata.record_index import RecordIndexPartition

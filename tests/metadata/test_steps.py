@@ -15,11 +15,12 @@ from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.stored_fields import decode_fields
 from metatable.data.timeline import Timeline, next_instant
 from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata
-from metatable.metadata.change import Change, NewestIsBase
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import Manifest, Step, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.plans import PLANS
+from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.sealed import seal
 from metatable.metadata.steps import KINDS, settle, stage, staged_path
 from metatable.metadata.transaction import Transaction

@@ -41,10 +41,11 @@ from metatable.data.timeline import Timeline
 from metatable.data.undo_metadata import UNDOING
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
-from metatable.metadata.change import AddFiles, Change
+from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import GRAIN_SECONDS, LEASES
 from metatable.metadata.manifest import Manifest
+from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction

@@ -19,8 +19,9 @@ import pytest
 
 from metatable.data.timeline import Timeline, next_instant
 from metatable.metadata import commit
-from metatable.metadata.change import Draft, GroupsAbsent
+from metatable.metadata.change import Draft
 from metatable.metadata.owner import Owner
+from metatable.metadata.requirements import GroupsAbsent
 from metatable.metadata.transaction import Transaction
 
 __all__ = ["FAULTS"]

@@ -17,7 +17,7 @@ from metatable import (
 )
 from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change, Withdraw
+from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.known_commits import CommitSum
 from metatable.metadata.leases import LEASES
@@ -25,6 +25,7 @@ from metatable.metadata.manifest import version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.sealed import seal
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.updates import Withdraw
 from metatable.storage import cache, clock
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store

@@ -1,0 +1,83 @@
+"""Updates: what becomes of the next version. Which HFiles it has: `page_updates.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from metatable.data.options import Options
+from metatable.data.schema_text import TableSchema
+from metatable.metadata.change import Draft
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.versions import load_version
+
+__all__ = ["ChangeOptions", "GoBack", "PutOptions", "SetSchema", "Withdraw"]
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """To the content of an older version, which lacks these data commits, and to its index. Index
+    files of later compactions fall away, too; how new files are made stays as it is."""
+
+    version: int
+    undone: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        draft.content = load_version(draft.store, self.version)
+        draft.pages = dict(draft.content.pages)
+        names = TableSchema.decode(draft.content.schema, draft.content.path).arrow.names
+        draft.options = draft.content.options.as_set_in(draft.options, names)
+        draft.compactions = draft.content.compactions
+        draft.schema = _taken_back(draft.content, draft.newest)
+        draft.restored_at = draft.version
+        draft.dropped |= set(self.undone)
+
+
+def _taken_back(content: Manifest, newest: Manifest) -> str:
+    """The schema of an older version; ids that were given out since are not given again."""
+    schema, since = (TableSchema.decode(one.schema, one.path) for one in (content, newest))
+    return replace(schema, last_column_id=max(schema.last_column_id, since.last_column_id)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchema:
+    """The columns are these from now on, as the text has them."""
+
+    schema: str
+
+    def apply(self, draft: Draft) -> None:
+        draft.schema = self.schema
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Other options, and metadata partitions that go with them. Whoever began before starts again:
+    he would write entries by the options that were."""
+
+    options: Options
+    gone: tuple[str, ...] = ()
+
+    def apply(self, draft: Draft) -> None:
+        draft.options = self.options
+        draft.pages = {name: kept for name, kept in draft.pages.items() if name not in self.gone}
+        draft.restored_at = draft.version
+
+
+@dataclass(frozen=True, slots=True)
+class PutOptions:
+    """Other options, by which nothing has to be read or written that was begun before."""
+
+    options: Options
+
+    def apply(self, draft: Draft) -> None:
+        draft.options = self.options
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Instants that are never published any more, nor given out again."""
+
+    instants: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        fresh = [one for one in self.instants if one not in draft.withdrawn]
+        draft.withdrawn = (*draft.withdrawn, *fresh)
