@@ -96,14 +96,14 @@ class LiveSlices:
         folders = {one.partition_path for one in there}
         unmarked = {one for one in folders if partition_metadata_path(one) not in found.marks}
         return cls(
-            tuple(there),
-            tuple(one for one in slices if isinstance(one, Broken)),
-            found.told_sizes,
-            tuple((one, spelled(told)) for one, told in wrong if told != one),
-            pa.array(sorted(entries.keys() - set(keys)), pa.binary()),
-            len(entries),
-            tuple(sorted(unmarked)),
-            found.foreign,
+            there=tuple(there),
+            lost=tuple(one for one in slices if isinstance(one, Broken)),
+            told_sizes=found.told_sizes,
+            wrong=tuple((one, spelled(told)) for one, told in wrong if told != one),
+            surplus=pa.array(sorted(entries.keys() - set(keys)), pa.binary()),
+            entry_count=len(entries),
+            unmarked=tuple(sorted(unmarked)),
+            foreign=found.foreign,
         )
 
 
@@ -158,7 +158,14 @@ class _Found:
         }
         alone = (one for one in entries.values() if one and not one.has_base)
         opened |= {((one.partition_path, one.file_id), one.instant) for one in alone}
-        return cls(listed, frozenset(marks), foreign, sizes, tuple(lost), frozenset(opened))
+        return cls(
+            listed=listed,
+            marks=frozenset(marks),
+            foreign=foreign,
+            told_sizes=sizes,
+            unlisted=tuple(lost),
+            opened=frozenset(opened),
+        )
 
 
 def _owned(

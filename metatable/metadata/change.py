@@ -108,20 +108,20 @@ class Draft:
     @classmethod
     def of(cls, store: Store, newest: Manifest, prefix: str) -> Draft:
         return cls(
-            store,
-            newest,
-            newest,
-            dict(newest.pages),
-            newest.withdrawn,
-            newest.restored_at,
-            prefix,
-            newest.oldest,
-            newest.archived,
-            newest.fenced,
-            newest.pins,
-            newest.compactions,
-            newest.options,
-            newest.schema,
+            store=store,
+            newest=newest,
+            content=newest,
+            pages=dict(newest.pages),
+            withdrawn=newest.withdrawn,
+            restored_at=newest.restored_at,
+            prefix=prefix,
+            oldest=newest.oldest,
+            archived=newest.archived,
+            fenced=newest.fenced,
+            pins=newest.pins,
+            compactions=newest.compactions,
+            options=newest.options,
+            schema=newest.schema,
         )
 
     @property
