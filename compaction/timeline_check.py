@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 from metatable.compaction.kept_versions import Versions
 from metatable.compaction.undoing import completion, unknown_completion
@@ -132,71 +132,191 @@ class TimelineState:
     ) -> TimelineState:
         """Reads the timeline, then who lives, then what was published since. `named`: instants of
         the commits whose files the index names; asked where the timeline lacks some."""
-        listed = {one.path: one.modified for one in store.list(".hoodie")}
-        actions = Timeline(store).load()
-        leases = {one.name for one in store.list(LEASES)}
-        newest = load_newest(store) or manifest
-        since = {one.instant for one in back_from(store, newest, manifest.version)} - {""}
-        made = [root for root in versions.roots.values() if root.instant]
-        known = {root.instant: completion(root).action for root in made}
-        withdrawn = set(newest.withdrawn)
-        doing = {(one.instant, one.action) for one in newest.steps if one.kind in TIMELINE_STEPS}
-        steps = {time for time, action in doing if action in DATA_ACTIONS}
-        done = {one.time: one.action for one in actions if one.changes_data}
-        done = {time: action for time, action in done.items() if time >= newest.archived}
-        late = {time for time in done if time in withdrawn} - steps
-        there = done.keys() - withdrawn
-        strange = _strange(newest, there, known.keys() | since, versions, store)
-        ours = {time for time in strange if store.size(staged_path(time, done[time])) is not None}
-        published = known.keys() - withdrawn - steps - {manifest.instant, newest.instant}
-        missing = {time for time in published - done.keys() if time >= newest.archived}
-        open_actions = [one for one in actions if one.state != "completed"]
-        held = (there - strange) | (known.keys() - withdrawn)
-        if _lacks(newest, held):  # versions that are not kept any more published them
-            unsure = set(named()) - done.keys() - known.keys() - withdrawn - since - steps
-            unsure = {time for time in unsure if time >= newest.archived}
-            actions_of = {one.time: one.action for one in open_actions}
-            meant = action_of("", newest.options.has_logs)
-            known |= {time: actions_of.get(time, meant) for time in unsure}
-            missing |= unsure
-        counted = ((there - strange - since) | missing | {manifest.instant}) - {""}
-        dead = partial(_is_dead, listed, seen_time(store), newest.options.lease_seconds)
-        stray = [
-            (one.time, one.action)
-            for one in open_actions
-            if one.action in DATA_ACTIONS
-            and one.time not in leases | known.keys() | since | steps | done.keys()
-            and one.time not in newest.compactions
-            and dead(one)
-        ]
-        untraced = [
-            (time, done[time])
-            for time in sorted(counted & done.keys() - {*newest.adopted})
-            if not {path(time, done[time]) for path in (requested_path, inflight_path)}
-            <= listed.keys()
-        ]
-        bodies, damaged = _bodies(store, versions, sorted(counted), done)
-        pinned = {
-            name: completed_path(pin.instant, "savepoint") for name, pin in newest.pins.items()
-        }
+        seen = _look(store, manifest, versions)
+        strange = _strange(seen, versions, store)
+        ours = {time for time in strange if _is_staged(store, time)}
+        missing = _missing(seen, strange, named)
+        counted = ((seen.there - strange - seen.since) | missing.keys() | {manifest.instant}) - {""}
+        stray = _stray(seen, missing, seen_time(store))
+        bodies, damaged = _bodies(store, versions, sorted(counted), seen.done)
         return cls(
-            frozenset(counted),
-            newest.archived,
-            frozenset(withdrawn),
-            tuple((time, done[time]) for time in sorted(ours)),
-            tuple((time, done[time]) for time in sorted(strange - ours)),
-            tuple((time, done[time]) for time in sorted(late)),
-            tuple((time, known[time]) for time in sorted(missing)),
-            tuple(stray),
-            tuple(untraced),
-            damaged,
-            tuple(
-                name
-                for name, path in sorted(pinned.items())
-                if path not in listed and (newest.pins[name].instant, "savepoint") not in doing
-            ),
-            bodies,
+            counted=frozenset(counted),
+            archived=seen.newest.archived,
+            withdrawn=seen.withdrawn,
+            ours=seen.completed(ours),
+            foreign=seen.completed(strange - ours),
+            late=seen.completed((seen.done.keys() & seen.withdrawn) - seen.steps),
+            missing=tuple(sorted(missing.items())),
+            stray=stray,
+            untraced=_untraced(seen, counted),
+            damaged=damaged,
+            savepoints=_savepoints_off(seen),
+            bodies=bodies,
         )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What there is to judge by."""
+
+    manifest: Manifest
+    """The version that is looked at."""
+    newest: Manifest
+    listed: Mapping[str, float]
+    """Files of the timeline, by path, and when they were written."""
+    actions: Sequence[Instant]
+    leases: frozenset[str]
+    since: frozenset[str]
+    """Instants that were published after the version."""
+    known: Mapping[str, str]
+    """Of the commits of versions that are kept: instants, and what they are."""
+
+    @cached_property
+    def withdrawn(self) -> frozenset[str]:
+        return frozenset(self.newest.withdrawn)
+
+    @cached_property
+    def doing(self) -> set[Action]:
+        """What the steps of the newest version are still to put on the timeline, or to take off."""
+        steps = self.newest.steps
+        return {(one.instant, one.action) for one in steps if one.kind in TIMELINE_STEPS}
+
+    @cached_property
+    def steps(self) -> set[str]:
+        """Of them the instants of data commits."""
+        return {time for time, action in self.doing if action in DATA_ACTIONS}
+
+    @cached_property
+    def done(self) -> dict[str, str]:
+        """Completed data commits that are not archived: instants, and what they are."""
+        done = {one.time: one.action for one in self.actions if one.changes_data}
+        return {time: action for time, action in done.items() if time >= self.newest.archived}
+
+    @property
+    def there(self) -> set[str]:
+        """Of them those that were not withdrawn."""
+        return self.done.keys() - self.withdrawn
+
+    @property
+    def under_way(self) -> list[Instant]:
+        return [one for one in self.actions if one.state != "completed"]
+
+    def completed(self, instants: Collection[str]) -> tuple[Action, ...]:
+        """These completed data commits, by time."""
+        return tuple((time, self.done[time]) for time in sorted(instants))
+
+
+def _look(store: Store, manifest: Manifest, versions: Versions) -> _Seen:
+    """In this order: what has no lease by then, and came with no version since, is nobody's."""
+    listed = {one.path: one.modified for one in store.list(".hoodie")}
+    actions = Timeline(store).load()
+    leases = frozenset(one.name for one in store.list(LEASES))
+    newest = load_newest(store) or manifest
+    since = {one.instant for one in back_from(store, newest, manifest.version)}
+    made = [root for root in versions.roots.values() if root.instant]
+    return _Seen(
+        manifest=manifest,
+        newest=newest,
+        listed=listed,
+        actions=actions,
+        leases=leases,
+        since=frozenset(since - {""}),
+        known={root.instant: completion(root).action for root in made},
+    )
+
+
+def _strange(seen: _Seen, versions: Versions, store: Store) -> set[str]:
+    """Completed instants that no version has published."""
+    newest = seen.newest
+    if CommitSum.decode(newest.commits) == CommitSum.of(seen.there):
+        return set()
+    strange = seen.there - seen.known.keys() - seen.since - {*newest.adopted}
+    if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
+        strange = {
+            time for time in strange if time > newest.latest_instant or not _is_staged(store, time)
+        }
+    return strange
+
+
+def _is_staged(store: Store, instant: str) -> bool:
+    """Whether the finished file of a data commit lies beside our versions."""
+    return store.size(staged_path(instant)) is not None
+
+
+def _missing(
+    seen: _Seen, strange: set[str], named: Callable[[], Collection[str]]
+) -> dict[str, str]:
+    """Data commits that were published and are not completed: instants, and what they are."""
+    published = seen.known.keys() - seen.withdrawn - seen.steps
+    published -= {seen.manifest.instant, seen.newest.instant}
+    missing = {
+        time: seen.known[time]
+        for time in published - seen.done.keys()
+        if time >= seen.newest.archived
+    }
+    held = (seen.there - strange) | (seen.known.keys() - seen.withdrawn)
+    if _lacks(seen.newest, held):
+        missing |= _unkept(seen, named())
+    return missing
+
+
+def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
+    """Whether more commits are in the content of the newest version than these."""
+    held = CommitSum.decode(newest.commits)
+    return held is not None and held.count > sum(one >= newest.archived for one in instants)
+
+
+def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
+    """Those of versions that are not kept any more, told by nothing but the index, which names
+    files of them."""
+    told = seen.done.keys() | seen.known.keys() | seen.withdrawn | seen.since | seen.steps
+    begun = {one.time: one.action for one in seen.under_way}
+    meant = action_of("", seen.newest.options.has_logs)
+    unsure = (time for time in named if time not in told and time >= seen.newest.archived)
+    return {time: begun.get(time, meant) for time in unsure}
+
+
+def _stray(seen: _Seen, missing: Collection[str], now: float) -> tuple[Action, ...]:
+    """Data commits under way that are nobody's."""
+    held = seen.leases.union(
+        seen.known, missing, seen.since, seen.steps, seen.done, seen.newest.compactions
+    )
+    return tuple(
+        (one.time, one.action)
+        for one in seen.under_way
+        if one.action in DATA_ACTIONS and one.time not in held and _is_dead(seen, now, one)
+    )
+
+
+def _is_dead(seen: _Seen, now: float, one: Instant) -> bool:
+    begun = _begun(one.time, one.action) & seen.listed.keys()
+    moved = max((seen.listed[path] for path in begun), default=now)
+    seconds = seen.newest.options.lease_seconds
+    return is_dead(moved, now, max(seconds * STRAY_LEASES, STRAY_SECONDS))
+
+
+def _begun(instant: str, action: str) -> set[str]:
+    """Paths of what stands on the timeline of an action before it is completed."""
+    return {requested_path(instant, action), inflight_path(instant, action)}
+
+
+def _untraced(seen: _Seen, counted: set[str]) -> tuple[Action, ...]:
+    """Commits of ours that count and are completed, and of which the beginning is not there."""
+    ours = (counted & seen.done.keys()) - {*seen.newest.adopted}
+    return seen.completed(
+        [time for time in ours if not _begun(time, seen.done[time]) <= seen.listed.keys()]
+    )
+
+
+def _savepoints_off(seen: _Seen) -> tuple[str, ...]:
+    """Names of those that are pinned, and not on the timeline, nor on their way to it."""
+    pinned = {name: pin.instant for name, pin in sorted(seen.newest.pins.items())}
+    return tuple(
+        name
+        for name, instant in pinned.items()
+        if completed_path(instant, "savepoint") not in seen.listed
+        and (instant, "savepoint") not in seen.doing
+    )
 
 
 def completion_of(versions: Versions, instant: str, action: str) -> Step:
@@ -224,34 +344,6 @@ def body_of(store: Store, versions: Versions, instant: str, action: str) -> byte
         return body
     root = next((one for one in versions.roots.values() if one.instant == instant), None)
     return _rebuilt(store, root, action)
-
-
-def _strange(
-    newest: Manifest, there: Collection[str], known: set[str], versions: Versions, store: Store
-) -> set[str]:
-    """Completed instants that no version has published."""
-    if CommitSum.decode(newest.commits) == CommitSum.of(there):
-        return set()
-    strange = set(there) - known - set(newest.adopted)
-    if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
-        strange = {
-            time
-            for time in strange
-            if time > newest.latest_instant or store.size(staged_path(time)) is None
-        }
-    return strange
-
-
-def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
-    """Whether more commits are in the content of the newest version than these."""
-    held = CommitSum.decode(newest.commits)
-    return held is not None and held.count > sum(one >= newest.archived for one in instants)
-
-
-def _is_dead(listed: Mapping[str, float], now: float, seconds: float, one: Instant) -> bool:
-    paths = [path(one.time, one.action) for path in (requested_path, inflight_path)]
-    moved = max((listed[path] for path in paths if path in listed), default=now)
-    return is_dead(moved, now, max(seconds * STRAY_LEASES, STRAY_SECONDS))
 
 
 def _bodies(
