@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from metatable.compaction.commit_bodies import Action
 from metatable.compaction.compact import Compact
 from metatable.compaction.examined import Examined
 from metatable.compaction.findings import Findings
@@ -19,7 +20,7 @@ from metatable.compaction.kept_versions import dropping_up_to
 from metatable.compaction.live_slices import LiveSlices
 from metatable.compaction.resize import Resize
 from metatable.compaction.service import Schedulable
-from metatable.compaction.timeline_check import Action, TimelineState
+from metatable.compaction.timeline_check import TimelineState
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.timeline import REPLACING, completed_path, requested_path

@@ -34,16 +34,12 @@ from metatable.compaction.beside_data import (
     properties_fault,
     undoable,
 )
+from metatable.compaction.commit_bodies import Action, body_of, completion_of
 from metatable.compaction.examined import Anew, Examined
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
-from metatable.compaction.timeline_check import (
-    Action,
-    TimelineState,
-    body_of,
-    completion_of,
-)
+from metatable.compaction.timeline_check import TimelineState
 from metatable.compaction.verify import examine, told
 from metatable.data.base_file import with_file_name, write_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat

@@ -16,19 +16,18 @@ which groups they replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from metatable.compaction.commit_bodies import Action, bodies_of
 from metatable.compaction.kept_versions import Versions
-from metatable.compaction.undoing import completion, unknown_completion
+from metatable.compaction.undoing import completion
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.operations import action_of
 from metatable.data.slices import DataFile, LogFile
 from metatable.data.timeline import (
     DATA_ACTIONS,
-    PLANNED,
-    TRANSACTED,
     Instant,
     Timeline,
     completed_path,
@@ -37,17 +36,13 @@ from metatable.data.timeline import (
 )
 from metatable.metadata.known_commits import CommitSum, back_from
 from metatable.metadata.leases import LEASES, is_dead
-from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.manifest import Manifest, Step
+from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
-from metatable.metadata.sealed import checksum
-from metatable.metadata.steps import staged_body, staged_path
+from metatable.metadata.steps import staged_path
 from metatable.metadata.versions import load_newest
-from metatable.storage.errors import CorruptError, MetatableError
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
-__all__ = ["Action", "TimelineState"]
+__all__ = ["TimelineState"]
 
 STRAY_LEASES = 10
 """An action without a lease that has not moved for so many leases is under way no more,"""
@@ -57,9 +52,6 @@ STRAY_SECONDS = 600.0
 
 TIMELINE_STEPS = ("complete", "withdraw")
 """What brings an action onto the timeline, or takes it off."""
-
-Action = tuple[str, str]
-"""An instant and what it is."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,7 @@ class TimelineState:
         missing = _missing(seen, strange, named)
         counted = ((seen.there - strange - seen.since) | missing.keys() | {manifest.instant}) - {""}
         stray = _stray(seen, missing, seen_time(store))
-        bodies, damaged = _bodies(store, versions, sorted(counted), seen.done)
+        bodies, damaged = bodies_of(store, versions, sorted(counted), seen.done)
         return cls(
             counted=frozenset(counted),
             archived=seen.newest.archived,
@@ -317,91 +309,3 @@ def _savepoints_off(seen: _Seen) -> tuple[str, ...]:
         if completed_path(instant, "savepoint") not in seen.listed
         and (instant, "savepoint") not in seen.doing
     )
-
-
-def completion_of(versions: Versions, instant: str, action: str) -> Step:
-    """The step that has put this commit on the timeline, last; without a checksum where its version
-    is not kept, or lost."""
-    known = _completions(versions).get((instant, action))
-    return known or unknown_completion(instant, action)
-
-
-def _completions(versions: Versions) -> dict[Action, Step]:
-    """A repair may have completed a commit once more, with what was left of it."""
-    return {
-        (step.instant, step.action): step
-        for _, root in sorted(versions.roots.items())
-        for step in root.steps
-        if step.kind == "complete"
-    }
-
-
-def body_of(store: Store, versions: Versions, instant: str, action: str) -> bytes | None:
-    """The finished file of a commit that its version has published: as staged, from the timeline,
-    or made anew. None: it cannot be had."""
-    body = staged_body(store, completion_of(versions, instant, action))
-    if body is not None:
-        return body
-    root = next((one for one in versions.roots.values() if one.instant == instant), None)
-    return _rebuilt(store, root, action)
-
-
-def _bodies(
-    store: Store, versions: Versions, instants: Sequence[str], done: Mapping[str, str]
-) -> tuple[dict[str, CommitMetadata], dict[Action, str]]:
-    steps = {
-        time: step
-        for (time, action), step in _completions(versions).items()
-        if action in DATA_ACTIONS
-    }
-    roots = {root.instant: root for root in versions.roots.values() if root.instant}
-    bodies, damaged = dict[str, CommitMetadata](), dict[Action, str]()
-    told = in_order(
-        lambda time: _body(store, time, done.get(time), steps.get(time), roots.get(time)), instants
-    )
-    for time, (body, wrong) in zip(instants, told, strict=True):
-        if wrong:
-            damaged[time, done[time]] = wrong
-        if body is not None:
-            bodies[time] = body
-    return bodies, damaged
-
-
-def _body(
-    store: Store, instant: str, action: str | None, step: Step | None, root: Manifest | None
-) -> tuple[CommitMetadata | None, str]:
-    """(what a commit says, what is wrong with its file on the timeline). `action`: None where it
-    is not there; `root`: of the version that published it, where that is kept."""
-    default = action_of(root.operation, root.options.has_logs) if root else "commit"
-    wrong, meant = "", action or (step.action if step else default)
-    for raw, path in _places(store, instant, meant):
-        on_timeline = path == completed_path(instant, action) if action else False
-        strange = step is not None and step.checksum not in ("", checksum(raw))
-        if step and strange and not (on_timeline and _rebuilt(store, root, step.action) == raw):
-            found = f"expected checksum {step.checksum}, found {checksum(raw)}"
-        else:
-            try:
-                return CommitMetadata.decode(raw, path), wrong
-            except CorruptError as error:
-                found = str(error)
-        if on_timeline:
-            wrong = found
-    rebuilt = _rebuilt(store, root, meant)
-    return None if rebuilt is None else CommitMetadata.decode(rebuilt, instant), wrong
-
-
-def _rebuilt(store: Store, root: Manifest | None, action: str) -> bytes | None:
-    """What recovery puts on the timeline where the staged file was lost. None: it cannot be had."""
-    if root is None or action not in (*TRANSACTED, *PLANNED):
-        return None
-    try:
-        return rebuilt_commit(store, root, action)
-    except MetatableError:  # the version before is not kept, or damaged
-        return None
-
-
-def _places(store: Store, instant: str, action: str) -> Iterator[tuple[bytes, str]]:
-    for path in (completed_path(instant, action), staged_path(instant, action)):
-        raw = store.get(path)
-        if raw is not None:
-            yield raw, path
