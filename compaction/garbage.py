@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property, partial
 from itertools import islice
 
@@ -36,7 +35,7 @@ from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
-from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path, next_instant
+from metatable.data.timeline import FAR, REPLACING, Instant, Timeline, completed_path, next_instant
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, SERVICES, is_dead
 from metatable.metadata.manifest import Manifest
@@ -55,7 +54,6 @@ from metatable.storage.threads import in_order
 __all__ = ["Kept", "Left", "Signs", "Suspect", "is_needed", "left", "suspects"]
 
 BATCH_FILES = 16 << 10
-FAR = timedelta(days=1)
 SCRATCH_LEASES = 10
 """A half-written local file that has not grown for so many leases is nobody's."""
 

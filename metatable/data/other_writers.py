@@ -19,7 +19,7 @@ from metatable.data.avro_schema import from_avro
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path
+from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path, is_moment
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -122,8 +122,14 @@ class OtherTimeline:
 
     @classmethod
     def load(cls, store: Store) -> OtherTimeline:
-        """As it is now. Raises ConflictError where an action is under way."""
+        """As it is now. Raises ConflictError where an action is under way, CorruptError for one at
+        no time, behind which nobody could commit."""
         made = cls(tuple(Timeline(store).load()))
+        for one in made.actions:
+            if not is_moment(one.time):
+                path = completed_path(one.time, one.action)
+                expected = "yyyyMMddHHmmssSSS"
+                raise CorruptError("an action at no time", path=path, expected=expected)
         pending = [one for one in made.actions if one.state != "completed"]
         if pending:
             raise ConflictError(

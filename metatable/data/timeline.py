@@ -34,6 +34,7 @@ __all__ = [
     "CLUSTERING",
     "COMPACTION",
     "DATA_ACTIONS",
+    "FAR",
     "PLANNED",
     "REPLACING",
     "TRANSACTED",
@@ -45,6 +46,8 @@ __all__ = [
     "filed_as",
     "inflight_path",
     "instant_of",
+    "is_moment",
+    "later_of",
     "next_instant",
     "requested_path",
     "to_the_millisecond",
@@ -66,10 +69,12 @@ ACTIONS = (*DATA_ACTIONS, "clean", "savepoint", "rollback", "restore")
 UNREQUESTED = ("savepoint",)
 """Hudi begins these in flight."""
 
-_NAME = re.compile(r"(\d{17}|\d{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
+_NAME = re.compile(r"([0-9]{17}|[0-9]{14})(?:\.([a-z]+))?(?:\.(requested|inflight))?")
 _PLAN = "replacecommit", "requested"
 _PROGRESS = {"requested": 0, "inflight": 1, "completed": 2}
 _TICK = timedelta(milliseconds=1)
+FAR = timedelta(days=1)
+"""More than clocks that are right differ by."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -131,11 +136,27 @@ def to_the_millisecond(instant: str) -> str:
     return instant.ljust(17, "0")
 
 
+def later_of(latest: str, told: Iterable[str]) -> str:
+    """The last of the instants that were used: a table's `latest` ("": none), and those that names
+    of files tell. New ones are later, or Hudi's readers would take those files for newer; what is
+    no time does not count, for none is later, and a file that is nobody's may tell any digits."""
+    return max([latest, *(one for one in told if one > latest and is_moment(one))])
+
+
+def is_moment(instant: str) -> bool:
+    """Whether it is a time, and one behind which there are others: names of files may tell any."""
+    try:
+        _later(instant, FAR)
+    except CorruptError:
+        return False
+    return True
+
+
 def next_instant(now: datetime | None = None, after: str | None = None) -> str:
     """The current time as an instant, or a millisecond after `after`, whichever is later."""
     moment = clock.now() if now is None else now.astimezone(UTC)
     if after is not None:
-        moment = max(moment, _moment(after) + _TICK)
+        moment = max(moment, _later(after, _TICK))
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03}".rjust(17, "0")
 
 
@@ -228,6 +249,13 @@ def _read_name(name: str) -> Instant | None:
     if action in ("requested", "inflight") and state is None:  # `T.inflight` is a commit's
         return Instant(time, "commit", "inflight") if action == "inflight" else None
     return None if action is None else Instant(time, action, cast(State, state or "completed"))
+
+
+def _later(instant: str, by: timedelta) -> datetime:
+    try:
+        return _moment(instant) + by
+    except OverflowError as error:
+        raise CorruptError("no instant is later", found=instant) from error
 
 
 def _moment(instant: str) -> datetime:

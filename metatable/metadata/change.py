@@ -20,6 +20,7 @@ from typing import Protocol
 
 from metatable.data.options import Options
 from metatable.data.schema_text import parsed_schema
+from metatable.data.timeline import later_of
 from metatable.metadata.known_commits import sum_of
 from metatable.metadata.manifest import WRITER_FORMAT, Manifest, Pin, Planned, Step, least_reader
 from metatable.metadata.pages import HFileRef, PageRef, made_pages
@@ -137,7 +138,7 @@ class Draft:
     def finished(self, change: Change) -> Manifest:
         """The next version, ready to be put."""
         newest, content, instant = self.newest, self.content, change.instant
-        used = (instant, *self.withdrawn, *(step.instant for step in change.steps))
+        told = (*self.withdrawn, *(step.instant for step in change.steps))
         is_last = instant and change.is_undone_alone
         schema = parsed_schema(self.schema, newest.path)
         reader = least_reader(self.options, schema.misleads, [*self.compactions.values()])
@@ -149,7 +150,7 @@ class Draft:
             instant=instant,
             time_ms=clock.now_ms(),
             parent=newest.version,
-            latest_instant=max(newest.latest_instant, *used),
+            latest_instant=later_of(max(newest.latest_instant, instant), told),
             pages=self.pages,
             withdrawn=self.withdrawn,
             restored_at=self.restored_at,

@@ -10,6 +10,7 @@ Who puts the next root is `commit.py`; what goes before it, and the hint behind 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -30,6 +31,9 @@ __all__ = [
     "put_files",
     "put_hint",
 ]
+
+
+_ROOT = re.compile(r"[0-9]{20}\.json")
 
 
 def load_newest(store: Store) -> Manifest | None:
@@ -87,11 +91,7 @@ def gone_since(store: Store, version: int) -> Manifest | None:
 def list_roots(store: Store) -> dict[int, Listed]:
     """The roots that are there, by version: one listing."""
     listed = store.list(f"{HOME}/manifest")
-    return {
-        int(one.name[:20]): one
-        for one in listed
-        if one.name[:20].isdigit() and one.name[20:] == ".json"
-    }
+    return {int(one.name[:20]): one for one in listed if _ROOT.fullmatch(one.name)}
 
 
 def know_root(store: Store, manifest: Manifest, raw: bytes) -> None:

@@ -39,7 +39,7 @@ from metatable.data.other_writers import (
 from metatable.data.properties import TableProperties
 from metatable.data.schema import encode_schema, normal
 from metatable.data.schema_text import TableSchema
-from metatable.data.timeline import Timeline
+from metatable.data.timeline import Timeline, later_of
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.entry_files import Run, drop_runs
@@ -215,7 +215,7 @@ def _knowing(first: Manifest, timeline: OtherTimeline, live: LiveSlices) -> Mani
     return replace(
         first,
         time_ms=clock.now_ms(),
-        latest_instant=max(timeline.latest, *live.left, ""),
+        latest_instant=later_of(timeline.latest, live.left),
         withdrawn=live.left,
         last_commit=(1, max(timeline.instants)) if timeline.instants else None,
         commits=CommitSum.of(timeline.instants).encode(),

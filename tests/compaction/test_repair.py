@@ -441,6 +441,32 @@ def test_a_commit_that_may_be_under_way_is_left_alone(
     assert hurt.path(f".hoodie/{instant}.inflight").exists()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "99999999999999999.commit",
+        "20261399999999999.commit",
+        "20271399999999999.deltacommit",
+        "99991231235959999.commit",
+        "99991231235959998.commit",
+    ],
+)
+def test_commits_at_no_time_are_undone_and_others_follow(
+    name: str, sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Instants are later than all that were used: none is later than these."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    hurt.aged(name, body=b"junk")
+    hurt.table.repair(dry_run=False)
+    assert hurt.table.verify().findings == ()
+    for v in (91, 92):
+        hurt.table.upsert(arrow([{"id": "new", "city": "ny", "v": v, "ts": 9}]))
+    told = hurt.table.read_keys(arrow([{"id": "new", "city": "ny", "v": 0, "ts": 0}]))
+    assert told["v"].to_pylist() == [92]
+    hurt.table.rollback()
+    assert hurt.table.verify().findings == ()
+
+
 def test_a_commit_of_another_engine_that_replaces_groups_is_left_and_named(
     sound: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.timeline import CLUSTERING, COMPACTION, Instant, Timeline, next_instant
+from metatable.data.timeline import (
+    CLUSTERING,
+    COMPACTION,
+    Instant,
+    Timeline,
+    later_of,
+    next_instant,
+)
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
@@ -45,6 +52,16 @@ def test_the_instant_after_the_last_millisecond_of_a_year_is_in_the_next_one() -
 def test_a_number_that_is_no_time_is_damage() -> None:
     with pytest.raises(CorruptError, match="not an instant"):
         next_instant(after="20251399999999999")
+    with pytest.raises(CorruptError, match="no instant is later: found='99991231235959999'"):
+        next_instant(after="99991231235959999")
+
+
+def test_what_is_no_time_is_not_counted_among_the_instants_used() -> None:
+    now = next_instant()
+    strange = ["99999999999999999", "20251399999999999", "99991231235959999", "20260231000000000"]
+    assert later_of("", strange) == ""
+    ahead = next_instant(datetime.now(UTC) + timedelta(days=900))
+    assert later_of(now, [*strange, ahead, "20200101000000000"]) == ahead
 
 
 def test_an_instant_is_taken_once(table_uri: str) -> None:

@@ -538,6 +538,12 @@ def test_nothing_may_be_under_way(theirs: str, name: str) -> None:
     check_refused(theirs, ConflictError, "is at work here, or has died at it")
 
 
+@pytest.mark.parametrize("instant", ["99999999999999999", "20261399999999999", "99991231235959999"])
+def test_a_commit_at_no_time_is_refused_by_its_name(theirs: str, instant: str) -> None:
+    Path(theirs, f".hoodie/{instant}.commit").write_bytes(b"{}")
+    check_refused(theirs, CorruptError, f"an action at no time: path='.hoodie/{instant}.commit'")
+
+
 @pytest.mark.parametrize(
     ("avro", "match"),
     [

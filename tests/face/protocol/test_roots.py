@@ -84,6 +84,16 @@ def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: by
     assert path.read_bytes() == f"6 {newest(one).nonce}".encode()
 
 
+@pytest.mark.parametrize("name", ["000000000000000000\u00b26.json", "\u0660" * 19 + "\u0666.json"])
+def test_a_file_beside_the_roots_with_digits_of_another_kind_is_passed_over(
+    one: Table, name: str
+) -> None:
+    folder = Path(one.uri, ".hoodie/metatable/manifest")
+    (folder / name).write_bytes(b"{}")
+    (folder / "latest").unlink()
+    assert metatable.open(one.uri, storage_options=FAST).version == one.version
+
+
 def test_a_page_in_the_place_of_another_is_damage(one: Table) -> None:
     first, second = newest(one).pages["files"][0], newest(one).pages["record_index"][0]
     shutil.copy(Path(one.uri, second.path), Path(one.uri, first.path))
