@@ -1,4 +1,9 @@
-"""Table services: merge buckets, roll back, verify."""
+"""Table services: compact, cluster, resize, clean, roll back and restore, savepoints, set options,
+verify and repair.
+
+A service plans, works and publishes one `Change` (`service.py`). `verify` only reads, and `repair`
+sets out from what it finds.
+"""
 
 if __name__ != "metatable.compaction":  # a second copy would have other error classes
     raise ImportError(f"import metatable.compaction, not {__name__}")

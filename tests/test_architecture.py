@@ -1,8 +1,9 @@
 """The shape of the house: who may import whom, and what comes in with what.
 
     storage <- engine, data <- metadata <- index <- compaction, write, query <- the face
-    (metatable/*.py, cli/); spark/ knows only engine and storage; results.py, what verbs
-    give back, is the one module of the face that the rooms above the index know too
+    (metatable/*.py, cli/); spark/ knows only engine and storage, and query knows spark too;
+    results.py, what verbs give back, is the one module of the face that the rooms above the
+    index know too
 
 Read off the source by `ast`, so that an import inside a function counts too.
 """

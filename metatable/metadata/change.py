@@ -64,10 +64,12 @@ class Update(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of the newest version. `instant`: of a data commit; services have none."""
+    """What becomes of the newest version, and what must still be true of it."""
 
     operation: str
     instant: str = ""
+    """The instant on Hudi's timeline, for commits and for services that write data files; empty
+    otherwise."""
     requires: tuple[Requirement, ...] = ()
     updates: tuple[Update, ...] = ()
     steps: tuple[Step, ...] = ()

@@ -129,7 +129,8 @@ class Manifest:
     schema: str
     options: Options = stored(_OPTIONS, required=True)
     instant: str = ""
-    """Of the data commit that this version publishes; empty for services."""
+    """The instant on Hudi's timeline, for commits and for services that write data files; empty
+    otherwise."""
     time_ms: int = 0
     parent: int = 0
     nonce: str = stored(required=True, default_factory=lambda: uuid.uuid4().hex)

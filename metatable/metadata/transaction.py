@@ -118,7 +118,7 @@ class Transaction:
         """Begin at the instant that is ours: later than every one that the table had seen, and
         never given out.
 
-        `action`: what it will be on Hudi's timeline, a `commit` or a `replacecommit`.
+        `action`: what it will be on Hudi's timeline, as `data.commit_metadata.action_of` says.
 
         The lease is first, because recovery finds what a dead writer has left by it; then a look
         whether the instant is used, and `requested`; `begin_files` says the rest. Nothing of it may
