@@ -1,8 +1,10 @@
-"""Options: all that is fixed or set for a table when it is created.
+"""Options: what a table is and how it is written, said when it is created.
 
-They are stored, as JSON, in every manifest (not in `hoodie.properties`, from which some
-Hudi versions drop keys that they do not know). `Options.create` is the one place where the
-user's words are checked; what it returns is consistent.
+Those in `SETTABLE` may change later (`set_options`), and those of the index change with it
+(`adopt`); all others are fixed for the life of the table. They are stored, as JSON, in every
+manifest (not in `hoodie.properties`, from which some Hudi versions drop keys that they do not
+know). `Options.create` is the one place where the user's words are checked; what it returns is
+consistent.
 """
 
 from __future__ import annotations
@@ -65,84 +67,115 @@ def _salts() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a table was created with. Sizes in bytes, times in seconds.
+    """A table's options. Sizes are bytes, times are seconds, rates are between 0 and 1.
 
-    Fields that change what the bytes mean (key, scope, hashes, bucket counts) are fixed for
-    the life of the table; the others are defaults for writers.
+    Those in `SETTABLE` say how new files are made and when services are due: `set_options` changes
+    them. Those of the index change with it, by `adopt`. All others are fixed for life, for what is
+    stored goes by them.
     """
 
     name: str
+    """The table's name for Hudi: the last part of its address."""
     key: tuple[str, ...]
+    """The columns of the key."""
     partition_by: tuple[str, ...] = ()
+    """The columns whose values name a row's partition, a folder of data files; none: one folder."""
     ordering: str | None = None
+    """Of two rows with one key, the one with the greater value in this column wins; None: the one
+    that was written later."""
     index: str = "metadata_bloom"
+    """What finds the file group of a key: `metadata_bloom`, `bloom`, `record`, `hbase`, `bucket`,
+    or one that was registered."""
     key_scope: str = "partition"
+    """Where a key is unique: in its `partition`, or in the whole table (`global`). `create` takes
+    `global` with the indexes `record` and `hbase` unless it is told otherwise."""
     hive_style: bool = True
-    # what a record index entry is keyed by, and how keys spread over its buckets
+    """Folders of partitions are called `city=Ulm`, not `Ulm`."""
+    # the record index
     record_key_form: str = "hash"
+    """What the record index keeps of a key: a `hash` of 128 bits, or the key itself (`plain`)."""
     record_bucket_function: str = "xxh64"
+    """Which bucket of the record index a key is in: by the hash `xxh64`, or, for plain keys, by
+    `java_string` or a function that was registered."""
     key_salts: tuple[int, int] = stored(required=True, default_factory=_salts)
+    """Random numbers that make this table's hashes of keys differ from those of any other."""
     buckets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUCKETS))
-    # where a key's hash names its file group
+    """Parts that each metadata partition is cut into, by its name; a compaction works part by part.
+    Not the buckets of `index="bucket"`: those are `bucket_count`."""
+    # the index `bucket`
     bucket_engine: str = SIMPLE
+    """How a key's hash names its file group: by a fixed number of buckets (`simple`), or by a ring
+    of ranges whose buckets are split and merged (`consistent_hashing`, `extendible_hashing`)."""
     bucket_count: int = 256
-    """File groups of a table partition, as many as Hudi makes by default: for ever where the engine
+    """File groups per table partition, as many as Hudi makes by default: for ever where the engine
     is `simple`, else at first."""
-    # where keys are kept in a table of HBase
+    # the index `hbase`
     hbase_table: str = ""
+    """The table of HBase that holds the keys."""
     hbase_address: str = ""
     """Host and port of HBase's Thrift gateway; or `sqlite:` and the path of a file."""
     hbase_requests_per_second: float = 0.0
-    """Of each process, at most; 0: as many as are answered."""
+    """Requests that each process sends at most; 0: no limit."""
     # data files
     table_type: str = COPY_ON_WRITE
     """What comes to a file group makes a new file of it (`cow`), or a log on top of it (`mor`)."""
     log_format: str = "avro"
-    """How rows stand in logs: as Avro, or as Parquet."""
+    """How rows are stored in logs: as `avro`, or as `parquet`."""
     new_groups: str = BASE
-    """What opens a file group: a base file, or (merge-on-read, of indexes that find keys in logs) a
-    log, but where a bulk insert or an overwrite does."""
+    """What opens a file group: a `base` file or a `log`. Logs need a merge-on-read table and an
+    index that finds keys in them; bulk inserts and overwrites always make base files."""
     file_rows: int = 500_000
-    """Most rows that one commit puts into one file group (Hudi's insert split size)."""
+    """The most rows that one commit puts into one file group (Hudi's insert split size)."""
     small_file_bytes: int = 100 << 20
     """Files below this size are given inserts before new file groups are made; 0: never."""
     file_bytes: int = 120 << 20
+    """The size that new data files are planned for, by how wide the rows are."""
     cluster_by: tuple[str, ...] = ()
     """New files are cut by these columns, each a range of them; none: by the key."""
     row_group_rows: int = 128 << 10
+    """The most rows in a row group of a data file."""
     parquet_codec: str = "zstd"
+    """How data files are compressed: `zstd`, `snappy`, `gzip` or `none`."""
     footer_bloom_fpp: float = 1e-3
-    """Hudi's own bloom writers fail on files without a footer filter, so there always is one."""
+    """How often the filter in a data file's footer may let a key through that is not there. Hudi's
+    own bloom writers fail on files without such a filter, so there always is one."""
     stats_columns: int = 32
-    """Column statistics are kept of so many first columns, as Hudi does."""
+    """Column statistics are kept of this many columns, the first ones, as in Hudi."""
     # metadata files
     filter_kind: str = "fingerprints"
+    """The filters of the index `metadata_bloom`: `fingerprints` or `split_block`."""
     filter_fpp: float = 1e-9
+    """How often such a filter may let a key through that is not in its file."""
     hfile_codec: str = "gz"
+    """How index files are compressed: `gz`, `zstd` or `none`."""
     hfile_codecs: Mapping[str, str] = field(default_factory=dict)
-    """Of single metadata partitions, by name; of the others it is `hfile_codec`."""
+    """The codec of single metadata partitions, by name; all others have `hfile_codec`."""
     record_filter_fpp: float = 0.0
     """How often a filter in an HFile of the record index may let a key through that is not there;
     0: they have none. For batches of new keys, which then read little more than filters."""
     hfile_block_bytes: int = 64 << 10
+    """Size of a block of an index file before compression: the least that a lookup decodes."""
     hfile_target_bytes: int = 8 << 20
     """A commit cuts its entries into files of about this size, at bucket borders."""
     upkeep_files: int = 8
-    """Commits after which a writer folds the newest small HFiles and pages of a metadata partition
-    into few; 0: never, that is left to operators."""
+    """After this many commits a writer merges the newest small HFiles of each metadata partition,
+    and the pages that list them; 0: never, that is left to operators."""
     timeline_commits: int = 100
     """Commits that stay on Hudi's timeline, at least. Older ones are archived by upkeep and by
-    `clean`, and cannot be undone any more; 0: none is."""
+    `clean`, and cannot be undone any more; 0: none is archived."""
     # commits
     lease_seconds: float = 60.0
+    """A writer that has not renewed its lease for so long is taken for dead."""
     commit_retries: int = 20
+    """How often a commit is tried again after another writer was first; then ConflictError."""
     # columns
     hudi_readable: bool = True
-    """Every file has the table's columns under their names: those of which files have other names
-    are written anew. Hudi's readers go by names."""
+    """Every file has the table's columns under their names, for Hudi's readers go by names: a
+    change of columns that breaks this writes the files anew."""
     # rings
     hudi_hashing_metadata: bool = False
-    """Rings lie in Hudi's own place, too, where its writers find them."""
+    """Rings are stored where Hudi's writers look for them, too (`consistent_hashing`,
+    merge-on-read)."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Words of a newer version, kept as they are."""
 
