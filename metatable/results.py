@@ -1,4 +1,6 @@
-"""What the verbs return: counts, files, bytes, seconds, in a form that people can read."""
+"""What the methods of a `Table` return: counts, files, bytes, seconds; each prints as text that
+people can read, and has `to_dict` or is a sequence.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,24 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WriteResult(RowCounts):
-    """What an insert, upsert or delete did. `version` is the table's after it."""
+    """What a write did: its row counts, the files it wrote, what it cost."""
 
     operation: str
     version: int
+    """The table's version after it."""
     instant: str | None
+    """The commit on Hudi's timeline; None: there was nothing to do, and no version was made."""
     files: int = 0
+    """Data files written: base files and logs, but not index files."""
     bytes: int = 0
+    """The size of these files."""
     attempts: int = 1
+    """How often it was tried; each attempt but the last one lost a race against another writer."""
     seconds: float = 0.0
     engine: str = "local"
     """Where its files were written: "spark", or "local": in this process."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    """What it asked of the store, and what it did, by name: `store.requests` and others."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,8 +73,10 @@ class WriteResult(RowCounts):
 
 
 class Fault(StrEnum):
-    """What can be wrong with a table: all kinds that `verify` tells apart. README has the table of
-    what each is, and what `repair` does about it."""
+    """What can be wrong with a table: all kinds of faults that `verify` tells apart.
+
+    README, "Repair", says what each one is, and what `repair` does about it.
+    """
 
     PROPERTIES = "properties"
     FOREIGN_COMMIT = "foreign-commit"
@@ -102,12 +112,13 @@ class TableFinding(Finding):
     name; `detail` says in words what was expected and found there."""
 
     remedy: str = ""
-    """What `repair` does about it; empty: nothing, the detail has the way out."""
+    """What `repair` does about it; empty: nothing, and the detail names the way out."""
     rows_lost: int = 0
     """Rows that are gone with it; -1: some, and nobody knows how many."""
 
     @property
     def kind(self) -> Fault:
+        """Its `code` as a `Fault`."""
         return Fault(self.code)
 
     def __str__(self) -> str:
@@ -116,38 +127,54 @@ class TableFinding(Finding):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServiceResult:
-    """What a table service did. `findings` are faults (of `verify` and `repair`), the first of each
-    kind, `finding_counts` how many there are of each; `plan` is the name of the stored plan that
-    was made or carried out."""
+    """What a table service did, or, as a dry run, would do. Numbers that a service does not count,
+    or a dry run does not know, are 0.
+
+                     files_before                  files_after        entries
+    compact          all HFiles of the index       the same           entries of the new HFiles
+    compact_logs     base files and logs merged    base files made    rows written
+    cluster          file groups cut anew          base files made    rows written
+    resize_buckets   buckets with files            base files made    rows written
+    verify, repair                                                    rows looked at
+    """
 
     service: str
     version: int
+    """The table's version after it; of a dry run the one it looked at."""
     files_before: int = 0
     files_after: int = 0
     entries: int = 0
     bytes_read: int = 0
+    """Bytes read from the store, the metadata included."""
     bytes_written: int = 0
+    """Bytes written to the store, index files and plans included."""
     seconds: float = 0.0
     reason: str = ""
+    """In words: what was done, what is due, or why nothing is."""
     findings: tuple[TableFinding, ...] = ()
+    """Of `verify` and `repair`: faults, the first hundred of each kind."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    """What it asked of the store, and what it did, by name."""
     plan: str = ""
+    """The name of the stored plan that was made, carried out, or that waits."""
     files_deleted: int = 0
+    """Of `clean`: files deleted, of any kind."""
     bytes_deleted: int = 0
     finding_counts: Mapping[str, int] = field(default_factory=dict)
+    """How many faults there are, by kind; `findings` may name fewer."""
     rows_lost: int = 0
     """Rows of data files that are gone, as far as it is known how many."""
     depth_before: Mapping[str, float] = field(default_factory=dict)
-    """Of `cluster`, by column: in how many files a value is, on average (`metadata/overlap.py`)."""
+    """Of `cluster`, by column: how many files hold a value, on average (`metadata/overlap.py`)."""
     depth_after: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unmended(self) -> tuple[TableFinding, ...]:
-        """The findings about which `repair` does nothing."""
+        """The findings for which `repair` has no remedy."""
         return tuple(one for one in self.findings if not one.remedy)
 
     def to_dict(self) -> dict[str, Any]:
-        """With the findings twice: as texts, and in `faults` with all their fields."""
+        """All fields; the findings twice: as texts, and in `faults` with their own fields."""
         told = {one.name: getattr(self, one.name) for one in fields(self)}
         faults = [asdict(one) for one in self.findings]
         return told | {"findings": [str(one) for one in self.findings], "faults": faults}
@@ -174,33 +201,35 @@ class ServiceResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explain:
-    """What an operation looked at, level by level, and what that cost.
-
-    `files`: how many are left after each level, by the level's name, in order; the first is all
-    there are. `file_bytes`: the size of those left at the end. `keys` and `found`: keys asked,
-    keys that have a location. None: not of this operation. `buckets`: with the index `bucket`, how
-    the keys spread over them.
-    """
+    """What an operation looked at, level by level, and what that cost. None: it has no such
+    number."""
 
     keys: int | None
+    """Keys that were asked for."""
     found: int | None
+    """Those of them that have a location."""
     seconds: float
     counters: Mapping[str, int] = field(default_factory=dict)
+    """What it asked of the store, and what it did, by name."""
     operation: str = "tag_locations"
     files: Mapping[str, int] = field(default_factory=dict)
+    """How many files are left after each level, by the level's name, in order; the first number is
+    all there are."""
     file_bytes: int | None = None
+    """The size of the files left at the end."""
     buckets: BucketSpread | None = None
+    """With the index `bucket`: how the keys spread over the buckets."""
     depths: Mapping[str, float] = field(default_factory=dict)
-    """Of a scan, by column that its condition names: in how many files a value is, on average."""
+    """Of a scan, by column that its condition names: how many files hold a value, on average."""
 
     @property
     def requests(self) -> int:
-        """Calls to the disk or service."""
+        """Requests to the store, be it a disk or a service."""
         return self.counters.get("store.requests", 0)
 
     @property
     def bytes(self) -> int:
-        """Bytes read to find out."""
+        """Bytes read from the store."""
         return self.counters.get("store.bytes_read", 0)
 
     @property
@@ -210,7 +239,7 @@ class Explain:
 
     @property
     def pages(self) -> int:
-        """Pages of data files read; where a column was read whole, none."""
+        """Single pages of data files read; a column that was read whole counts none."""
         return self.counters.get("data.pages", 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -255,8 +284,10 @@ class Explain:
 class BucketSpread:
     """How keys spread over the buckets of their table partitions.
 
-    `touched`: buckets that get some, `without_files` of them have none yet, `bytes` is what the
-    others hold. The `fullest` gets `fullest_keys`, `skew` times the mean of those touched.
+    `buckets` is the number of buckets in these `partitions`. `touched` of them get keys;
+    `without_files` of those have no file yet, and `bytes` is the size of the others. The bucket
+    `fullest` gets `fullest_keys`, `skew` times the mean of those touched; `fullest_bytes` is its
+    size (None: no file yet).
     """
 
     partitions: int
@@ -271,7 +302,7 @@ class BucketSpread:
 
     @property
     def rows(self) -> list[tuple[str, int | None, str]]:
-        """For people: name, number, and what else there is to say."""
+        """Lines of a table for people: name, number, and what else there is to say."""
         files = f"{_size(self.bytes)} of files"
         if self.without_files:
             files += f", {self.without_files:,} without one"
@@ -283,6 +314,7 @@ class BucketSpread:
 
     @property
     def of_fullest(self) -> str:
+        """The fullest bucket and its size, for people."""
         held = "no file" if self.fullest_bytes is None else _size(self.fullest_bytes)
         return f"{self.fullest}, {held}"
 
@@ -290,11 +322,12 @@ class BucketSpread:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DataFiles(Sequence[DataFile | LogFile]):
     """Data files of a table, by partition path and file name; equal to a list of the same ones.
-    Of a file group of logs alone it is the first of them.
+    A file group without a base file is represented by its first log.
 
-    They are held in columns, and become objects one by one. `root` is the table's address,
-    `paths` (strings) are relative to it, `row_counts` are -1 where nobody knows. `has_logs` (None:
-    nowhere) says where logs lie on a base file, without which its rows are out of date.
+    The files are held in columns, and become objects one by one. `root` is the table's address,
+    and `paths` (strings) are relative to it. `row_counts` are -1 where the number is not known.
+    `has_logs` says which files' groups have logs, without which rows are out of date (None: none
+    has).
     """
 
     root: str
@@ -379,15 +412,21 @@ def _file(path: str, size_bytes: int, row_count: int) -> DataFile | LogFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """One version: what was done, when (epoch milliseconds, UTC), and its counts."""
+    """One version of a table: what made it, when, and its counts."""
 
     version: int
     operation: str
     instant: str
+    """The instant on Hudi's timeline, for commits and for services that write data files; empty
+    otherwise."""
     time_ms: int
+    """When it was published: epoch milliseconds, UTC."""
     summary: Mapping[str, int]
+    """Counts by name. Of a write: rows `inserted`, `updated`, `deleted`, `moved` and `stale` (those
+    that are not known are left out), index `misses`, `rows` and `bytes` of the data files that it
+    wrote. Services have counts of their own."""
     note: Mapping[str, str] = field(default_factory=dict)
-    """What its writer wanted to be remembered."""
+    """Names and values that its writer gave as `note`."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -395,12 +434,14 @@ class CommitInfo:
 
 @dataclass(frozen=True, slots=True)
 class SavepointInfo:
-    """A version that is kept under a name; `time_ms` is when that was said (epoch, UTC)."""
+    """A version that is kept under a name."""
 
     name: str
     version: int
     instant: str
+    """The last data commit that the version holds."""
     time_ms: int
+    """When the savepoint was made: epoch milliseconds, UTC."""
     note: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -409,38 +450,48 @@ class SavepointInfo:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a table is: where, how it is keyed, how much there is of it."""
+    """What a table is: its address, its key and other options, and how much it holds in its newest
+    version."""
 
     uri: str
     name: str
     version: int
     instant: str
+    """The last data commit; empty: there is none."""
     key: tuple[str, ...]
     partition_by: tuple[str, ...]
     ordering: str | None
     index: str
     key_scope: str
     columns: Mapping[str, str]
+    """The columns and their Arrow types as text, in order, without Hudi's meta columns."""
     file_groups: int
     partitions: int
+    """Table partitions that have file groups."""
     rows: int | None
-    """None where some file groups have logs: how many rows those change only they tell."""
+    """None where some file groups have logs: only a scan that merges them can tell."""
     data_bytes: int
+    """The size of all live base files and logs."""
     metadata: Mapping[str, Mapping[str, int]]
+    """Of each metadata partition, by name: its `buckets`, `hfiles`, `entries`, `tombstones` (marks
+    of entries that are gone) and `bytes`."""
     oldest_version: int = 1
-    """The first that is kept."""
+    """The oldest version that is kept; savepoints may keep older ones."""
     table_type: str = "cow"
     log_files: int = 0
     log_bytes: int = 0
-    """A part of the data bytes."""
+    """The size of the logs, which is a part of `data_bytes`."""
     cluster_by: tuple[str, ...] = ()
     depths: Mapping[str, float] = field(default_factory=dict)
-    """Of each of these columns: in how many files a value is, on average."""
+    """For each column of `cluster_by`: how many files hold a value, on average."""
     usage: Mapping[str, int] | None = None
-    """Bytes of files by what they are for, where a listing was asked for."""
+    """Bytes of all files of the table, with `describe(listing=True)`: `live`, `kept` for older
+    versions, `reclaimable` by `clean`, and `others`, which belong to writers at work or are not
+    ours to judge."""
     buckets: Mapping[str, float] | None = None
-    """Of a table whose buckets have rings: how many there are, and have files; partitions that were
-    resized; bytes of the largest file; and `skew`, how many times the mean that is."""
+    """Of a table whose buckets have rings: the number of `buckets`, of those `with_files`, and of
+    `resized_partitions`; `largest_bytes`, the size of the fullest bucket; and `skew`, how many
+    times the mean that is."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
