@@ -121,9 +121,6 @@ class TableFinding(Finding):
         """Its `code` as a `Fault`."""
         return Fault(self.code)
 
-    def __str__(self) -> str:
-        return Finding.__str__(self)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServiceResult:
