@@ -1,4 +1,4 @@
-"""Table: the face. Every method says what it does and hands it to the module that does it.
+"""Table: what users call. Each method says what it does, and the module that does it is called.
 
 The engine is picked by the data: a Spark DataFrame brings its own session, everything else is
 Arrow and runs in this process.
@@ -94,7 +94,10 @@ AnyEngine = TypeVar("AnyEngine", bound=Engine[Any])
 
 
 class Table:
-    """A table at a place. Writers always work on the newest version; a reader pins one a call."""
+    """A table, made by `metatable.create` and `metatable.open`.
+
+    Each read uses one version; writes always start from the newest.
+    """
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, Store):
@@ -105,24 +108,28 @@ class Table:
 
     @property
     def uri(self) -> str:
+        """Where the table is: the path of a folder, or an address such as `s3://bucket/rides`."""
         return self._store.uri
 
     @property
     def counters(self) -> Counters:
-        """All that this object has cost so far; the cost of a step is `counters.since(before)`.
+        """What this object has asked of the store so far, by name.
 
-        What a lazy Spark plan does later is not in it: `explain` runs such a plan and counts.
+        The cost of a step is `counters.since(before)`, with `before = dict(counters)` taken before
+        the step. What a lazy Spark plan does later is not counted here: `explain` runs such a plan
+        and counts.
         """
         return self._store.counters
 
     @property
     def version(self) -> int:
-        """The newest version."""
+        """The number of the newest version."""
         return self._newest().version
 
     @property
     def instant(self) -> str | None:
-        """Of the last data commit, the one that a rollback undoes; None: there is none."""
+        """The instant of the last data commit, which `rollback` would undo; None before the
+        first."""
         last = self._newest().last_commit
         return None if last is None else last[1]
 
@@ -133,6 +140,7 @@ class Table:
 
     @property
     def options(self) -> Options:
+        """The table's options, as they are in the newest version."""
         return self._newest().options
 
     def insert(
@@ -140,10 +148,10 @@ class Table:
     ) -> WriteResult:
         """Add rows. Raises UsageError where a key exists, ConflictError after lost races.
 
-        `note`: a few names and values, such as `{"job": "nightly"}`, for `history` to tell; they
-        stand beside the commit on Hudi's timeline, too.
-        `evolve`: columns of the rows, and fields of their structs, that the table lacks become its
-        own, in the same version: last, and null in all other rows.
+        `note`: a few names and values, such as `{"job": "nightly"}`, which `history` shows; they
+        are stored with the commit on Hudi's timeline, too.
+        `evolve`: columns of the rows, and fields of their structs, that the table lacks are added
+        to it in the same version, at the end; all other rows have null there.
         """
         return self._write(rows, INSERT, note, evolve)
 
@@ -154,13 +162,13 @@ class Table:
         sort_by: str | Sequence[str] | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Add many rows, in new files of which each holds a range of the columns `sort_by`.
+        """Add many rows in new files, each of which holds a range of the columns `sort_by`.
 
-        Files, and rows in them, are in the order of these columns over the whole batch, then of
-        the key (and without any, of the key): so `files(where=…)` on the first of them leaves few.
-        Nulls come first. Small files are not filled up. Otherwise an insert: it refuses keys that
-        exist. Raises UsageError for columns without an order, and where the index tells which file
-        a row goes to.
+        Files, and the rows in them, are in the order of these columns over the whole batch, then of
+        the key; without `sort_by` they are in the order of the key. So `files(where=…)` on the
+        first of these columns leaves few files. Nulls come first. Small files are not filled up.
+        Otherwise it is an insert, and refuses keys that exist. Raises UsageError for columns
+        without an order, and where the index tells which file a row goes to.
         """
         texts, columns = noted(note), some("sort_by", sort_by, str) or ()
         return self._written(
@@ -171,61 +179,74 @@ class Table:
     def upsert(
         self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
     ) -> WriteResult:
-        """Add rows, or replace those of the same keys. Where nothing is new, no version is made."""
+        """Add rows, or replace those with the same keys. Where nothing is new, no version is made.
+
+        With an ordering column the row with the greater value wins, be it the stored one. `note`,
+        `evolve`: as in `insert`. Raises UsageError for rows that the table cannot hold, and
+        ConflictError after lost races.
+        """
         return self._write(rows, UPSERT, note, evolve)
 
     def merge(
         self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
     ) -> WriteResult:
-        """Change some columns: rows of the key columns and those to be set, as they are, null too.
+        """Set some columns of the rows with these keys.
 
-        Columns left out keep what is stored, or become null of a key that is new. In global scope
-        the partition may be left out as well. Otherwise an upsert: by the ordering column, where
-        it is given, older rows change nothing. Raises UsageError as upsert, and for new keys that
-        lack their partition or a column that may not be null.
+        Rows hold the key columns and the columns to set. A null is written as null. Columns left
+        out keep what is stored, and are null where the key is new. In global scope the partition
+        may be left out as well. Otherwise it is an upsert: older rows change nothing, where the
+        ordering column is given. Raises as `upsert`, and UsageError for new keys that lack their
+        partition or a column that may not be null.
         """
         return self._write(rows, MERGE, note, evolve)
 
     def alter(
         self, *changes: ColumnChange, note: Mapping[str, Any] | None = None, engine: Any = None
     ) -> WriteResult:
-        """Change columns, all at once, in one version: `AddColumn("tip", pyarrow.float64())`,
-        `RenameColumn("fare", "price")`, `WidenColumn`, `DropColumn`, `MoveColumn`, `MakeNullable`;
-        a field of a struct by its path, `"driver.name"`.
+        """Change the table's columns, all of `changes` in one version or none.
 
-        Files stay as they are, and older versions keep their columns. Only a new name, or a name
-        that was another column's, lets Hudi's readers, which go by names, not find a column in the
-        files of before: then all files are written anew (with a Spark session as the `engine` on
-        its cluster), unless the table was created with `hudi_readable=False`. Raises UsageError for
-        what would lose values, and for key, partition and ordering columns; ConflictError after
-        lost races.
+        A change is one of `AddColumn("tip", pyarrow.float64())`, `RenameColumn("fare", "price")`,
+        `WidenColumn`, `DropColumn`, `MoveColumn`, `MakeNullable`. A field of a struct is named by
+        its path, `"driver.name"`.
+
+        Files stay as they are, and older versions keep their columns. There is an exception: Hudi's
+        readers go by names, and would go wrong in older files where a column is renamed, a name was
+        another column's before, or a float becomes a double. Then all files are written anew (with
+        a Spark session as the `engine` on its cluster), unless the table was created with
+        `hudi_readable=False`. Raises UsageError for what would lose values, and for key, partition
+        and ordering columns; ConflictError after lost races.
         """
         texts = noted(note)
         return self._written(engine_for(engine), lambda on: alter(self._store, on, changes, texts))
 
     def set_options(self, options: Mapping[str, Any], *, dry_run: bool = False) -> ServiceResult:
         """Set options that say how new files are made and when services are due, such as
-        `{"file_rows": 1_000_000, "cluster_by": ["at"]}`; files that are there stay as they are.
+        `{"file_rows": 1_000_000, "cluster_by": ["at"]}`. Files that are there stay as they are.
 
-        Rollback and restore leave them as they are. `hfile_codecs` and `cluster_by` are given
-        whole. Raises UsageError for other options, which what is stored goes by, and values out of
-        range; ConflictError after lost races.
+        A rollback or restore does not set them back. `hfile_codecs` and `cluster_by` replace their
+        old value whole. `dry_run`: check them, and write nothing. Raises UsageError for all other
+        options, because what is stored goes by them, and for values out of range; ConflictError
+        after lost races.
         """
         return self._serve(execute, SetOptions(options), dry_run=dry_run)
 
     def delete(self, keys: Any, *, note: Mapping[str, Any] | None = None) -> WriteResult:
-        """Delete by key columns (in partition scope with the partition's); others are ignored."""
+        """Delete the rows with these keys; keys that are not there are counted as `absent`.
+
+        `keys` hold the key columns, in partition scope the partition columns as well; all other
+        columns are ignored.
+        """
         return self._write(keys, DELETE, note)
 
     def insert_overwrite(
         self, rows: Any, *, by: str = "partition", note: Mapping[str, Any] | None = None
     ) -> WriteResult:
-        """Replace whole partitions: those that occur among the rows, or, `by="table"`, all of them.
+        """Replace whole partitions: those that occur among the rows, or, with `by="table"`, all.
 
-        Afterwards they hold these rows and no others. What was there is gone whatever the ordering
-        column says: counted are keys that are new, that have come back, and that have not. No rows
-        overwrite no partition, but empty the table. Raises UsageError as upsert, and for keys that
-        live in a partition that stays.
+        Afterwards they hold these rows and no others, whatever the ordering column says. In the
+        result new keys are `inserted`, those that were there before `updated`, and those that are
+        gone `deleted`. Without rows no partition is overwritten, but with `by="table"` the table is
+        emptied. Raises as `upsert`, and UsageError for keys that live in a partition that stays.
         """
         operation = OVERWRITES.get(by) if isinstance(by, str) else None
         if operation is None:
@@ -237,7 +258,7 @@ class Table:
     ) -> WriteResult:
         """Delete all rows of partitions: `"city=Ulm"`, `{"city": "Ulm"}`, or several of either.
 
-        Those that are not there are passed over, as absent keys are in `delete`: it may be
+        Partitions that are not there are passed over, as absent keys are in `delete`, so it may be
         repeated. Raises UsageError for what names no partition, and without partitions.
         """
         texts = noted(note)
@@ -246,22 +267,23 @@ class Table:
         )
 
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
-        """`rows` with the column `_location`: which file group holds each key, null for none.
+        """`rows` with the column `_location`: which file group holds the row's key, null for none.
 
-        An index that follows from the key alone (`bucket`) names the one that would hold it;
-        `filter_exists` says which keys are there.
+        A location is a struct of `partition_path`, `file_id`, `instant` and `position`. With the
+        index `bucket`, where the file group follows from the key alone, it names the group that
+        would hold the key; `filter_exists` says which keys are there. `version`: an older one.
 
-        An Arrow table in the given order, or, of a Spark DataFrame, a lazy DataFrame that stays
-        on the version it was made on.
+        The answer is an Arrow table in the given order, or, for a Spark DataFrame, a lazy DataFrame
+        that stays on the version it was made on.
         """
         return self._located(rows, version)
 
     def explain(self, rows: Any, version: int | None = None) -> Explain:
-        """Run `tag_locations` for what it finds and costs, and keep nothing else of it.
+        """Run `tag_locations` and report what it found and what it cost; the rows are discarded.
 
-        Counted is the work that was done: a file that two tasks look at (two partitions of a
+        The work that was done is counted: a file that two tasks look at (two partitions of a
         DataFrame with keys of one range) counts twice. Of a DataFrame only the key columns are
-        read; what the steps make of them lies in Spark's cache until the end, for their
+        read; what the steps make of them stays in Spark's cache until the end, because their
         counters are read from it (`spark/counting.py`).
         """
         began = time.perf_counter()
@@ -280,7 +302,8 @@ class Table:
         return Explain(keys, hits, seconds, told, files=_levels(told), buckets=spread)
 
     def filter_exists(self, rows: Any) -> Any:
-        """The rows whose key is in the table: an Arrow table, or, of a DataFrame, a lazy one."""
+        """The rows whose key is in the table: as an Arrow table, or, for a Spark DataFrame, as a
+        lazy DataFrame."""
         found = self._located(rows, None, proven=True)
         if isinstance(found, pa.Table):
             return found.filter(found[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
@@ -289,10 +312,11 @@ class Table:
     def read_keys(
         self, keys: Any, columns: Sequence[str] | None = None, version: int | None = None
     ) -> pa.Table:
-        """The rows of these keys; reads only the files that hold them.
+        """The table's rows with these keys; only the files that hold them are read.
 
+        `keys` hold the key columns. `columns`: only these, in this order. `version`: an older one.
         Raises UsageError for keys without their columns, unknown columns, and for a Spark
-        DataFrame: the rows come back to this process, and so do not grow with a cluster.
+        DataFrame, because the rows come back to this process, however large the cluster is.
         """
         if is_spark(keys):
             raise UsageError(
@@ -315,13 +339,15 @@ class Table:
     ) -> Scan:
         """The rows of a version (the newest by default) for which `where` is true.
 
-        `as_of` names the version by a moment, as Hudi does: all commits with an instant up to it.
-        An instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text; UTC unless it says another zone.
-        `where`: `metatable.col("a") > 5`, or DNF tuples as pyarrow has them: `[("a", ">", 5)]`.
-        `limit`: so many rows at most. `read_optimized`: of a merge-on-read table the base files
-        alone, as the last compaction left them. Nothing is read yet; the `Scan` goes wherever
-        Arrow goes: `pyarrow.table(scan)`, `polars.DataFrame(scan)`,
-        `duckdb.sql("select … from scan")`. Raises UsageError for what the table does not have.
+        Nothing is read yet: the `Scan` reads when it is asked for rows, and goes wherever Arrow
+        goes: `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
+
+        `columns`: only these, in this order. `where`: `metatable.col("a") > 5`, or lists of tuples
+        as pyarrow has them: `[("a", ">", 5)]`. `limit`: the most rows to return.
+        `as_of` names the version by a moment, as Hudi does: it has all commits with an instant up
+        to it. A moment is an instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text, in UTC unless
+        it says another zone. `read_optimized`: of a merge-on-read table the base files alone, as
+        the last compaction left them. Raises UsageError for what the table does not have.
         """
         view = self._snapshot(version, as_of)
         return Scan(view, columns, where, limit, read_optimized)
@@ -332,14 +358,15 @@ class Table:
         until: int | str | date | None = None,
         columns: Sequence[str] | None = None,
     ) -> Changes:
-        """What has come to be between two versions: rows with the column `_change_type`.
+        """The rows that differ between two versions, with the column `_change_type`.
 
-        `insert` and `update` rows are those of `until` (the newest version by default), `delete`
-        rows those of `since`. Either is named by its number or, as in `scan`, by a moment; 0 is
-        before the first row. Net: of a row that changed twice the last state. Where to go on from
-        is the answer's `until`. Nothing is read yet; the rows go wherever those of a `Scan` go.
-        Raises StaleError where one of them is not kept any more or was undone, UsageError where
-        `since` is the later one.
+        Rows of the types `insert` and `update` are as they are in `until` (the newest version by
+        default), those of the type `delete` as they were in `since`. Either version is named by its
+        number or, as in `scan`, by a moment; 0 is before the first row. Changes are net: of a row
+        that changed twice only the last state is told. The next pull begins at the answer's
+        `until`. Nothing is read yet; the rows go wherever those of a `Scan` go. Raises StaleError
+        where one of the versions is not kept any more or was undone, UsageError where `since` is
+        the later one.
         """
         if since is None:
             raise UsageError("begin after which version?", expected="its number, a moment, or 0")
@@ -356,11 +383,12 @@ class Table:
         as_of: str | date | None = None,
         read_optimized: bool = False,
     ) -> DataFiles:
-        """The data files that may hold a row for which `where` is true, with their rows.
+        """The data files that may hold a row for which `where` is true, with their row counts.
 
-        A sequence; its `uris` go to any Parquet reader:
-        `duckdb.read_parquet(files.uris, hive_partitioning=False)`; of a merge-on-read table they
-        are given where no logs lie on them, or with `read_optimized`. Raises as `scan`.
+        The answer is a sequence of files. Its `uris` go to any Parquet reader:
+        `duckdb.read_parquet(files.uris, hive_partitioning=False)`. Of a merge-on-read table they
+        are given only where no file has logs, or with `read_optimized`. The arguments mean what
+        they mean in `scan`. Raises as `scan`.
         """
         scan = self.scan(where=where, version=version, as_of=as_of, read_optimized=read_optimized)
         return scan.files()
@@ -376,13 +404,15 @@ class Table:
         schedule: bool = False,
         plan: str | None = None,
     ) -> ServiceResult:
-        """Merge the HFiles of the metadata partitions, bucket by bucket; changes no answer.
+        """Merge the HFiles of the metadata partitions, bucket by bucket; no answer changes.
 
-        `engine`: a Spark session, to run a task a bucket range on its cluster. `dry_run`: only
-        say what is due; nothing is written. `schedule`: only store what is due, as a plan whose
-        name is the result's `plan`; `plan`: carry out the one of this name, now, here or
-        elsewhere. Raises StaleError where others have merged meanwhile what it would merge, and
-        NotFoundError where it is carried out.
+        `major`: merge all of them and drop tombstones, not only where it is worth it.
+        `partitions` (names), `buckets` (numbers): only these. `engine`: a Spark session; the
+        compaction then runs one task per bucket range on its cluster. `dry_run`: only say what is
+        due, and write nothing. `schedule`: only store what is due, as a plan whose name is the
+        result's `plan`. `plan`: carry out the plan of this name, now, here or elsewhere. Raises
+        StaleError where others have meanwhile merged what the plan would merge, and NotFoundError
+        where the plan was carried out already.
         """
         chosen = some("partitions", partitions, str), some("buckets", buckets, int)
         return self._planned(
@@ -412,21 +442,24 @@ class Table:
         plan: str | None = None,
         take_back: bool = False,
     ) -> ServiceResult:
-        """Split buckets above a size (bytes of their files), and merge neighbours that are both
-        below another one, of a table whose `bucket_engine` has rings; no row changes.
+        """Split large buckets and merge small neighbours; no row changes.
 
-        `cut`: in the `middle` of a bucket's range, or at the `median` of its keys' hashes.
+        For tables whose `bucket_engine` has rings. A bucket is split where its file has more than
+        `split_above` bytes; neighbours are merged where both have less than `merge_below`. `cut`: a
+        bucket is cut in the `middle` of its range, or at the `median` of its keys' hashes.
         `partitions` (paths), `most_partitions`, `most_bytes`: how much at once; what is left is due
         again. Buckets and rings change by one commit, a `replacecommit` on Hudi's timeline; whoever
         writes to them meanwhile tries again, and so does this. `engine`, `dry_run`, `schedule`,
         `plan`: as in `compact`.
 
-        `writers` (`table_type="mor"`): they go on meanwhile, and neither side waits for the other,
-        by `dual_write`, twice, or by `virtual_log`, once, where only this library's readers see
-        it until the resize is done (splits alone). What waits is carried out, then what is due;
-        `schedule`, `plan` (an instant), `take_back`: as in `compact_logs`. Raises UsageError,
-        ConflictError after lost races, NotFoundError for an instant that is carried out, and
-        StaleError for a plan whose partitions were resized since.
+        `writers`, for tables with `table_type="mor"`: writers go on meanwhile, and neither side
+        waits for the other. With `dual_write` they write each row of such a bucket twice. With
+        `virtual_log`, for splits alone, they write it once, where only this library's readers see
+        it until the resize is done. What waits is carried out, then what is due. `schedule`, `plan`
+        (an instant), `take_back`: as in `compact_logs`.
+
+        Raises UsageError, ConflictError after lost races, NotFoundError for an instant that was
+        carried out already, and StaleError for a plan whose partitions were resized since.
         """
         chosen = some("partitions", partitions, str)
         sizes = BucketSizes(split_above, merge_below, cut, chosen, most_partitions, most_bytes)
@@ -457,16 +490,16 @@ class Table:
         engine: Any = None,
         dry_run: bool = False,
     ) -> ServiceResult:
-        """Cut the file groups anew whose rows overlap most, so that a value is in few files; no row
-        changes.
+        """Rewrite the file groups that overlap most, so that each value lies in few files. Rows do
+        not change.
 
-        `by`: columns, in the order of one or along a space-filling curve through several; by
-        default those that the table was created with (`cluster_by`), else its key. `where`: only
-        of files that may hold such rows. `most_bytes`: how much at once; what is left is due again.
-        Logs are merged in. The result's `depth_before` and `depth_after` say in how many files a
-        value of each column is, on average. `engine`, `dry_run`: as in `compact`. Raises UsageError
-        for columns without order or statistics, and where the index tells which file a row goes to;
-        ConflictError after lost races.
+        `by`: the columns to cut by, in the order of one or along a space-filling curve through
+        several; by default the table's option `cluster_by`, else its key. `where`: only files that
+        may hold such rows. `most_bytes`: how much at once; what is left is due again. Logs are
+        merged in. The result's `depth_before` and `depth_after` say, by column, how many files hold
+        a value, on average. `engine`: a Spark session, for one task per new file on its cluster;
+        `dry_run`: as in `compact`. Raises UsageError for columns without order or statistics, and
+        where the index tells which file a row goes to; ConflictError after lost races.
         """
         chosen = partial(_may_hold, parse_where(where))
         service = Cluster(some("by", by, str) or (), chosen, most_bytes)
@@ -486,17 +519,20 @@ class Table:
         plan: str | None = None,
         take_back: bool = False,
     ) -> ServiceResult:
-        """Make one new base file of the base and the logs of file groups (`table_type="mor"`); no
-        row changes.
+        """Merge the base file and the logs of file groups into one new base file; no row changes.
 
-        Due is a group whose logs come to `ratio` of the bytes of its base file (any, where it has
-        none), are `count` or more, or began `hours` ago. `partitions` (paths), `most_bytes`: how
-        much at once, those first whose bytes are logs for the most part. `schedule`: only plan it,
-        on Hudi's timeline too: the result's `plan`, an instant. Writers go on, on top, and neither
-        side waits for the other. `plan`: carry that one out, here or elsewhere, as often as it
-        takes; without one all that waits is carried out, then what is due. `take_back`: of a plan,
-        forget it instead, while no log lies on top. `engine`: a Spark session; `dry_run`: only say
-        what is due. Raises UsageError; NotFoundError for a plan that is carried out; ConflictError
+        For tables with `table_type="mor"`. A group is due where its logs have `ratio` times the
+        bytes of its base file (or it has no base file), where they are `count` or more, or where
+        the first one began `hours` ago. `partitions` (paths), `most_bytes`: how much at once; those
+        groups go first whose bytes are logs for the most part.
+
+        `schedule`: only plan it, on Hudi's timeline too; the result's `plan` is an instant. Writers
+        go on, on top of what is planned, and neither side waits for the other. `plan`: carry that
+        one out, here or elsewhere, as often as it takes; without it all plans that wait are carried
+        out, then what is due. `take_back`: forget the plan instead, which is possible while no log
+        lies on top. `engine`: a Spark session; `dry_run`: only say what is due.
+
+        Raises UsageError; NotFoundError for a plan that was carried out already; ConflictError
         after lost races.
         """
         sizes = LogSizes(ratio, count, hours, some("partitions", partitions, str), most_bytes)
@@ -512,11 +548,12 @@ class Table:
         )
 
     def due(self) -> list[ServiceResult]:
-        """What services have to do now; nothing of it is done. Empty: nothing.
+        """What services have to do now, one result for each; nothing is done.
 
-        Plans that `schedule=True` has stored and nobody has carried out, a minor compaction, a
-        `clean` as it is by default, and so a resize of buckets, a compaction of logs and a
-        clustering by the table's own columns, where it has such. Lists all files once.
+        These are plans that `schedule=True` has stored and nobody has carried out, a minor
+        compaction, a `clean`, a resize of buckets, a compaction of logs, and a clustering by the
+        option `cluster_by`, each with its defaults and where the table has such. Lists all files
+        once.
         """
         resizes = [Resize()] if self.options.resizes else []
         logs = [ScheduleLogs()] if self.options.has_logs else []
@@ -527,24 +564,26 @@ class Table:
     def clean(
         self, *, versions: int = 10, hours: float = 24.0, dry_run: bool = False
     ) -> ServiceResult:
-        """Delete what only versions need that are not kept, and what lost races have left; archive
+        """Delete files that only expired versions need, and files left by failed writers; archive
         Hudi's timeline.
 
-        Kept are the newest `versions` that commits have made (and those of services between them),
-        and those that were the newest within the last `hours`, for whoever reads one now may have
-        begun then; the others raise StaleError from now on.
-        `dry_run`: say what would go; nothing is written. Raises UsageError, and ConflictError after
-        lost races; killed anywhere, the next one goes on.
+        The newest `versions` that commits have made are kept (and those of services between them),
+        and so are those that were the newest within the last `hours`, because whoever reads one now
+        may have begun then. All others are expired: they raise StaleError from now on. Versions
+        with a savepoint are kept.
+        `dry_run`: say what would go, and write nothing. Raises UsageError, and ConflictError after
+        lost races. If it is killed anywhere, the next one goes on.
         """
         return self._serve(execute, Clean(versions, hours, dry_run), dry_run=dry_run)
 
     def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> ServiceResult:
         """Undo the last data commit, and the services that came after it.
 
-        `instant`: undo this one and no other. It may then be repeated when an answer was lost:
-        what is undone already stays so. `dry_run`: prove that it can be done, and write nothing.
-        Raises UsageError where it is not the last one, and ConflictError or StaleError where
-        somebody else has published meanwhile, a clean too: then nothing was undone.
+        `instant`: undo this commit and no other. The call may then be repeated when its answer was
+        lost: what is undone already stays so. `dry_run`: prove that it can be done, and write
+        nothing. Raises UsageError where `instant` is not the last commit, and ConflictError or
+        StaleError where somebody else has published meanwhile, a clean too: then nothing was
+        undone.
         """
         return self._serve(execute, Rollback(instant), dry_run=dry_run)
 
@@ -558,11 +597,11 @@ class Table:
     ) -> ServiceResult:
         """Go back to a version that is kept, named by its number, a moment, or a savepoint.
 
-        Every commit since then is undone, at once, with the services that came after. Raises
-        UsageError where a savepoint is newer (drop it first), where a compaction of logs that the
-        version holds was undone, or where no commit of it is left on Hudi's timeline; StaleError
-        where it is not kept, or was undone itself; and as `rollback` where somebody else has
-        published meanwhile.
+        All commits since then are undone at once, with the services that came after. `as_of`: as in
+        `scan`; `dry_run`: as in `rollback`. Raises UsageError where a savepoint is newer (drop it
+        first), where a compaction of logs that the version holds was undone, or where no commit of
+        it is left on Hudi's timeline; StaleError where the version is not kept, or was undone
+        itself; and as `rollback` where somebody else has published meanwhile.
         """
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")
@@ -579,11 +618,12 @@ class Table:
     def savepoint(
         self, name: str, version: int | None = None, *, note: str = "", dry_run: bool = False
     ) -> ServiceResult:
-        """Keep a version (the newest by default) under a name until `drop_savepoint`: `clean` does
-        not touch it, no commit of it is undone, and Hudi's timeline goes back to it at least.
+        """Keep a version (the newest by default) under a name until `drop_savepoint`.
 
-        It is the version of the last commit that `version` holds. Raises UsageError for names that
-        are taken or none, and for versions without commits or out of order.
+        Until then `clean` does not touch it, no commit of it is undone, and Hudi's timeline goes
+        back to it at least. What is kept is the version that the last commit in `version` has made.
+        `note`: a text to keep with it. Raises UsageError for names that are taken or not allowed,
+        and for versions without commits or out of order.
         """
         if not isinstance(note, str):
             raise UsageError("a note is a text", found=note)
@@ -592,38 +632,39 @@ class Table:
         return self._serve(execute, Savepoint(name, version, note), dry_run=dry_run)
 
     def drop_savepoint(self, name: str, *, dry_run: bool = False) -> ServiceResult:
-        """Keep it no longer. Raises UsageError where there is none of this name."""
+        """Keep this savepoint no longer. Raises UsageError where there is none of this name."""
         return self._serve(execute, DropSavepoint(name), dry_run=dry_run)
 
     def savepoints(self) -> list[SavepointInfo]:
-        """Those that there are, by version."""
+        """All savepoints, ordered by version."""
         return savepoints(self._newest())
 
     def verify(self) -> ServiceResult:
-        """Read the data and hold the index against it, both ways; Hudi's timeline, and whether all
-        versions that are kept can be read.
+        """Read all data and check the index against it, in both directions; check Hudi's timeline,
+        and that all versions that are kept can be read.
 
-        `findings` are faults, each of a `kind`, with the `remedy` that `repair` has for it. Raises
-        StaleError where a commit of this version was undone, or its index changed, meanwhile.
+        The result's `findings` are faults, each of a `kind`, with the `remedy` that `repair` has
+        for it. Raises StaleError where a commit of this version was undone, or its index changed,
+        meanwhile.
         """
         snapshot = self._snapshot(None)
         with self._counted(LocalEngine()) as engine, snapshot.reading():
             return verify(engine, snapshot.counting(engine.counters))
 
     def repair(self, *, dry_run: bool = True) -> ServiceResult:
-        """Mend what `verify` finds; unless `dry_run` is False only say what would be done, in the
-        `remedy` of each finding. `unmended` are those that have none.
+        """Mend what `verify` finds. Unless `dry_run` is False, only say what would be done: in the
+        `remedy` of each finding. Findings without a remedy are the result's `unmended`.
 
-        One version that others see whole or not at all. Of data files that are lost or damaged
-        the rows are gone: `rows_lost`. Raises ConflictError where others always publish meanwhile;
-        killed anywhere, the next one goes on.
+        It publishes one version, which others see whole or not at all. Rows of data files that are
+        lost or damaged are gone, and counted as `rows_lost`. Raises ConflictError where others
+        publish meanwhile again and again. If it is killed anywhere, the next one goes on.
         """
         with self._counted(LocalEngine()) as engine:
             return repair(self._store, engine, dry_run=dry_run)
 
     def history(self, limit: int | None = None) -> list[CommitInfo]:
-        """Every version that is kept, newest first; the newest `limit` of them cost as many small
-        requests."""
+        """All versions that are kept, newest first, or the newest `limit` of them. Each costs a
+        small request."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:
@@ -633,10 +674,10 @@ class Table:
         return list(islice(versions(self._store, newest), most))
 
     def describe(self, *, listing: bool = False) -> Description:
-        """What the table is, and how much there is of it.
+        """What the table is, and how much it holds.
 
-        `listing`: list all files, too, and say in `usage` how many bytes are live, kept for older
-        versions, and reclaimable by `clean`.
+        `listing`: list all files as well, and say in `usage` how many bytes are live, kept for
+        older versions, and reclaimable by `clean`.
         """
         snapshot = self._snapshot(None)
         told = describe(snapshot)
@@ -645,10 +686,13 @@ class Table:
     def buckets(
         self, partitions: str | Sequence[str] | None = None, version: int | None = None
     ) -> pa.Table:
-        """The buckets of a table that has rings of them, one a row: `partition_path`, the range of
-        hashes (`after`, `upto`], `file_id`, `bytes`, `rows` (null: no file yet), and how often the
-        partition was `resized`. `partitions`: of these alone (paths). Raises UsageError where there
-        are no rings."""
+        """The buckets of a table that has rings of them, one per row.
+
+        Columns are `partition_path`, the range of hashes from `after` (without it) to `upto`,
+        `file_id`, `bytes` and `rows` (null where there is no file yet), and how often the
+        partition was `resized`. `partitions`: only these (paths). Raises UsageError where there are
+        no rings.
+        """
         return buckets_of(self._snapshot(version), some("partitions", partitions, str))
 
     def _write(
