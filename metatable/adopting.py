@@ -1,4 +1,4 @@
-"""How a table of others becomes ours, and how one of ours gets another index."""
+"""Adopt: make an index for a table of another Hudi writer, or another index for one of ours."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     engine: Any = None,
 ) -> Table:
-    """Make an index for a Hudi table that is there. No data file is read twice, and none written.
+    """Make an index for a Hudi table that is there, and open it. No data file is read twice, and
+    none is written.
 
-    Of another writer's table (version 6, copy-on-write, without a metadata table of Hudi's) key,
-    partitions, ordering column and schema are taken as it has them; `options` are those of
-    `create`. A table of ours gets this index in the place of the one it has, in a new version:
-    then `options` may be those of the index alone; where nothing differs nothing is done.
+    A table of another writer (version 6, copy-on-write, without a metadata table of Hudi's) keeps
+    its key, partitions, ordering column and schema; `options` are those of `create`. A table of
+    ours gets this index in place of the one it has, in a new version: then `options` may only be
+    those of the index, and where nothing differs nothing is done.
 
-    `engine`: a Spark session to work on, else this process. Raises UpgradeError for a table that
-    our writers could not go on with, with the way out; UsageError for options, and for keys that
-    are there twice; ConflictError where another writer is at work.
+    `engine`: a Spark session to work on, else this process does. Raises UpgradeError for a table
+    that our writers could not go on with, and names the way out; UsageError for options that do not
+    fit, and for keys that are there twice; ConflictError where another writer is at work.
     """
     given = {} if options is None else options
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""How a table comes to be, and how it is found again."""
+"""Create a table, or open one that is there."""
 
 from __future__ import annotations
 
@@ -45,13 +45,22 @@ def create(
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make an empty table. Raises UsageError for what cannot be one, and where one is already.
+    """Make an empty table, and open it.
 
-    `table_type`: `cow`, where commits write file groups anew, or `mor`, where they put logs on top
-    of them, that readers merge and `compact_logs` makes one file of.
-    `cluster_by`: columns by which new files are cut, so that a value is in few of them: in order of
-    one, or along a space-filling curve through several; without any, by the key.
-    `options`: fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
+    `uri`: a folder, or an address such as `s3://bucket/rides`; `storage_options` go to the client
+    of its store.
+    `schema`: the table's columns. `key`: those that identify a row; `partition_by`: those that name
+    its partition; `ordering`: of rows with one key, the greatest value in this column wins.
+    `index`: `metadata_bloom`, `bloom`, `record`, `hbase`, `bucket`, or a name that was registered.
+    `table_type`: `cow` (copy-on-write), where commits write file groups anew, or `mor`
+    (merge-on-read), where they put logs on top of them, which readers merge and `compact_logs`
+    makes one file of.
+    `cluster_by`: columns by which new files are cut, so that each value lies in few files: in the
+    order of one, or along a space-filling curve through several; without any, by the key.
+    `options`: other fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
+
+    Raises UsageError for what cannot be a table, and where there is one already; ConflictError
+    where somebody else creates another one here.
     """
     if not isinstance(schema, pa.Schema):
         found, expected = type(schema).__name__, "a pyarrow.Schema, such as that of its rows"
@@ -91,7 +100,8 @@ def create(
 
 
 def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:
-    """Open a table. Raises NotFoundError where there is none, UpgradeError for one of others."""
+    """Open a table. Raises NotFoundError where there is none, UpgradeError for a table of another
+    Hudi writer (`adopt` makes an index for it), or in a form that this version must not touch."""
     store = Store(uri, storage_options)
     properties = check_properties(store)
     newest = load_newest(store)

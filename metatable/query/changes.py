@@ -1,4 +1,5 @@
-"""Changes: the rows that differ between two versions, and how: Hudi's incremental pull, whole.
+"""Changes: the rows that differ between two versions, and how they differ: inserted, updated or
+deleted. It is Hudi's incremental pull, with deletes.
 
 Only file groups whose slice is another one are looked at. Within a group rows are paired by record
 key, and a row has changed if Hudi's meta column names another commit for it: so it does not matter
@@ -6,11 +7,11 @@ in which order commits were published, nor whether some were undone between. Wha
 and what has come to one are paired in a second step, for a row may have moved, or been deleted and
 inserted again:
 
-    files ── compared, a group a task ──> rows of one group that differ
+    files ── compared, group by group ──> rows of one group that differ
           ── exchanged by key, settled ──> insert, update, delete
 
-The answer is net: of a row that was changed twice the last state counts, one that came and went
-between the versions is not told. Rows come in no particular order.
+The answer is net: of a row that was changed twice the last state counts, and one that came and
+went between the versions is not told. Rows come in no particular order.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ Numbers = npt.NDArray[np.int64]
 class Changes(Rows):
     """What was inserted, updated and deleted between two versions, in the column `_change_type`.
 
-    Inserted and updated rows are those of the later version, deleted ones those of the earlier.
-    `before`: None for a table without rows. `columns`: also Hudi's meta columns. Files are read
-    when it is asked for rows. In memory are, for each task at work, the rows of a file group that
-    differ and all its keys; what is exchanged goes to disk beyond the engine's bound. Raises
-    UsageError for columns that are not there, and where one of the table has the name.
+    Inserted and updated rows are as they are in the later version, deleted ones as they were in the
+    earlier one. `before`: None for a table without rows. `columns`: those of the table, and Hudi's
+    meta columns. Files are read when rows are asked for. In memory are, for each task at work, the
+    rows of a file group that differ and all its keys; what is exchanged goes to disk beyond the
+    engine's bound. Raises UsageError for columns that are not there, and where the table has a
+    column named `_change_type` itself.
     """
 
     def __init__(
@@ -83,19 +85,23 @@ class Changes(Rows):
 
     @property
     def since(self) -> int:
-        """The earlier version; 0 for none."""
+        """The number of the earlier version; 0 for none."""
         return 0 if self._before is None else self._before.version
 
     @property
     def until(self) -> int:
-        """The later version: where the next pull begins."""
+        """The number of the later version: where the next pull begins."""
         return self._after.version
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows, in order, and `_change_type` as the last one."""
         return pa.schema([*self._wanted, pa.field(CHANGE_TYPE, pa.string(), nullable=False)])
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some at a time. Raises StaleError where files of a version are gone,
+        CorruptError where they are damaged.
+        """
         engine = LocalEngine()
         earlier = self._after if self._before is None else self._before
         try:

@@ -97,16 +97,22 @@ class StartsWith(Expression):
 
 @dataclass(frozen=True, slots=True)
 class And(Expression):
+    """True where all of its terms are."""
+
     terms: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or(Expression):
+    """True where one of its terms is."""
+
     terms: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not(Expression):
+    """True where its term is false; a comparison with null is neither, so it stays left out."""
+
     term: Expression
 
 
@@ -149,16 +155,19 @@ class Column:
     __hash__ = None  # type: ignore[assignment]
 
     def is_in(self, values: Iterable[Any]) -> Expression:
-        """One of the values; like SQL's IN, null among them matches nothing."""
+        """The value is one of these; as with SQL's IN, a null among them matches nothing."""
         return In(self.name, _values(self.name, values))
 
     def is_null(self) -> Expression:
+        """The value is null."""
         return IsNull(self.name)
 
     def is_not_null(self) -> Expression:
+        """The value is not null."""
         return IsNull(self.name, negated=True)
 
     def starts_with(self, prefix: str | bytes) -> Expression:
+        """The string or binary begins with these characters or bytes."""
         return StartsWith(self.name, prefix)
 
     def __repr__(self) -> str:
@@ -174,9 +183,10 @@ def col(name: str) -> Column:
 
 
 def parse_where(where: Any) -> Expression | None:
-    """The expression for a `where`: one already, None, or tuples in disjunctive normal form.
+    """The expression for a `where`, which is one already, None, or made of tuples.
 
-    A list of tuples is true where all are, a list of lists where one list is. Raises UsageError.
+    A list of tuples is true where all of them are, a list of such lists where one list is. Raises
+    UsageError.
     """
     if where is None or isinstance(where, Expression):
         return where

@@ -1,9 +1,9 @@
-"""Rows: what every query's answer can be turned into, wherever its rows come from.
+"""Rows: what the answer of a query, a `Scan` or `Changes`, can be turned into.
 
-to_batches, to_reader    stream, in this process
-__arrow_c_stream__       the same for whoever speaks Arrow's C interface: DuckDB, Polars, …
-to_arrow, to_pandas, to_polars       gather
-to_duckdb                a lazy relation, which asks again when it is asked
+to_batches, to_reader             a stream, in this process
+__arrow_c_stream__                the same for any library with Arrow's C interface: DuckDB, …
+to_arrow, to_pandas, to_polars    all rows in memory
+to_duckdb                         a lazy relation, each query of which reads anew
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Rows", "chosen_columns", "spark_session"]
 
 
 class Rows(ABC):
-    """Rows that are worked out when they are asked for, and again when they are asked again."""
+    """Rows that are worked out when they are asked for, and again when they are asked for again."""
 
     @property
     @abstractmethod
@@ -36,13 +36,13 @@ class Rows(ABC):
         """
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream, which is read once; as `to_batches`."""
+        """The rows as a stream that can be read once. Raises as `to_batches`."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows for any library with Arrow's C interface; each call begins anew.
 
-        What fails while such a stream is read, that library tells as an error of its own.
+        Where reading such a stream fails, that library raises an error of its own.
         """
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
@@ -69,10 +69,10 @@ class Rows(ABC):
 
 
 def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """All of a table's columns, or the one or those that are named: its own and Hudi's meta
-    columns.
+    """The fields of the columns that are named, one or several; of None all of the table's.
 
-    Raises UsageError for a name that it does not have, and for none.
+    Hudi's meta columns may be named, too. Raises UsageError for a name that is not there, and for
+    an empty list.
     """
     if columns is None:
         return schema
@@ -87,7 +87,7 @@ def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
 
 
 def spark_session(session: Any) -> Any:
-    """What rows go to Spark by. Raises UsageError for anything but a session."""
+    """This Spark session. Raises UsageError for anything else."""
     if not hasattr(type(session), "createDataFrame"):
         found = type(session).__qualname__
         raise UsageError("not a Spark session", expected="a SparkSession", found=found)

@@ -1,9 +1,9 @@
-"""Scan: rows of one version, column by column, of the files that may hold rows asked for.
+"""Scan: reads the rows of one version, from the files that may hold rows that are asked for.
 
-A scan reads current slices of its version and nothing else. `where` leaves files out first
-(`skipping`), then rows, exactly; `limit` ends it. It holds some row groups of one file at a
-time (`base_file.STEP_BYTES`), and what is begun of those that come next (`slices_ahead`).
-Beside what all rows can become (`rows.Rows`), `to_spark` hands the files to Spark's own reader.
+A scan reads current slices of its version and nothing else. `where` leaves out files first
+(`skipping`), then rows, exactly; `limit` ends it. In memory are some row groups of one file at a
+time (`base_file.STEP_BYTES`), and what is begun of the files that come next (`slices_ahead`).
+Besides what all rows can become (`rows.Rows`), `to_spark` hands the files to Spark's own reader.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _FILES = pa.schema([("file", pa.string()), (TASK_COLUMN, pa.int32())])
 
 
 class Scan(Rows):
-    """Rows of a version; runs when it is asked for them, and again when it is asked again.
+    """Rows of a version, read when they are asked for, and again when they are asked for again.
 
-    `where` is an expression or DNF tuples (`expressions.parse_where`). `limit`: so many rows at
-    most, the first by partition path and file name. `read_optimized`: base files as they are, and
-    no logs. Raises UsageError for columns that are not there, literals that do not fit them, and a
+    `where` is an expression or lists of tuples (`expressions.parse_where`). `limit`: the most rows,
+    the first by partition path and file name. `read_optimized`: base files as they are, and no
+    logs. Raises UsageError for columns that are not there, literals that do not fit them, and a
     limit that is no number of rows.
 
         for batch in table.scan(["id"], where=[("fare", ">", 5)]).to_batches(): ...
@@ -75,13 +75,12 @@ class Scan(Rows):
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows, in order."""
         return self._schema
 
     def files(self) -> DataFiles:
-        """The data files that may hold the rows, by partition path and file name.
-
-        How many rows they have comes from the metadata, too.
-        """
+        """The data files that may hold the rows, by partition path and file name, with their row
+        counts. Only metadata is read."""
         return self._within_limit(self._counted(self._selection, self._view))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -94,8 +93,8 @@ class Scan(Rows):
         """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
 
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
-        not know the table's store. Where files have other names for some columns, which Spark's
-        reader would not find, its Python workers read them, with the table's credentials.
+        not know the table's store. Where files have logs, or other names for some columns, Spark's
+        reader would go wrong: its Python workers read them then, with the table's credentials.
         """
         session = spark_session(session)
         if self._view.table_schema.by_id or self._slices.has_logs.any():
@@ -128,8 +127,8 @@ class Scan(Rows):
     def count(self) -> int:
         """How many rows there are, no more than the limit. Raises as `to_batches`.
 
-        Without a `where` from the metadata, no data file is opened but those of groups that have
-        logs; else only the columns that it names are read.
+        Without a `where` the metadata tells, and only the files of groups with logs are opened;
+        with one only the columns that it names are read.
         """
         if self._where is not None:
             batches = self._rows(self._slices, pa.schema([]))
@@ -144,7 +143,7 @@ class Scan(Rows):
         return rows if self._limit is None else min(rows, self._limit)
 
     def explain(self) -> Explain:
-        """Which files would be read, and what it cost to find out; reads no data file."""
+        """Which files would be read, and what it cost to find out. No data file is read."""
         began, counters = time.perf_counter(), Counters()
         view = self._view.counting(counters)
         selection = self._kept(view)
