@@ -1,9 +1,16 @@
-"""metatable: find keys, skip files and list files of a data lake.
+"""metatable: Apache Hudi tables that know which file holds a key. Create, write, look up and skip
+files; no server.
 
-    import metatable
-    table = metatable.create("flights", schema, key="id", partition_by="day")
-    table.upsert(rows)
-    table.tag_locations(rows)
+    import metatable, pyarrow as pa
+
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.float64())])
+    table = metatable.create("rides", schema, key="id", partition_by="city", index="record")
+    table.insert(pa.table({"id": ["a", "b"], "city": ["Ulm", "Bonn"], "fare": [9.5, 7.0]}))
+    news = pa.table({"id": ["b", "c"], "city": ["Bonn", "Ulm"], "fare": [7.9, 6.1]})
+    print(table.tag_locations(news)["_location"].is_valid().to_pylist())  # [True, False]
+    print(table.upsert(news))  # upsert -> version 3: 1 inserted, 1 updated; 2 files, …
+    print(table.read_keys(pa.table({"id": ["b"]}))["fare"].to_pylist())  # [7.9]
+    print(table.verify().findings)  # ()
 
 Names are loaded on first use, so that a worker that imports a part of the package loads
 nothing else.
