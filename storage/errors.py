@@ -4,10 +4,10 @@
     StaleError      what we hold is no longer current  -> open the table again
     UsageError      the call cannot be carried out     -> fix the call or its data
     CorruptError    stored bytes are damaged or gone   -> restore or rebuild the file
-    UpgradeError    the table needs another software   -> follow the way out in the message
+    UpgradeError    the table needs other software     -> follow the way out in the message
     NotFoundError   there is no such table or version  -> correct the path or the version
     AccessError     the store will not let us          -> credentials, permissions, bucket
-    StoreError      the store cannot be reached, is full or too slow -> try again later
+    StoreError      the store is down, full or slow    -> try again later
 
 Every message says what failed, where, what was expected and what was found. A new cause
 is a new text; a new class is made only when someone would handle it differently. All of
@@ -54,7 +54,8 @@ class ConflictError(MetatableError):
 
 
 class StaleError(MetatableError):
-    """The version or the instant held here is no longer current: open the table again."""
+    """The version or the instant that is asked for, or held here, is not there any more: open the
+    table again, and name one that is kept."""
 
 
 class UsageError(MetatableError):
@@ -62,11 +63,13 @@ class UsageError(MetatableError):
 
 
 class CorruptError(MetatableError):
-    """Stored bytes break the format, or a stored file is gone. Retrying will not help."""
+    """Stored bytes break the format, or a stored file is gone. Retrying will not help: restore the
+    file, or let `Table.repair` mend the table."""
 
 
 class UpgradeError(MetatableError):
-    """The table is in a form that this version of metatable must not touch."""
+    """The table is in a form that this version of metatable must not touch: follow the way out
+    that the message names."""
 
 
 class NotFoundError(MetatableError):
@@ -74,17 +77,17 @@ class NotFoundError(MetatableError):
 
 
 class AccessError(MetatableError):
-    """The store refuses us: look at credentials, permissions, the name of the bucket."""
+    """The store refuses access: look at credentials, permissions, the name of the bucket."""
 
 
 class StoreError(MetatableError):
-    """The store did not do it: unreachable, full, timed out. What was asked may have been done,
-    or not; nothing is half visible. Try again later."""
+    """The store did not do what was asked: it is unreachable or full, or timed out. What was asked
+    may have been done, or not; nothing is half visible. Try again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault as data: what a `verify` found, where, expected and found."""
+    """A fault as data: what `verify` found and where; `detail` says what was expected there."""
 
     code: str
     where: str
@@ -95,7 +98,11 @@ class Finding:
 
 
 def in_short(error: BaseException) -> str:
-    """An error of a library's, as a fact: that of decoding a text holds all that it decoded."""
+    """Another library's error as a short text: its class and what it says, cut at 200 characters.
+
+    The error itself would stand in a message as its `repr`, and that of a UnicodeDecodeError quotes
+    the whole input.
+    """
     return f"{type(error).__name__}: {error}"[:200]
 
 
