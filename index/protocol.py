@@ -1,9 +1,9 @@
-"""Index: where is this key?
+"""Index: answers which file group holds a key.
 
 An index is given an engine and a view, and adds a column `_location` to rows: the file
 group that holds the row's key, null where none does. What it needs to know it keeps in
-metadata partitions, which every commit fills, or finds in the data files. One class an index;
-`register` names it.
+metadata partitions, which every commit fills, or finds in the data files. One class per index;
+`register` gives it a name.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ LOCATION = pa.struct(
         pa.field("position", pa.int64()),
     ]
 )
-"""`instant` is that of the current slice; `position`, the row's place in the base file, may be
-null: it is where the row stands in a log, or could."""
+"""`instant` is that of the current slice. `position` is the row's place in the base file; it may be
+null, and is where the row is in a log, or could be."""
 
 SPREAD_ROWS = 64 << 10
-"""Texts of so many are made beside each other."""
+"""For so many rows, or more, the texts of several fields are made at once, in threads."""
 
 LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, LOCATION)])
 
@@ -77,30 +77,34 @@ CODED_LOCATION_FIELD = pa.schema([pa.field(LOCATION_COLUMN, CODED_LOCATION)])
 
 
 class Index(Protocol):
-    """Answers which file group holds a key, at one version."""
+    """Answers which file group holds a key, at one version of a table."""
 
     name: str
+    """The name that `create(index=…)` takes."""
     partitions: tuple[MetadataPartition, ...]
-    """Filled by every commit, compacted, verified."""
+    """The metadata partitions that it reads: every commit fills them, and services compact and
+    verify them."""
     proves_presence: bool
     """Whether a location says that the key is there; else only that it is nowhere else."""
     asks_footers: bool
-    """It believes the footers of data files, so these are verified too."""
+    """Whether it believes the footers of data files; then these are verified, too."""
     indexes_logs: bool
-    """Whether keys that only a log holds are found; else they go to new base files."""
+    """Whether it finds keys that only a log holds; else new keys go to new base files."""
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
-        """`rows` with `_location`; lazy. Rows have the key's columns, or its texts."""
+        """`rows` with the column `_location`, in the engine's own type and lazy. Rows have the
+        key's columns, or its texts."""
         ...
 
     def placement(self, view: TableView) -> Placement | None:
-        """Which file group a row goes to; None where it may be any of its partition."""
+        """Tells which file group a row goes to; None where it may be any of its partition."""
         ...
 
     def holds(
         self, view: TableView, keys: pa.Array, partition_paths: pa.Array
     ) -> npt.NDArray[np.bool_]:
-        """Which record keys (texts) this view holds: for the few that a lost race must check."""
+        """Which of these record keys (texts) the view holds. Asked where another writer was first,
+        of keys that are to be inserted."""
         ...
 
 
@@ -152,7 +156,7 @@ def coded_locations(
     file_ids: list[str],
     instants: list[str],
 ) -> pa.Array:
-    """What `locations` answers, as a `CODED_LOCATION` column."""
+    """What `locations` makes, as a `CODED_LOCATION` column."""
     absent = places < 0
     codes = pa.array(places.astype(np.int32), mask=absent)
     told = [
@@ -193,13 +197,14 @@ def location_codes(
 
 
 def without_codes(rows: pa.Table) -> pa.Table:
-    """Rows whose locations are texts, for whoever is elsewhere."""
+    """Rows whose locations are plain texts, for workers in other processes."""
     at = rows.schema.get_field_index(LOCATION_COLUMN)
     return rows.set_column(at, LOCATION_FIELD[0], rows[LOCATION_COLUMN].cast(LOCATION))
 
 
 def known_locations(view: TableView, at_most: int) -> pa.Array | None:
-    """The location of every file group, none of a row; None where they are more than so many."""
+    """The locations of all file groups, without positions; None where there are more than so
+    many."""
     slices = view.few_slices(at_most)
     if slices is None:
         return None

@@ -1,4 +1,5 @@
-"""Engine: where a pure function over Arrow batches runs, and how rows get to it.
+"""Engine: runs pure functions over Arrow batches, in this process or on Spark, and brings rows to
+them.
 
 Algorithms are plain top-level functions of the form `Task`; an engine only decides where
 they run. `Rows` is the engine's own type (chained partitions of batches, or a DataFrame):
@@ -8,17 +9,17 @@ effects, because a task may be run twice (a retry, a speculative twin, a recompu
 
 Laws, held by tests/engine_contract.py for every engine:
 
-    map       only the columns `inputs` reach the task; any number of rows comes out
-    extend    one row out per row in, in order; the other columns pass by untouched; a task that
-              wants rows `at_once` may get those of several partitions in one call
-    pick      as `extend`, with the values at the places that the task answers, null for null
-    find      a row out per answer; all answers of a row, of which each has one, come together
-    exchange  partition p gets the rows with by == p; a list column sends copies
-    attach    left join by value, null-safe; equal matches count once
-    keep      computed once, read several times
-    estimate  what the source of rows says of their size, or nothing
-    is_stored whether rows are read as they lie in their source: as well asked for twice as kept
-    few       all that is kept, or nothing
+    map        only the columns `inputs` reach the task; any number of rows comes out
+    extend     one row out per row in, in order; the other columns pass by untouched; a task that
+               wants rows `at_once` may get those of several partitions in one call
+    pick       as `extend`, with the values at the places that the task answers, null for null
+    find       one row out per answer; each row has one answer or more, which come together
+    exchange   partition p gets the rows with by == p; a list column sends copies
+    attach     left join by value, null-safe; equal matches count once
+    keep       computed once, read several times
+    estimate   what the source of rows says of their size, or nothing
+    is_stored  whether rows are read as they lie in their source: asking twice is as good as keeping
+    few        all that is kept, or nothing
 """
 
 from __future__ import annotations
@@ -47,29 +48,32 @@ class Engine(Protocol[Rows]):
     """One object serves one operation, so its counters are that operation's cost."""
 
     name: str
-    """What results tell of where they were made."""
+    """What `WriteResult.engine` says: "local" or "spark"."""
 
     @property
     def slots(self) -> int:
-        """Tasks worth running at once."""
+        """How many tasks are worth running at once."""
         ...
 
     counters: Counters
     """Sum over all tasks that have finished so far."""
 
     def scratch(self, store: Store) -> Store:
-        """A place that all workers reach, for what one job hands to the next."""
+        """A place that all workers reach, for files that one job hands to the next."""
         ...
 
     def rows(self, data: Any) -> Rows:
-        """Adopt what the user gave; runs nothing. Raises UsageError for what is not rows."""
+        """The user's rows in the engine's own type; runs nothing. Raises UsageError for what is no
+        rows."""
         ...
 
     def schema(self, rows: Rows) -> pa.Schema:
         """The columns that `rows` has, as Arrow types; runs nothing."""
         ...
 
-    def map(self, rows: Rows, inputs: Sequence[str], task: Task, schema: pa.Schema) -> Rows: ...
+    def map(self, rows: Rows, inputs: Sequence[str], task: Task, schema: pa.Schema) -> Rows:
+        """What `task` makes of the columns `inputs`: rows of this schema."""
+        ...
 
     def extend(
         self,
@@ -79,7 +83,9 @@ class Engine(Protocol[Rows]):
         fields: pa.Schema,
         *,
         at_once: bool = False,
-    ) -> Rows: ...
+    ) -> Rows:
+        """`rows` with the columns `fields`, which `task` makes of the columns `inputs`."""
+        ...
 
     def pick(
         self,
@@ -89,40 +95,48 @@ class Engine(Protocol[Rows]):
         fields: pa.Schema,
         values: Callable[[int], pa.Array | None],
     ) -> Rows | None:
-        """`extend` at once by one field, of a task that takes `values` as well (an array, what the
-        function of them makes), and answers with int32 places in it. The function makes None where
-        there are more than so many; None then, and where answers do not travel."""
+        """`extend` at once by one field whose values are few. The task takes them as well, as the
+        array that `values` makes, and answers with int32 places in it. `values` is told how many
+        there may be, and makes None of more; then this is None, and so it is where an engine has
+        no use for such answers."""
         ...
 
     def find(self, rows: Rows, inputs: Sequence[str], task: Task, fields: pa.Schema) -> Rows | None:
-        """`extend` at once, of a task whose answers name their rows (`by_row.ROW`, before the
+        """`extend` at once, with a task whose answers name their rows (`by_row.ROW`, before the
         fields); None where too many tasks would each open the same files for it."""
         ...
 
-    def exchange(self, rows: Rows, by: str, count: int) -> Rows: ...
+    def exchange(self, rows: Rows, by: str, count: int) -> Rows:
+        """`rows` dealt to `count` partitions, by the partition's number in the column `by`."""
+        ...
 
-    def attach(self, rows: Rows, matches: Rows, on: Sequence[str]) -> Rows: ...
+    def attach(self, rows: Rows, matches: Rows, on: Sequence[str]) -> Rows:
+        """`rows` with the columns of `matches`, joined by the columns `on`."""
+        ...
 
     def select(self, rows: Rows, columns: Sequence[str]) -> Rows:
         """Only these columns, in this order."""
         ...
 
-    def keep(self, rows: Rows) -> AbstractContextManager[Rows]: ...
+    def keep(self, rows: Rows) -> AbstractContextManager[Rows]:
+        """`rows`, computed once while the context lasts, however often they are read."""
+        ...
 
     def estimate(self, rows: Rows) -> int | None:
-        """About how large rows elsewhere are, if where they come from says so; runs nothing."""
+        """About how many bytes rows that are elsewhere have, if their source says so; runs
+        nothing."""
         ...
 
     def is_stored(self, rows: Rows) -> bool:
-        """Whether rows elsewhere are read as they lie in their source, and nothing more, so that
-        to ask for them twice costs less than keeping them; runs nothing."""
+        """Whether rows that are elsewhere are read as they lie in their source, and nothing more,
+        so that asking for them twice costs less than keeping them; runs nothing."""
         ...
 
     def few(self, rows: Rows, count: int, size_bytes: int) -> pa.Table | None:
-        """Rows that it keeps, or that are stored, if they are elsewhere, at most `count`, and of
-        so many bytes."""
+        """All of these rows, if they are elsewhere, kept or stored, and at most `count` with no
+        more than `size_bytes`; else None."""
         ...
 
     def run(self, rows: Rows, task: Task, schema: pa.Schema) -> pa.Table:
-        """Run `task` over every partition; all columns reach it; small receipts come back."""
+        """Run `task` over every partition. All columns reach it, and small receipts come back."""
         ...
