@@ -52,7 +52,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     create.add_argument("--key", required=True, metavar="A[,B]", help="the key's columns")
     create.add_argument("--partition-by", metavar="A[,B]", help="the partition's columns")
     create.add_argument(
-        "--ordering", metavar="COLUMN", help="of two rows of a key the one with more of it stays"
+        "--ordering", metavar="COLUMN", help="of two rows with one key, the greater value wins"
     )
     create.add_argument(
         "--cluster-by", metavar="A[,B]", help="new files are cut by these columns (by the key)"

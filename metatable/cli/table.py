@@ -113,7 +113,7 @@ def _register_compact(verbs: Verbs[argparse.ArgumentParser]) -> None:
     compact.add_argument("--major", action="store_true", help="merge all of them, drop tombstones")
     compact.add_argument("--partition", action="append", metavar="NAME", help=_ONLY)
     compact.add_argument("--bucket", action="append", type=int, metavar="N", help=_ONLY)
-    _add_planning(compact, "where to merge: in this process, or a task a bucket range on Spark")
+    _add_planning(compact, "where to merge: in this process, or one task per bucket range on Spark")
 
 
 def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -141,12 +141,12 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     resize.add_argument(
         "--writers",
         choices=("dual_write", "virtual_log"),
-        help="they go on meanwhile: rows twice, or once where only metatable finds them until then",
+        help="writers go on: rows twice, or once where only metatable finds them until then",
     )
     resize.add_argument(
         "--take-back", action="store_true", help="forget the plan of this instant, while it can be"
     )
-    _add_planning(resize, "where to write: in this process, or a task a bucket on Spark")
+    _add_planning(resize, "where to write: in this process, or in tasks on Spark")
 
 
 def _register_cluster(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -163,11 +163,11 @@ def _register_cluster(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--by",
         action="append",
         metavar="COLUMN",
-        help="(may be repeated; the table's own, or its key)",
+        help="cut by this column (may be repeated; else the table's own, or its key)",
     )
     add_where(cluster)
     cluster.add_argument("--most-bytes", type=int, metavar="BYTES", help="rewrite no more at once")
-    where = "where to write: in this process, or a task a file on Spark"
+    where = "where to write: in this process, or one task per file on Spark"
     cluster.add_argument("--engine", choices=("local", "spark"), default="local", help=where)
     add_dry_run(cluster)
 
@@ -184,7 +184,7 @@ def _register_compact_logs(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "metatable compact-logs rides --plan 20260131134500000",
     )
     compact.add_argument(
-        "--ratio", type=float, metavar="R", help="bytes of logs for each of the base file (0.3)"
+        "--ratio", type=float, metavar="R", help="bytes of logs per byte of the base file (0.3)"
     )
     compact.add_argument("--count", type=at_least_one, metavar="N", help="or so many logs (10)")
     compact.add_argument("--hours", type=float, metavar="H", help="or a first log so old")
