@@ -12,8 +12,8 @@ withdrawn: then nobody can take it again and write a file of that very name.
 
 What could be rows is deleted for a reason, never for the lack of one: its commit was undone or
 never published, its group has a later slice, or a replacecommit has replaced it; and none goes that
-a savepoint of Hudi's own tools keeps. Any other data
-file that nobody names (an entry that was lost, say) stays, and is counted.
+a savepoint of Hudi's own tools keeps. Any other data file that nobody names (an entry that was
+lost, say) stays, and is counted.
 """
 
 from __future__ import annotations

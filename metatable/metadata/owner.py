@@ -1,11 +1,11 @@
-"""Owner: whose an index file is, told by its name.
+"""Owner: which writer an index file belongs to, told by the file's name.
 
     <instant>-<nonce>-<id>.hfile      of a data commit: the nonce is that of its lease
     <operation>-<nonce>-<id>.hfile    of a service: the nonce is its own
 
-and `<the same>-<id>.json` of pages. Whoever gives up deletes the index files that begin with
-the owner's prefix, and nothing else can. Two
-writers whose clocks show the same millisecond have two nonces, and an operation is no instant.
+Names of pages are `<the same>-<id>.json`. Whoever gives up deletes the index files that begin with
+the owner's prefix, and nothing else can. Two writers whose clocks show the same millisecond have
+two nonces, and an operation is no instant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OWNED = re.compile(r"((?:\d{17}|\d{14}|[a-z_]+)-[0-9a-f]{32})-[0-9a-f]{32}\.")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """`instant` is empty for a service."""
+    """The writer of index files: a data commit, or a service, whose `instant` is empty."""
 
     operation: str
     nonce: str
@@ -42,7 +42,7 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """Nobody else has it."""
+        """A name that nobody else has."""
         return f"{self.instant or self.operation}-{self.nonce}"
 
     @property
@@ -52,7 +52,7 @@ class Owner:
 
     @staticmethod
     def of_file(name: str) -> str:
-        """The name of whose a file is, by the file's; "" where it does not tell (format 1)."""
+        """The name of a file's owner, by the file's name; "" where it does not tell (format 1)."""
         told = _OWNED.match(name)
         return told[1] if told else ""
 

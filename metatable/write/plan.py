@@ -316,10 +316,10 @@ def _whole_file(path: str, file_id: str, place: int, instant: str) -> DataFile:
 class Destinations:
     """Where the rows of a batch come from and go to.
 
-    `source` (one a row) is the group that holds the row's key now, below 0 where none of the plan's
-    does. `rows` and
-    `groups` are pairs, rows ascending: that row is put into that group. A row that stays has its
-    source for a group, one that moves another, one that is deleted no pair.
+    `source` (one per row) is the group that holds the row's key now, below 0 where none of the
+    plan's does. `rows` and `groups` are pairs, rows ascending: that row is put into that group. A
+    row that stays has its source as its group, one that moves another group, and one that is
+    deleted no pair.
     """
 
     source: npt.NDArray[np.int64]

@@ -227,13 +227,13 @@ class HFileReader:
         views: bool = False,
         step_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All entries (from key `first` on, below `behind`) in file order, about 4 MiB of payload
-        a batch, or `step_bytes` if that is less.
+        """All entries (from key `first` on, below `behind`) in file order, in batches of about
+        4 MiB of payload, or `step_bytes` if that is less.
 
         Columns `key` and `value`, binary, both of fixed size where the file says that all have
         one, and that is so; with `views`, binary views over the decoded blocks, which are not
-        copied. Raises CorruptError at the end if there were not as many entries
-        as the trailer says.
+        copied. Raises CorruptError at the end if there were not as many entries as the trailer
+        says.
         """
         whole = first is None and behind is None
         index = self.tree.all() if whole else self.tree.of_range(first or b"", behind)
