@@ -1,11 +1,11 @@
 """Transaction: one writer's way from a base version to a published one.
 
 `begin` refuses tables that we must not touch, recovers what dead writers left, and pins the
-base. `start` takes an instant and leaves the first traces: bad input found before it has left none
-(far away a lease, taken beside other requests, goes again). `publish` puts the version and finishes
-Hudi's timeline. An error of ours before the put removes what was written; where it is not known
-what the store has done, or will still do, everything is left to recovery, which looks at what is
-stored.
+base. `start` takes an instant and leaves the first traces; bad input that is found before it has
+left none. (On an object store a lease is taken earlier, to save a round trip, and released.)
+`publish` puts the version and finishes Hudi's timeline. An error of ours before the put removes
+what was written; where it is not known what the store has done, or will still do, everything is
+left to recovery, which looks at what is stored.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ PROPERTIES = ".hoodie/hoodie.properties"
 
 
 class Transaction:
-    """Begin, maybe start, publish once. Use as a context manager."""
+    """One attempt to publish a version: `begin`, maybe `start`, `publish` once. Use it as a context
+    manager."""
 
     def __init__(self, store: Store, base: Manifest, taken: Collection[str] = ()) -> None:
         self.store = store
@@ -100,14 +101,15 @@ class Transaction:
 
     @property
     def instant(self) -> str:
-        """Of a data commit, once it has started."""
+        """The instant of a data commit that has started; empty before that, and for services."""
         return self.owner.instant if self._started else ""
 
     def claim_beside(self, fetch: Callable[[], object]) -> None:
-        """Fetch something, and take an instant meanwhile: its rounds cost nothing then. Near by,
-        where a request costs more than a round, `start` takes it when it is needed.
+        """Fetch something, and on an object store take an instant meanwhile, which then costs no
+        round trip. On a disk, where a request costs more than a round trip, `start` takes it when
+        it is needed.
 
-        Of a commit that comes to nothing the lease goes again: no other trace is there.
+        Where nothing comes of the commit the lease is released; there is no other trace.
         """
         if self.store.is_distant:
             self.store.together([fetch, self._take_instant])
@@ -265,12 +267,13 @@ class Transaction:
         return self._lease.claim(soon=True)
 
     def _give_back(self) -> None:
-        """Used before, by a clock ahead of ours."""
+        """Release the lease of an instant that turns out to be used."""
         if self._lease is not None:
             self._lease.release()
 
     def _give_up(self) -> None:
-        """Leave nothing: everything that was asked of the store was answered."""
+        """Remove what was written, and release the lease. Only where everything that was asked of
+        the store was answered."""
         if not self.owner.instant:
             sweep_index_files(self.store, self.owner, self.base.options.buckets)
             if self._lease is not None:

@@ -1,4 +1,4 @@
-"""What a reader sees of a table at one version, whosever table it is.
+"""TableView: what a reader sees of a table at one version, whosever table it is.
 
 Indexes, queries and the planning of writes ask these questions and no others; how they are answered
 is the table's business. `Snapshot` answers them from our metadata partitions.
@@ -36,7 +36,9 @@ class TableView(Protocol):
         ...
 
     @property
-    def options(self) -> Options: ...
+    def options(self) -> Options:
+        """The table's options at this version."""
+        ...
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,7 +51,9 @@ class TableView(Protocol):
         ...
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """The number of the version."""
+        ...
 
     @property
     def identity(self) -> Hashable:
@@ -61,7 +65,8 @@ class TableView(Protocol):
         ...
 
     def reading(self) -> AbstractContextManager[None]:
-        """While data files are read. Raises StaleError where they go meanwhile, by right."""
+        """A context in which data files are read. Raises StaleError where they go meanwhile because
+        the version was undone or is not kept any more."""
         ...
 
     def slices(self, partition_path: str | None = None) -> FileSystemView:
@@ -69,7 +74,7 @@ class TableView(Protocol):
         ...
 
     def few_slices(self, at_most: int) -> FileSystemView | None:
-        """All live slices, if they are at most so many, and soon read."""
+        """All live slices, if there are at most so many and listing them is cheap; else None."""
         ...
 
     def current(
@@ -79,7 +84,8 @@ class TableView(Protocol):
         ...
 
     def came(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
-        """Of a view of what came after a version: of which of its slices the base file did."""
+        """For a view made by `since`: which of these slices got a new base file after that
+        version."""
         ...
 
     def stats(
@@ -95,7 +101,8 @@ class TableView(Protocol):
     def row_counts(
         self, slices: Sequence[FileSlice], at_most: bool = False
     ) -> npt.NDArray[np.int64]:
-        """Rows of each slice; -1 where nobody knows. `at_most`: no more than so many."""
+        """Rows of each slice; -1 where the number is not known. `at_most`: an upper bound will
+        do."""
         ...
 
     def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
@@ -111,16 +118,16 @@ class TableView(Protocol):
         ...
 
     def published(self, commits: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which commits, by what their entries in a store of others are called (binary), count."""
+        """Which of these commits count, named as their entries in a key-value store name them."""
         ...
 
     def latest_commit(self) -> bytes | None:
-        """The last of those that have put such entries; None: there is none."""
+        """The last commit that has put such entries; None: there is none."""
         ...
 
     def check_kept(self) -> None:
-        """Raises CorruptError where this version was undone or is not kept any more: what it needs
-        of a store of others may be gone. In `reading` that is a StaleError."""
+        """Raises CorruptError where this version was undone or is not kept any more, because what
+        it needs of a key-value store may be gone. Within `reading` that is a StaleError."""
         ...
 
     def rings(self, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
@@ -155,7 +162,8 @@ class StatsColumn:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where keys live, by row: `group[i]` is a place in `groups`, -1 for a key not found."""
+    """Where keys live: row i is in `groups[group[i]]`, a (partition path, file id); where the key
+    was not found, `group[i]` is -1."""
 
     groups: tuple[tuple[str, str], ...]
     group: npt.NDArray[np.int64]

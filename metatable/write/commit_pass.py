@@ -1,21 +1,21 @@
-"""The pass of a data commit, in order; what each step does is elsewhere.
+"""The steps of a data commit, in order; what each step does is in a module of its own.
 
-    few        here, if they are elsewhere, and few                few_rows
-    prepare    columns checked and widened, key texts made        engine.map, kept
-    deduplicate one row a key                                      only where keys repeat
-    tag        where is each key now                               the index
-    complete   columns that a merge leaves out, as they are stored engine.map
-    profile    rows by partition and file group                    engine.run
-    stale      rows older than stored ones left out                only with an ordering
-    gone       what is overwritten, by whole partitions            only where some are
-    plan       groups to write, bins for inserts                   WritePlan
-    write      rows to their groups, new slices, runs of entries   engine.run
-    build      runs to few HFiles                                  engine.run
-    publish    one put
+    few          a few rows of a Spark DataFrame are handled in this process  few_rows
+    prepare      columns checked and widened, key texts made                  engine.map, kept
+    deduplicate  one row per key                                              where keys repeat
+    tag          where is each key now                                        the index
+    complete     columns that a merge leaves out, as they are stored          engine.map
+    profile      rows counted by partition and file group                     engine.run
+    stale        rows older than stored ones left out                         with an ordering
+    gone         what is overwritten, by whole partitions                     where some are
+    plan         groups to write, bins for inserts                            WritePlan
+    write        rows to their groups, new slices, runs of entries            engine.run
+    build        runs to few HFiles                                           engine.run
+    publish      one put
 
-Up to the plan nothing is written, or, far away, a lease that goes again: bad input leaves no
-trace. When another writer was first,
-everything from `tag` on is done again on the new base.
+Nothing is written before the plan, so bad input leaves no trace. (On an object store a lease is
+taken earlier, to save a round trip, and released.) When another writer was first, everything from
+`tag` on is done again on the new base.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ def write(
     named: tuple[str, ...] = (),
     sort_by: tuple[str, ...] = (),
 ) -> WriteResult:
-    """One data commit; again from `tag` when another writer was first.
+    """Make one data commit; when another writer was first, try again from `tag` on.
 
-    `note` is remembered with the version, and with the commit on Hudi's timeline. `evolve`: the
-    version has the columns of the rows, too, that the table lacks. `named`: of a delete of
-    partitions, which ones; `sort_by`: of a bulk insert, by which columns.
+    `note` is stored with the version, and with the commit on Hudi's timeline. `evolve`: columns of
+    the rows that the table lacks are added to it. `named`: the partitions of `DELETE_PARTITION`;
+    `sort_by`: the columns of a bulk insert.
     """
     began, began_ms = time.perf_counter(), clock.now_ms()
 
