@@ -1,7 +1,7 @@
 """Compaction: fewer HFiles, the same answers.
 
 The work is cut into contiguous ranges of buckets, each worth one output file: one range for
-a small partition, one a bucket for a large one, exactly the named buckets where the caller
+a small partition, one per bucket for a large one, exactly the named buckets where the caller
 names some. Minor: the newest run of files that are small beside each other (as HBase chooses:
 the next older file joins while it is no larger than twice what has joined). Major: all files of the
 range. Where no older file is left that they may hide something of, tombstones go.
@@ -98,7 +98,7 @@ class Compact(Schedulable[CompactionPlan]):
         return Outcome(change, facts)
 
     def _tasks(self, snapshot: Snapshot, partition: MetadataPartition) -> list[CompactionTask]:
-        """One a range that is worth it. A minor compaction that would leave more files than there
+        """One per range that is worth it. A minor compaction that would leave more files than there
         are takes fewer ranges: with a single one, what it merges is gone whole."""
         refs = snapshot.placed(partition)
         if self.buckets is not None:

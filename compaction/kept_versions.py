@@ -178,7 +178,7 @@ def _page_fault(store: Store, page: PageRef) -> str:
 
 
 def _sizes(store: Store, refs: Iterable[HFileRef]) -> dict[str, int]:
-    """Bytes of the HFiles that are there: a listing a partition."""
+    """Bytes of the HFiles that are there: one listing per partition."""
     folders = sorted({ref.path.rpartition("/")[0] for ref in refs})
     return {one.path: one.size_bytes for folder in folders for one in store.list(folder)}
 

@@ -1,4 +1,4 @@
-"""Merge the HFiles of a range of places into one, in columns, bounded by a few blocks a file.
+"""Merge the HFiles of a range of places into one, in columns, bounded by a few blocks per file.
 
 Inputs come newest first: of equal keys the newest entry stays. A file that covers more of them
 is read for the entries of this range only, and stays listed for the rest.

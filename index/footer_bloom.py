@@ -2,7 +2,7 @@
 
 Level 1 takes the bounds of the record key from footers, level 2 the filter that Hudi's writers
 leave there, else Parquet's own filters of the key column; a file that has neither is left for
-level 3. A footer is read once a process, a few side by side, and kept: files never change. What
+level 3. A footer is read once per process, a few side by side, and kept: files never change. What
 is kept of one is small; filters wait among the blocks, so that however many there are they drive
 nothing else out, and one that was driven out is read again with its footer.
 

@@ -1,6 +1,6 @@
 """`hbase`: record keys in a table of HBase, or in a file of SQLite.
 
-One lookup a key, in a store that everybody reaches; nothing is read of the data files, and the
+One lookup per key, in a store that everybody reaches; nothing is read of the data files, and the
 metadata table holds only which commits are believed. What is stored where, and what is believed:
 `metadata/outside.py`.
 

@@ -5,7 +5,7 @@ keys, where these are few, else the column of keys, row groups first. That is th
 bloom lookup, and it makes an answer of an index that follows from the key alone, where that is not
 enough (inserts, deletes, `filter_exists`).
 
-Candidates travel as one row a file and chunk of them, so that a hot file spreads over tasks and
+Candidates travel as one row per file and chunk of them, so that a hot file spreads over tasks and
 nothing has to be counted first.
 
 Counted: `tag.files_opened`, `tag.false_positives`.

@@ -1,6 +1,6 @@
 """`record`: a record-level index of HFiles (RFC-08).
 
-One lookup a key: its hash names a bucket, the bucket's HFiles are asked from the newest to
+One lookup per key: its hash names a bucket, the bucket's HFiles are asked from the newest to
 the oldest, and the entry names the file group. Nothing is read of the data files.
 """
 

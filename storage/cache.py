@@ -1,4 +1,4 @@
-"""Two least-recently-used caches a process, for immutable things only, each within its bytes.
+"""Two least-recently-used caches per process, for immutable things only, each within its bytes.
 
 Files of ours never change once they are written, so what was made from them may be kept for
 as long as there is room. A key must therefore name everything that the value depends on

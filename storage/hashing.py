@@ -327,7 +327,7 @@ def _step(which: npt.NDArray[np.bool_], at: Rows, data: Bytes, kind: str, out: H
     at[rows] = cursor + np.dtype(kind).itemsize
 
 
-# The steps of XXH64. Hashes have a row a seed; lanes are shared by all seeds
+# The steps of XXH64. Hashes have a row per seed; lanes are shared by all seeds
 
 
 class _Stripes:

@@ -38,7 +38,7 @@ class KeyPlaces:
 
     @classmethod
     def of(cls, keys: pa.Array) -> KeyPlaces:
-        """Memory: 50 to 100 bytes a key."""
+        """Memory: 50 to 100 bytes per key."""
         words = _last_words(keys)
         return cls(keys, None if words is None else MarkedWords.of(words))
 

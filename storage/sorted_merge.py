@@ -1,4 +1,4 @@
-"""Merge sorted streams of entries, newest stream first: one entry a key comes out.
+"""Merge sorted streams of entries, newest stream first: one entry per key comes out.
 
 The k-way merge works in columns. Each round takes from every stream the entries up to the
 smallest of the last keys of those that go on, or up to a lesser one where these are too many,

@@ -22,7 +22,7 @@ Positions = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
 ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
-"""What words are multiplied by, a number a table: the constants of xxHash and of the golden
+"""What words are multiplied by, one number per table: the constants of xxHash and of the golden
 ratio."""
 
 SHARE = 2
@@ -46,7 +46,7 @@ class WordPlaces:
 
     @classmethod
     def of(cls, words: Words) -> WordPlaces | None:
-        """None: two of them are equal. Memory besides: 12 to 22 bytes a word."""
+        """None: two of them are equal. Memory besides: 12 to 22 bytes per word."""
         tables: list[Positions] = []
         left = np.arange(len(words), dtype=np.int32)
         for odd in ODD:

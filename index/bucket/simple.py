@@ -1,4 +1,4 @@
-"""`bucket`, engine `simple` (RFC-29): N file groups a partition, told by the key's hash.
+"""`bucket`, engine `simple` (RFC-29): N file groups per partition, told by the key's hash.
 
 The number of a key's bucket is Hudi's: `List.hashCode` of the texts of the key's columns, as Java
 counts, without its sign, modulo N. The id of its file group is one that Hudi has for writers

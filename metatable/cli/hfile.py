@@ -1,7 +1,7 @@
 """`metatable hfile meta|keys|scan|get|verify FILE`: look into an HFile of any writer.
 
 FILE is a path or any address that the store takes (`s3://bucket/folder/name.hfile`). With
-`--json`: `meta` prints one object; `scan` and `get` one object a line, `{"key": base64,
+`--json`: `meta` prints one object; `scan` and `get` one object per line, `{"key": base64,
 "value": base64}`, null for the value of an absent key; `keys` the same without values;
 `verify` one list of findings. `keys` and `scan` print while they read, a few megabytes of the
 file at a time; `--prefix` begins where such keys begin and ends behind the last of them.

@@ -1,4 +1,4 @@
-"""JSON lines as batches: an object a line, blocks of whole lines parsed by Arrow.
+"""JSON lines as batches: one object per line, blocks of whole lines parsed by Arrow.
 
 Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form,
 decimals numbers or texts, binaries base64. An absent field is a null; a merge, for which it is not,

@@ -1,6 +1,6 @@
 """Logs on standard error: what `-v` and `-vv` ask for.
 
-The library has a logger a room, `metatable.write`, `metatable.storage` and so on, and is silent
+The library has a logger per room, `metatable.write`, `metatable.storage` and so on, and is silent
 unless somebody listens.
 """
 

@@ -1,4 +1,4 @@
-"""A page that a person reads while a job runs: a line a step, what it cost, notes below it."""
+"""A page that a person reads while a job runs: a line per step, what it cost, notes below it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(slots=True)
 class Page:
-    """The page that is read: a line a step, notes below it, and what was not as expected."""
+    """The page that is read: a line per step, notes below it, and what was not as expected."""
 
     out: TextIO
     steps: int = 0

@@ -1,7 +1,7 @@
 """`metatable scan|lookup|tag|changes|files|explain TABLE`: rows and files out.
 
-Rows go to a grid on a terminal, to CSV in a pipe, with `--json` to an object a line (`rows_out`).
-`files --json` prints an object a file, `explain --json` one object.
+Rows are a grid on a terminal, CSV in a pipe, with `--json` one object per line (`rows_out`).
+`files --json` prints one object per file, `explain --json` one object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`metatable VERB TABLE`: look at a table, keep it in order, take it back in time.
 
 TABLE is a folder or any address that the store takes (`s3://bucket/folder`). With `--json`:
-`history`, `due` and a list of savepoints print one object a line; the others print one object.
+`history`, `due` and a list of savepoints print one object per line; the others print one object.
 """
 
 from __future__ import annotations

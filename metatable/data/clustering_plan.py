@@ -1,6 +1,6 @@
 """What Hudi keeps of a planned resize: HoodieRequestedReplaceMetadata, an Avro container.
 
-    <instant>.replacecommit.requested    a group a task: the slices that go, and the nodes that come
+    <instant>.replacecommit.requested    one group per task: slices that go, and nodes that come
 
 as its consistent hashing plans it. How writers go on until then is a word of ours in the plan's
 extra metadata. Files are told by addresses, which nobody here goes by.

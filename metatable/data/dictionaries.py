@@ -1,4 +1,4 @@
-"""Columns as dictionaries: each value once, and a number a row.
+"""Columns as dictionaries: each value once, and a number per row.
 
 Texts that repeat are stored so, and need be neither spelled out nor gathered to be stored so again.
 """

@@ -14,7 +14,7 @@ or a maximum with one from U+E000 to U+FFFF, says nothing of the order of bytes.
 missing or says nothing, both are taken from the row groups' statistics of the key column: these
 are in byte order, and may be wider than the keys (cut off, the maximum raised), never narrower.
 
-Filters that Parquet itself defines lie outside of the footer, one a row group; a file that
+Filters that Parquet itself defines lie outside of the footer, one per row group; a file that
 has some in all of its row groups has a `column_filter` (`storage/parquet/bloom_filter.py`).
 """
 

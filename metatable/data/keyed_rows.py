@@ -337,7 +337,7 @@ def _rows_at(
 
 def _shares(asked: Iterable[Asked], workers: int) -> Iterator[list[Asked]]:
     """Some slices at a time, for each of the workers about as many keys: one whose files are read
-    together takes fewer steps than one a file. Few that are all are one share: threads have pages
+    together takes fewer steps than one per file. Few that are all are one share: threads have pages
     of it each."""
     portions = together(asked, workers)
     begun = [*islice(portions, 2)]

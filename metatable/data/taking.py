@@ -23,7 +23,7 @@ JOINED_BYTES = 64 << 20
 is not held twice."""
 
 MOST_CODES = 1 << 16
-"""Groups that are told apart by two bytes a row."""
+"""Groups that are told apart by two bytes per row."""
 
 MOST_BYTES = 1 << 30
 """What is taken at once at most: none of its columns can pass 2 GiB."""

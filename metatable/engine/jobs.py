@@ -36,7 +36,7 @@ def run_jobs(
 ) -> list[Receipt]:
     """What `work` yields, of every task; nothing runs where there are no jobs.
 
-    `jobs`: values of one class. `work`: called once a task, with the task's jobs one by one;
+    `jobs`: values of one class. `work`: called once per task, with the task's jobs one by one;
     a top-level function or a `functools.partial` of one, which may be called twice for the same
     jobs. `receipt`: the class of what it yields. `tasks`: how many at most, a job each unless
     said; neighbours go to different ones. Raises what `work` raises.

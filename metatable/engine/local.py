@@ -5,7 +5,7 @@ again by the next `run` unless `keep` holds its result. Tables are cut, without 
 partitions of up to PARTITION_ROWS rows, so that the threads have something to share; a
 stream is read when it is first needed, and held, because it can be read only once.
 
-Results leave in the order of the partitions, and no more than two a thread are under way.
+Results leave in the order of the partitions, and no more than two per thread are under way.
 A task sees no empty batch, and is not called for a partition without rows. An exception
 ends the run: what has not begun is dropped, what has begun is waited for, the exception of
 the earliest partition is raised.

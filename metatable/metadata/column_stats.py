@@ -145,8 +145,8 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
 def stats_of(
     entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
 ) -> pa.Table:
-    """`minimum`, `maximum`, `value_count` of the column, a row a slice: one lookup. Null: nothing
-    is known."""
+    """`minimum`, `maximum`, `value_count` of the column, one row per slice, by one lookup. Null:
+    nothing is known."""
     if not len(files):
         return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
     if entries.is_small(_NAME):
@@ -197,7 +197,7 @@ def rows_in(entries: Entries, files: Sequence[DataFile | LogFile]) -> list[int]:
 
 def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
     """(partition path, name, ordinal of the slice) of all files, the first of each slice before
-    the others; of slices in columns, without an object a file."""
+    the others; of slices in columns, without an object per file."""
     if isinstance(files, FileSystemView):
         paths, _, slices = files.all_files()
         folders = files.folders.take(pa.array(files.folder_of)).take(pa.array(slices))

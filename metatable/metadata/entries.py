@@ -220,7 +220,7 @@ class Entries:
 
     def values(self, partition: MetadataPartition, keys: pa.Array) -> pa.Array:
         """The stored value of each key (binary), null where it is absent or deleted. A small
-        partition is read whole, once a version, and kept by the process: that is sooner than to
+        partition is read whole, once per version, and kept by the process: that is sooner than to
         ask each of its HFiles for every few keys."""
         if not self.is_small(partition.name):
             return self.lookup(partition, keys).values
@@ -270,7 +270,7 @@ class Entries:
             yield batch.filter(pa.array(~dead)) if dead.any() else batch
 
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
-        """All live entries (key, value) by key; streams, holding a few blocks a file."""
+        """All live entries (key, value) by key; streams, holding a few blocks per file."""
         refs = self.placed(partition)
         self._open(refs)
         return pa.RecordBatchReader.from_batches(_PAIRS, self._live(partition, refs, b""))

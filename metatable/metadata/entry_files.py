@@ -3,7 +3,7 @@
 A task's entries of one partition are a *run*: an Arrow IPC file sorted by place, in scratch,
 or, when it is tiny, inside the task's receipt. Each HFile is built from its range of places
 of all runs. Ranges are contiguous and cut so that a file is worth its overhead: a small
-commit makes one HFile a partition, never one a bucket. Where keys are in the order of their
+commit makes one HFile per partition, never one per bucket. Where keys are in the order of their
 places, a file is built from one narrow range after the other, so that what is in memory does
 not grow with the commit; a run tells where its batches begin, and only those of the range are
 read.

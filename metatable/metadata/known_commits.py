@@ -6,7 +6,7 @@ data commits in its content, their number and the exclusive or of their hashes: 
 timeline that has the same sum has the same instants, and nothing else is read. What was archived,
 and so taken off the timeline, is taken out of the sum. Where the sums differ because somebody has
 just committed, the versions since the base explain it; only where they do not (or an old root has
-no sum) all versions that are kept are walked, once a process.
+no sum) all versions that are kept are walked, once per process.
 """
 
 from __future__ import annotations

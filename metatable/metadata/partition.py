@@ -183,7 +183,7 @@ class MetadataPartition:
     ) -> HFileRef | None:
         """Write `entries` (any order, of places [lo, hi)) to one HFile, durable but unseen.
 
-        A commit has one entry a key: the writer refuses a second one.
+        A commit has one entry per key: the writer refuses a second one.
         """
         return self.store_pieces(store, lo, hi, iter([entries]), owner)
 

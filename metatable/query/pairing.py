@@ -1,7 +1,7 @@
 """Pairing: which rows of two slices of a file group have the same key.
 
 A commit leaves the rows that stay in their order, takes some out, and puts new ones behind them. So
-both are walked side by side, run by run, which costs a comparison a row; what is left then, and
+both are walked side by side, run by run, which costs one comparison per row; what is left then, and
 slices in another order, are paired by a hash table, which costs fifty times as much.
 """
 

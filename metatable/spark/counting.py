@@ -1,6 +1,6 @@
 """An engine on Spark whose lazy steps tell their counters too: for `explain` alone.
 
-    map      makes one more row a partition, null but for the counters
+    map      makes one more row per partition, null but for the counters
     extend   puts the counters beside the last answer of a partition
     run      runs the plan, then reads the counters of all its steps, and lets go of them
 

@@ -1,7 +1,7 @@
 """Adopt: an index for a table that another Hudi writer has made. No data file is touched.
 
     timeline    nothing may be under way on it; which files are live (`data/other_writers.py`)
-    entries     a task a few files, which are held against what our writers go by
+    entries     one task per few files, which are held against what our writers go by
     duplicates  no key may be twice in its scope
     HFiles      as of a commit
     timeline    once more: what came meanwhile would be lost to the index

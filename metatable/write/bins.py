@@ -112,7 +112,7 @@ def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
     limit, opens = view.options.small_file_bytes, view.options.opens_by_logs
     if not limit:
         return []
-    files = view.slices(path)  # a partition may have many: no object a file
+    files = view.slices(path)  # a partition may have many: no object per file
     sizes = files.slice_sizes if opens else files.sizes
     below = np.flatnonzero(sizes < limit)
     smallest = below[np.argsort(sizes[below], kind="stable")[:SMALL_FILES]]

@@ -1,5 +1,8 @@
-"""The HFiles of a commit: runs of entries in, few files out, a task each; few entries of an engine
-of this process, which are here already, make no task."""
+"""Build: makes the HFiles of a commit, few of them, from runs of entries.
+
+One task makes one file. Few entries of an engine of this process, which are here already, make no
+task.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The worker's part of a data commit: rows of some file groups in, new slices out.
 
 For each group: marker, current slice, merge, new file by put-if-absent, entries for every
-metadata partition. What a task made leaves as receipts: one a file, one a run of entries.
+metadata partition. What a task made leaves as receipts: one per file, one per run of entries.
 A second attempt finds the files of the first, adopts them, and makes its entries from what
 they hold.
 """

@@ -27,7 +27,7 @@ LEAST_ROWS = 16 << 10
 """Fewer are dealt: that takes no time, and files get theirs from what lies close together."""
 
 MOST_ROWS = 1 << 21
-"""Of more, the numbers alone are more than a commit should hold: some 60 bytes a row."""
+"""Of more, the numbers alone are more than a commit should hold: some 60 bytes per row."""
 
 COPIED_BYTES = 96 << 20
 """What may be copied at most for columns to lie in one piece: less than dealing would."""

@@ -139,7 +139,7 @@ def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
 def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Any:
     """Rows with one row a key. Raises UsageError for repeated keys without an ordering.
 
-    Hashes are compared first, eight bytes a row; texts only where two are equal.
+    Hashes are compared first, eight bytes per row; texts only where two are equal.
     """
     identity = [KEY] if options.is_global else [KEY, PATH]
     count = _tasks_for_repeats(engine, rows, identity)

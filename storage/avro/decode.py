@@ -1,4 +1,4 @@
-"""Avro datums to columns: all rows at once, with a cursor a row.
+"""Avro datums to columns: all rows at once, with a cursor per row.
 
 A datum has no index, so field k of a row begins where field k - 1 ended. But every row has
 the same fields: so each step (a byte of a number, a run of bytes) is one numpy operation over

@@ -1,6 +1,6 @@
 """Columns to Avro datums: a datum is a row of pieces, joined by Arrow in one pass.
 
-Each field yields pieces: columns of bytes with a value a row, or bytes that all rows share
+Each field yields pieces: columns of bytes with a value per row, or bytes that all rows share
 (a union's branch number, a type code, an absent field). Neighbouring shared bytes are one
 piece, so a record of many absent fields costs hardly more than what is in it.
 """

@@ -5,7 +5,7 @@
     float double bytes string       float double binary string
     fixed(n), enum                  fixed_size_binary(n), string
     array, map                      list<item>, map<string, value>
-    record                          struct, a child a field
+    record                          struct, a child per field
     [null, T], [T, null]            T, where null is the branch null
     any other union                 struct, a nullable child a branch other than null; in a
                                     row at most one child is valid, and that is the branch.

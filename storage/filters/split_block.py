@@ -1,4 +1,4 @@
-"""Split-block Bloom filter, as Parquet specifies it: eight bits in one block of 32 bytes a key.
+"""Split-block Bloom filter, as Parquet specifies it: eight bits in one block of 32 bytes per key.
 
     offset  size   field      (integers little-endian, unsigned)
          0     4   version    1

@@ -1,6 +1,6 @@
 """HFileReader: gets, sorted batches of gets, prefixes and scans over one HFile.
 
-Opening reads the trailer and what is loaded on open, once a process: what was parsed, and
+Opening reads the trailer and what is loaded on open, once per process: what was parsed, and
 decoded blocks, wait in the process's caches. A batch of keys is answered in one forward pass:
 each block that can hold one of them is fetched with its neighbours, verified, decoded once,
 and searched for all of them at once. Fetching and decoding are done on a few threads; a pass

@@ -1,9 +1,9 @@
 """Zstd frames of many blocks, unpacked in one call.
 
-A call a block costs a context of zstd and three times the interpreter's lock; one stream of many
-frames takes two thirds of the time, and the payloads lie end to end where they are wanted. What
-a stream does not tell is where a frame ends. Taken are therefore only frames whose size follows
-from their first bytes; other blocks are unpacked one by one (codec.py):
+One call per block costs a context of zstd and three times the interpreter's lock; one stream of
+many frames takes two thirds of the time, and the payloads lie end to end where they are wanted.
+What a stream does not tell is where a frame ends. So only frames whose size follows from their
+first bytes are taken; other blocks are unpacked one by one (codec.py):
 
     size  field        (framing big-endian, the frame little-endian)
     4     payload      bytes of the whole group

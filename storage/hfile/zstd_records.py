@@ -15,7 +15,7 @@ tells so is made once, and to pack a block is to lay the rest of its keys and va
     ..      head           the first record; header and shared bytes of the key of the second one
     ..      rest           of each record but the first: the rest of its key, the rest of its value
     1       end            the last record's zero
-    ..    sequences      two a record: the key's suffix and the value's shared bytes; zero, header
+    ..    sequences      two per record: the key's suffix and the value's shared bytes; zero, header
                          and the key's shared bytes
 
 Every zstd reads it. Who knows the sizes of the records takes keys and values from where they lie,

@@ -1,4 +1,4 @@
-"""Records: the content of an Avro data block, one datum a row.
+"""Records: the content of an Avro data block, one datum per row.
 
 size  field          (integers big-endian, signed)
    4  content_version  3

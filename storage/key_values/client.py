@@ -5,7 +5,7 @@
     in flight    at most `IN_FLIGHT` requests of a process, all of its tasks together, each on a
                  connection of its own, and one for each scan; on Spark, so many of each of the
                  workers' processes
-    rate         a process sends no more requests a second than it is told to, retries included
+    rate         a process sends no more requests per second than it is told to, retries included
     retries      what a store has not answered is sent again, on another connection, after a pause
                  that doubles; everything in here may be repeated (`protocol.py`)
     connections  stay, for whichever task of the process comes next (`pool.py`)

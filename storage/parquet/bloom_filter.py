@@ -1,4 +1,4 @@
-"""Parquet's own bloom filters: one a column chunk, a header in Thrift and the bits behind it.
+"""Parquet's own bloom filters: one per column chunk, a header in Thrift and the bits behind it.
 
     field  of the header
         1  i32    bytes of the bits, whole blocks of 32

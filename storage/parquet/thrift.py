@@ -187,7 +187,7 @@ class _Reader:
         return found
 
     def varint(self) -> int:
-        """Without a call a byte: headers of pages are all numbers, and thousands are read."""
+        """Without a call per byte: headers of pages are all numbers, and thousands are read."""
         raw, place = self.raw, self.place
         value = shift = 0
         try:

@@ -1,4 +1,4 @@
-"""Varints of Thrift, one or many at once: numbers of seven bits a byte, the last byte below 128."""
+"""Varints of Thrift, one or many at once: seven bits of a number per byte, the last below 128."""
 
 from __future__ import annotations
 

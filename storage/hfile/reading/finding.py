@@ -249,7 +249,7 @@ def _are_alike(grid: Grid, key_size: int, value_size: int) -> bool:
 def _walk(raw: UInt8s, with_mvcc: bool, path: str, offset: int) -> KeyValues:
     """Record by record: the slow way, which takes everything that HBase may write."""
     payload = raw.tobytes()
-    places = array("q")  # four numbers a record, in as many bytes as the columns take
+    places = array("q")  # four numbers per record, in as many bytes as the columns take
     at = 0
     while at < len(payload):
         try:

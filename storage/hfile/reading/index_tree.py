@@ -1,7 +1,7 @@
 """The index of an HFile, through all of its levels, of which only what is asked for is read.
 
 The root is loaded on open. With more than one level its entries lead to index blocks, and
-those to index blocks or data blocks; each is decoded once a process, while the cache has room.
+those to index blocks or data blocks; each is decoded once per process, while the cache has room.
 """
 
 from __future__ import annotations

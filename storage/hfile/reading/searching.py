@@ -1,6 +1,6 @@
 """Many keys looked up among records whose keys have any sizes.
 
-beginnings  eight bytes a key, the first that can differ, ascend as keys do: wanted ones are
+beginnings  eight bytes per key, the first that can differ, ascend as keys do: wanted ones are
             searched in them, and whole keys compared where they landed
 ends        where many keys agree in those bytes, as addresses and composite keys do, they are
             found by what they end with, in whatever order they are
