@@ -1,4 +1,4 @@
-"""Compaction: fewer HFiles, the same answers.
+"""Compaction: HFiles of the metadata partitions are merged into fewer; no answer changes.
 
 The work is cut into contiguous ranges of buckets, each worth one output file: one range for
 a small partition, one per bucket for a large one, exactly the named buckets where the caller

@@ -1,4 +1,5 @@
-"""What becomes of what is scheduled where the table goes back to an older version.
+"""Going back: what becomes of scheduled compactions and resizes when a table goes back to an older
+version.
 
 scheduled since, waits   taken back: its plan leaves Hudi's timeline, with what was made of it
 scheduled since, done    undone, as a commit

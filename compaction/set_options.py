@@ -1,8 +1,9 @@
-"""Set options: a version from which writers and services go by others. No file changes.
+"""Set options: publishes a version from which writers and services go by other options. No file
+changes.
 
-Only options that say how new files are made, and when services are due, which nobody has to know
-who reads what was made before (`SETTABLE`). A writer who began before goes by those that were, and
-is not in the way. Going back (rollback, restore) is going back to rows: these options stay.
+Only options can be set that say how new files are made, and when services are due, which nobody has
+to know who reads what was made before (`SETTABLE`). A writer who began before goes by the old ones,
+and is not in the way. Rollback and restore go back to rows: these options stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Undoing: the steps by which commits leave a table.
+"""Undoing: the steps by which the commits that a rollback or restore undoes leave the table.
 
 Each commit is withdrawn from Hudi's timeline, and its data files go. Last comes what Hudi itself
 would leave there: a `rollback`, or a `restore`, at an instant of its own, which tells its tools

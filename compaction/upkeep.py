@@ -1,4 +1,5 @@
-"""Upkeep: a table of many small commits stays as fast as one of few.
+"""Upkeep: writers merge small index files now and then, so that a table of many small commits stays
+as fast as one of few.
 
 Every commit leaves an HFile and a page for each metadata partition. Where more than
 `upkeep_files` of them have come together, the writer of every fourth version merges the newest

@@ -1,9 +1,9 @@
-"""Presence: is a key really where it may be?
+"""Presence: proves by reading whether keys are in the files that may hold them.
 
-What an index supposes is proven by reading: of the few candidate files the pages that may hold the
-keys, where these are few, else the column of keys, row groups first. That is the third level of a
-bloom lookup, and it makes an answer of an index that follows from the key alone, where that is not
-enough (inserts, deletes, `filter_exists`).
+Of the few candidate files the pages are read that may hold the keys, where these are few, else the
+column of keys, row groups first. That is the third level of a bloom lookup. It is also asked of an
+index whose answer follows from the key alone, where that is not enough (inserts, deletes,
+`filter_exists`).
 
 Candidates travel as one row per file and chunk of them, so that a hot file spreads over tasks and
 nothing has to be counted first.

@@ -1,6 +1,6 @@
-"""Rows to the buckets of their partition's ring, as a version has it.
+"""The rings of table partitions at a version, and to which of their buckets rows go.
 
-A ring is a matter of the version, not of what came after another one; it is looked up once a
+A ring is a matter of the version, not of what came after another one; it is looked up once per
 process and kept. Of a partition that nobody has resized nothing is stored, but that nothing is has
 to be looked up: the entries of `hashing_metadata` are few.
 """

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line, `metatable VERB …`: arguments and rows in, rows, text or JSON out."""

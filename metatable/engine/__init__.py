@@ -1,1 +1,3 @@
-"""How work is spread: the protocol, and the engine of one process."""
+"""Engines: where tasks over Arrow batches run. The protocol is here, and the engine of one process;
+that on Spark is in `spark`.
+"""

@@ -1,4 +1,4 @@
-"""Answers that name their rows: beside them without a comparison of values.
+"""Answers that name their rows: they are put beside these by number, and no values are compared.
 
     rows      k      answers   row   w        beside them   k    w
               a                0     null                   a    null

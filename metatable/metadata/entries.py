@@ -1,4 +1,4 @@
-"""Entries: those of one version, however many HFiles they lie in.
+"""Entries: looks up and reads the entries of one version, however many HFiles they lie in.
 
 A lookup asks the HFiles that cover a key's place from the newest to the oldest and keeps
 the first answer: newest wins by sequence, a tombstone hides what is older. `since(version)`

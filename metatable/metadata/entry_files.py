@@ -1,4 +1,4 @@
-"""From entries made by many tasks to few HFiles.
+"""Entry files: the entries that many tasks of a commit have made become few HFiles.
 
 A task's entries of one partition are a *run*: an Arrow IPC file sorted by place, in scratch,
 or, when it is tiny, inside the task's receipt. Each HFile is built from its range of places

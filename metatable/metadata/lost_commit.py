@@ -1,9 +1,10 @@
-"""A published commit whose staged file was lost before it came onto Hudi's timeline.
+"""Lost commit: makes the file of a published commit anew, if it was lost before it came onto Hudi's
+timeline.
 
-Without it nobody could write to the table again. What Hudi's readers need of it stands in the index
-entries of the version that published it: the files, their sizes and rows, and from the version
-before which slices they replaced, and which file groups are gone. What nobody reads is left at
-zero: how many rows came new.
+Without it nobody could write to the table again. What Hudi's readers need of it is in the index
+entries of the version that published it: the files, their sizes and rows; and, in the version
+before, which slices they replaced and which file groups are gone. How many rows were new nobody
+reads: that is left at zero.
 """
 
 from __future__ import annotations

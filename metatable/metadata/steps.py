@@ -1,4 +1,5 @@
-"""What follows a put: steps in the root, done by whoever comes next until they are done.
+"""Steps: what must follow the put of a version. The root names them, and whoever comes next does
+them until they are done.
 
 Nobody puts N+1 before the steps of N are done (`settle`), so only the newest version can have
 open steps, and whoever comes next can finish them. Nothing that can be lost may stop them for

@@ -1,4 +1,4 @@
-"""From a slice that was written to what every metadata partition is told of it.
+"""Written slices: the facts from which every metadata partition makes its entries of a slice.
 
 A commit makes entries from the rows in its hands; whoever finds the slice there already reads them
 back from its file, and comes to the same.

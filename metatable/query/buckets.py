@@ -1,4 +1,6 @@
-"""Buckets as they are: of rings, one row a bucket, told from `files` and `column_stats`."""
+"""Lists the buckets of a table that has rings of them, one row per bucket. Only metadata is read:
+rings, `files` and `column_stats`.
+"""
 
 from __future__ import annotations
 

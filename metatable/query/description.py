@@ -1,4 +1,6 @@
-"""What a table is and was: told from its manifests and metadata alone, no data file is read."""
+"""What a table is and was: its description, versions and savepoints. They are told from manifests
+and metadata alone; no data file is read.
+"""
 
 from __future__ import annotations
 

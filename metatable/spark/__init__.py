@@ -1,4 +1,4 @@
-"""The engine on Spark. The only folder that imports pyspark, of a version that will do."""
+"""The engine on Spark. Only this folder imports pyspark, and refuses a version that is too old."""
 
 import pyspark
 

@@ -1,1 +1,3 @@
-"""A data commit: rows in, one version out. `commit_pass` is the order of its steps."""
+"""Writing: a data commit takes rows in and publishes one version. `commit_pass` has the order of
+its steps. Changes of columns (`alter`) and of the index (`adopt`, `change_index`) are here, too.
+"""

@@ -1,4 +1,4 @@
-"""Plan: from where the rows are to what has to be written.
+"""Plan: which file groups a commit writes, and which of them each row goes to.
 
 `WritePlan.make` turns a profile into file groups to write: every group with updates or
 deletes is rewritten, inserts go to their bins. Which insert goes to which group is decided by

@@ -1,4 +1,4 @@
-"""Is this key in that file? Families of filters over 64-bit hashes."""
+"""Filters: whether a file may hold a key, told by 64-bit hashes. Two families of them."""
 
 from metatable.storage.filters import fingerprints, split_block
 from metatable.storage.filters.protocol import Filter, build, decode, kinds, register
