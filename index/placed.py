@@ -1,7 +1,7 @@
-"""An index whose answer is the placement: a key's file group follows from the key.
+"""PlacedIndex: the base of an index with which a key's file group follows from the key.
 
-Whoever names groups in a way of their own derives from `PlacedIndex`, says where rows go, and
-registers it; the rest is here.
+To name file groups in a way of your own, derive from `PlacedIndex`, say where rows go, and register
+the class; the rest is here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = ["PlacedIndex"]
 
 
 class PlacedIndex:
-    """Derived classes have a `name` and a `placement`. Rows of one key go to one group."""
+    """An index whose answer is its placement. Derived classes have a `name` and a `placement`; all
+    rows of one key must go to one group."""
 
     name: str
     partitions: tuple[MetadataPartition, ...] = ()

@@ -17,7 +17,8 @@ __all__ = ["Placement"]
 
 
 class Placement(Protocol):
-    """Pickles; at one version it says the same to everyone who asks."""
+    """Names the file group of each row. It must pickle, and say the same to everyone who asks at
+    one version."""
 
     def place(
         self, keys: pa.Array, partition_paths: pa.Array

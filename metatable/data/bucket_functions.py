@@ -1,10 +1,10 @@
-"""Bucket functions: where in a metadata partition a key is, and so in which bucket.
+"""Bucket functions: which bucket of the record index a key is in.
 
-A function places each stored key in [0, space). Those that hash place it in `HASH_SPACE`, of
-which the buckets are equal ranges: their number is then no more than a cut. The space of a
-*modulo* is the number of buckets itself, fixed for the life of the table. RFC-08 leaves the
-function to the developer, who registers his own by a name; Java's string hash is the one that
-it and Hudi's metadata table have.
+A function places each stored key in [0, space). Those that hash place it in `HASH_SPACE`, which is
+cut into one equal range per bucket, so the number of buckets only says where the cuts are. The
+space of a *modulo* is the number of buckets itself, fixed for the life of the table. RFC-08 leaves
+the function to the developer, who registers one by a name; Java's string hash is the one that
+RFC-08 and Hudi's metadata table have.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BucketFunction:
-    """`place(keys, space)`: for n keys (strings, no nulls) n integers in [0, space).
+    """Says where keys are: `place(keys, space)` gives n integers in [0, space) for n keys (strings,
+    no nulls).
 
+    `modulo`: it names one of `space` buckets, whose number is then fixed for the life of a table.
     Keys are as the index stores them: in partition scope the table partition's path and a zero
-    byte stand before the record key. Pickles, if `place` does: on Spark it goes along with tasks.
+    byte stand before the record key. On Spark the function goes along with tasks, so it must
+    pickle.
     """
 
     place: Callable[[pa.Array, int], npt.NDArray[Any]]
@@ -54,7 +57,8 @@ class BucketFunction:
         return buckets if self.modulo else HASH_SPACE
 
     def places(self, keys: pa.Array, space: int) -> Places:
-        """As int64. Raises UsageError where the function keeps no rule: it may be a user's."""
+        """The places of these keys as int64. Raises UsageError where the function, which may be a
+        user's, gives anything but n integers in [0, space)."""
         found = np.asarray(self.place(keys, space))
         wrong = found.shape != (len(keys),) or found.dtype.kind not in "iu"
         if wrong or (len(found) and (found.min() < 0 or found.max() >= space)):
@@ -97,10 +101,11 @@ _OURS = frozenset(_FUNCTIONS)
 
 
 def register_bucket_function(name: str, function: BucketFunction) -> None:
-    """Let tables be created, and opened, whose `record_bucket_function` is this name.
+    """Give a function the name by which the option `record_bucket_function` finds it. Call this
+    before such a table is created or opened.
 
-    What it answers for a key is part of a table's bytes: it must never change. Raises
-    UsageError where the name is another function's.
+    What a function answers for a key decides where the key is stored, so it must never change.
+    Raises UsageError where the name is another function's.
     """
     if not isinstance(function, BucketFunction):
         raise UsageError("no bucket function", name=name, found=type(function).__name__)

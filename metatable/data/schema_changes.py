@@ -4,8 +4,8 @@
     RenameColumn    another name; the same column
     WidenColumn     a type that holds all values of the one it had (`WIDER`)
     DropColumn      a column is gone; files keep it until they are rewritten
-    MoveColumn      to another place among those beside it
-    MakeNullable    may be null from now on; never the other way round
+    MoveColumn      another place among the columns beside it
+    MakeNullable    a column may be null from now on; never the other way round
 
 A path names a column, or a field in it: `fare`, `driver.name`, `tags.element.word`,
 `attributes.value`. Every column keeps its id for life, whatever happens to it, and an id is never
@@ -13,10 +13,10 @@ given again; so what a file holds of a column is known by its id (`stored_column
 
 Readers of Hudi tables know columns by their names. For a table that they shall read
 (`hudi_readable`) a name must mean one column in every file that there is: where files may hold
-another one under it, or the same one under another, all of them are written anew in the same
-commit. Of a type these readers are told the newest, and widen what older files hold: but the `hudi`
-wheel a float to a double by way of its decimal text, which makes 0.1 of 0.10000000149011612; so
-then, too.
+another column under it, or the same column under another name, all of them are written anew in the
+same commit. Of types these readers are told the newest, and they widen what older files hold; but
+the `hudi` wheel widens a float to a double by way of its decimal text, which makes 0.1 of
+0.10000000149011612. So files are written anew where a float becomes a double, too.
 
 Key, partition and ordering columns keep their names, for these stand in the table's properties and
 in the paths of files. As the text of a key must stay the same, key and partition columns are
@@ -62,8 +62,8 @@ class ColumnChange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column, null in all rows there are; last, unless it is put `after` another one (`""`:
-    first). A field of a struct is named by its path."""
+    """Add a column, which is null in all rows that are there. It is the last one, unless it is put
+    `after` another one (`""`: first). A field of a struct is named by its path."""
 
     path: str
     type: pa.DataType
@@ -88,7 +88,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Another name for a column, or for a field of a struct (`name` is without its path)."""
+    """Give a column, or a field of a struct, another name (`name` is without its path)."""
 
     path: str
     name: str
@@ -116,9 +116,9 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class WidenColumn:
-    """A wider type: `int32` to `int64` or `float64`, `float32` to `float64`, a decimal to one with
-    no fewer digits on either side of the point, milliseconds to microseconds, bytes of fixed size
-    to bytes."""
+    """Give a column a wider type: `int32` to `int64` or `float64`, `float32` to `float64`, a
+    decimal to one with no fewer digits on either side of the point, milliseconds to microseconds,
+    bytes of fixed size to bytes."""
 
     path: str
     type: pa.DataType
@@ -142,8 +142,8 @@ class WidenColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column, or a field of a struct, is gone. Files keep what they have of it until they are
-    rewritten; older versions still show it."""
+    """Drop a column, or a field of a struct. Files keep what they have of it until they are
+    rewritten, and older versions still show it."""
 
     path: str
 
@@ -170,7 +170,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """To a place behind another one beside it (`""`: to the first place)."""
+    """Move a column behind another one beside it, `after` (`""`: to the first place)."""
 
     path: str
     after: str
@@ -188,7 +188,7 @@ class MoveColumn:
 
 @dataclass(frozen=True, slots=True)
 class MakeNullable:
-    """The column may be null from now on. There is no way back."""
+    """Let a column be null from now on. There is no way back."""
 
     path: str
 
