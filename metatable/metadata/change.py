@@ -1,9 +1,10 @@
-"""Change: what must still be true, and what becomes true.
+"""Change: what a writer or service wants to publish. It says what must still be true of the newest
+version, and what becomes true in the next one.
 
 A change was made on a base version. If that is still the newest there is nothing to check;
-otherwise each requirement is asked of the newest. Updates are then applied to a draft of the
+otherwise each requirement is checked on the newest. Updates are then applied to a draft of the
 next version, in order: what they do not touch is as in the newest. Both are small frozen values,
-so that what somebody else needs (a ring of buckets, a pin) is one more class and nothing else:
+so that whatever else is needed (a ring of buckets, a pin) is one more class and nothing else:
 `requirements.py`, `updates.py` and `page_updates.py` have those that several need.
 
 Some requirements go without saying, for any change (`commit.py`): no rollback since its base,
@@ -46,17 +47,21 @@ class Race:
         return Snapshot(self.store, self.newest)
 
     def lost(self, what: str, **facts: object) -> ConflictError:
-        """That the race is lost, with both versions in the message."""
+        """The error that the race is lost, with both versions in its message."""
         return ConflictError(what, **facts, base=self.base.version, newest=self.newest.version)
 
 
 class Requirement(Protocol):
+    """What must be true of the newest version."""
+
     def check(self, race: Race) -> None:
         """Raises ConflictError where the newest version does not allow the change any more."""
         ...
 
 
 class Update(Protocol):
+    """What becomes true in the next version."""
+
     def apply(self, draft: Draft) -> None:
         """Alter the next version. Raises ConflictError where it has nothing to alter."""
         ...
@@ -73,14 +78,14 @@ class Change:
     requires: tuple[Requirement, ...] = ()
     updates: tuple[Update, ...] = ()
     steps: tuple[Step, ...] = ()
-    """What must follow the put, done again by whoever comes next until it is done."""
+    """What must follow the put; whoever comes next does it until it is done."""
     summary: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """What has to be put before the version is, by path: index files and commits that are small,
     so that they and the pages go together."""
     is_undone_alone: bool = True
-    """Whether its commit is one that a rollback undoes; else it goes with others."""
+    """Whether a rollback may undo it as the last commit; else it is undone together with others."""
 
 
 @dataclass(slots=True)
@@ -90,12 +95,13 @@ class Draft:
     store: Store
     newest: Manifest
     content: Manifest
-    """The version whose content it goes on from: the newest, unless an update goes back."""
+    """The version whose content it goes on from: the newest, or an older one where an update goes
+    back."""
     pages: dict[str, tuple[PageRef, ...]]
     withdrawn: tuple[str, ...]
     restored_at: int
     prefix: str
-    """What the names of new pages begin with: their owner's."""
+    """What the names of new pages begin with: the prefix of their owner."""
     oldest: int
     archived: str
     fenced: Mapping[str, int]

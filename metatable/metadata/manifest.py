@@ -1,4 +1,4 @@
-"""Manifest: our log of versions. The put of version N+1 is the commit.
+"""Manifest: the log of a table's versions. The put of version N+1 is the commit.
 
     manifest/<version, 20 digits>.json   root of one version, put-if-absent, never rewritten
     savepoints/<version>.json            the same bytes, where a version is kept by a name
@@ -52,7 +52,8 @@ __all__ = [
 
 READER_FORMAT = 10
 WRITER_FORMAT = 10
-"""What those of a number do and those below it do not: FORMAT.md, "Formats"."""
+"""The formats that this library reads and writes; what each number stands for is in FORMAT.md,
+"Formats"."""
 LEAST_READER = 2
 """Whom a version asks for, if nothing of what follows is so."""
 READER_BY_ID = 6
@@ -64,20 +65,20 @@ READER_OF_LOGS = 8
 READER_OF_CHILDREN = 9
 """Where those lie in other groups, too: a resize waits."""
 READER_OF_LOGS_ALONE = 10
-"""Where slices may have nothing else."""
+"""The reader that is asked for where slices may have logs and no base file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What has to be done after the put, before the next version may be put: `steps.py` does it.
+    """Something to do after a version was put, and before the next one may be: `steps.py` does it.
 
-    Which fields count is a matter of the kind.
+    Which fields count depends on the kind.
     """
 
     kind: str
     instant: str
     staged: str
-    """What lies ready for it: the path of a finished Hudi commit, of a plan."""
+    """The path of the file that lies ready for it: a finished Hudi commit, or a plan."""
     checksum: str
     action: str = "commit"
     """What the instant is on Hudi's timeline."""
@@ -89,7 +90,7 @@ class Pin:
     """A savepoint: this version is kept."""
 
     version: int
-    """Made by the data commit `instant`."""
+    """The version that the data commit `instant` has made."""
     instant: str
     time_ms: int = 0
     """When it was pinned, epoch milliseconds UTC."""
@@ -99,21 +100,21 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A compaction of logs, or a resize of buckets, that is scheduled, and was not carried out yet.
+    """A compaction of logs, or a resize of buckets, that is scheduled and not yet carried out.
 
-    Its file groups tell it, too: each names the base files that are to come (`files`).
+    The entries of its file groups tell it, too: each names the base files to come (`files`).
     """
 
     plan: str
-    """Where Hudi's plan of it lies, and its checksum."""
+    """The path of Hudi's plan of it."""
     checksum: str
     group_count: int = 0
     size_bytes: int = 0
-    """Of the files that it reads."""
+    """The size of the files that it reads."""
     time_ms: int = 0
     """When it was scheduled, epoch milliseconds UTC."""
     action: str = COMPACTION
-    """What it is on Hudi's timeline: of a resize a clustering."""
+    """What it is on Hudi's timeline: a compaction, or, for a resize, a clustering."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -122,7 +123,10 @@ _OPTIONS = Kind("options", Options.encode, lambda body: Options.decode(body, "")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The root of one version. `time_ms` is when it was put, epoch milliseconds UTC."""
+    """The root of one version: what made it, the table's schema and options, and its index files.
+
+    `time_ms` is when it was put, in epoch milliseconds UTC.
+    """
 
     version: int
     operation: str
@@ -135,7 +139,7 @@ class Manifest:
     parent: int = 0
     nonce: str = stored(required=True, default_factory=lambda: uuid.uuid4().hex)
     latest_instant: str = ""
-    """The greatest instant that any version has used or withdrawn: new ones are greater."""
+    """The greatest instant that any version has used or withdrawn; new ones are greater."""
     pages: Mapping[str, tuple[PageRef, ...]] = stored(
         mapping_of(many(PageRef, "page reference")), default_factory=dict
     )
@@ -149,14 +153,14 @@ class Manifest:
     steps: tuple[Step, ...] = stored(many(Step, "step"), default=())
     summary: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, str] = field(default_factory=dict)
-    """What whoever made this version wanted to be remembered with it."""
+    """Names and values that the maker of this version gave to be kept with it."""
     format: Mapping[str, int] = field(
         default_factory=lambda: {"reader": LEAST_READER, "writer": WRITER_FORMAT}
     )
     """The least reader and the least writer that understand this version."""
     commits: str = ""
-    """Sum of the data commits in this content (`CommitSum`): who else writes on the timeline
-    is found by it. Empty in roots of writers that did not keep it."""
+    """Sum of the data commits in this content (`CommitSum`), by which other writers on the timeline
+    are found. Empty in roots of writers that did not keep it."""
     oldest: int = 0
     """Versions below it are not kept: their files may be gone."""
     archived: str = ""
@@ -171,7 +175,7 @@ class Manifest:
     )
     """Scheduled compactions of logs, and resizes of buckets, by instant."""
     adopted: tuple[str, ...] = ()
-    """Of another writer's table: data commits on Hudi's timeline that were there before us."""
+    """In a table that was adopted: data commits of the other writer on Hudi's timeline."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -180,7 +184,8 @@ class Manifest:
 
     @property
     def data(self) -> tuple[Any, ...]:
-        """Equal of two versions of one history: the same slices, and none has come to wait."""
+        """Equal for two versions of one history if these have the same slices, and the same
+        scheduled services wait."""
         return self.last_commit, self.commits, {**self.compactions}
 
     def keeps(self, version: int) -> bool:
@@ -189,8 +194,8 @@ class Manifest:
 
     @property
     def border(self) -> str:
-        """No instant below it is published any more: of the timeline's first commit, and of the
-        latest savepoint."""
+        """The instant below which none is published any more: that of the timeline's first commit,
+        or of the latest savepoint."""
         return max([self.archived, *(one.instant for one in self.pins.values())])
 
     def encode(self) -> bytes:
@@ -229,8 +234,8 @@ class Manifest:
 def least_reader(
     options: Options, misleads: bool = False, waiting: Collection[Planned] = ()
 ) -> int:
-    """Whom a version with these options asks for; `misleads`: by name a wrong column is found;
-    `waiting`: what is scheduled in it."""
+    """The reader that a version with these options asks for. `misleads`: by name a wrong column is
+    found; `waiting`: what is scheduled in the version."""
     if options.opens_by_logs:
         return READER_OF_LOGS_ALONE
     if any(one.action == CLUSTERING for one in waiting):
@@ -247,7 +252,8 @@ def version_path(version: int) -> str:
 
 
 def saved_path(version: int) -> str:
-    """Where the root of a savepoint's version lies, too: roots go from the oldest, without gaps."""
+    """The path of a second copy of a savepoint's root, because roots are deleted from the oldest
+    on, without gaps."""
     return f"{HOME}/savepoints/{version:020d}.json"
 
 

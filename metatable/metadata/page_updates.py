@@ -32,7 +32,7 @@ class AddFiles:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Pages and HFiles (by path) that are named no more, with all that is in them."""
+    """These pages and HFiles (by path) are named no more, with all that is in them."""
 
     pages: frozenset[str]
     hfiles: frozenset[str]
@@ -82,7 +82,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class SwapFiles:
-    """Compaction: references are folded into few pages. Pages of which none changes stay."""
+    """Swaps of a compaction; the references are folded into few pages. Pages of which no reference
+    changes stay."""
 
     swaps: tuple[Swap, ...]
 
@@ -117,7 +118,7 @@ class FoldPages:
 def _folded(
     draft: Draft, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]
 ) -> tuple[PageRef, ...]:
-    """Pages with these references. Full ones, of which all are among them, are kept."""
+    """Pages with these references. Full pages of which all references are among them are kept."""
     left = set(map(_known_by, refs))
     kept, rest = [], {_known_by(ref): ref for ref in refs}
     for page in pages:

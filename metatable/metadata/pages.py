@@ -53,8 +53,8 @@ class HFileRef:
     size_bytes: int
     checksum: str
     space: int = 0
-    """How many places there are (`data/bucket_functions.py`). 0, in pages of format 1: `lo` and
-    `hi` number the buckets of the partition."""
+    """How many places the partition has (`data/bucket_functions.py`). 0, in pages of format 1: `lo`
+    and `hi` are numbers of buckets."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def encode(self) -> dict[str, Any]:
@@ -65,7 +65,8 @@ class HFileRef:
         return decode_fields(cls, body, path, "reference")
 
     def placed(self, space: int, buckets: int) -> HFileRef:
-        """The same in places. Raises CorruptError where they are those of another space."""
+        """The same reference with `lo` and `hi` as places. Raises CorruptError where they are
+        places of another space."""
         if self.space == space:
             return self
         if self.space:
@@ -76,7 +77,7 @@ class HFileRef:
         return replace(self, lo=lo, hi=hi, space=space)
 
     def covers(self, lo: int, hi: int) -> bool:
-        """Whether any of the places [lo, hi) are its own."""
+        """Whether any of its live places are in [lo, hi)."""
         return self.lo < hi and lo < self.hi
 
     def without(self, lo: int, hi: int) -> list[HFileRef]:
@@ -97,13 +98,13 @@ class Part:
 
     @classmethod
     def of(cls, ref: HFileRef, lo: int, hi: int) -> Part:
-        """What still counts of it there."""
+        """The part of this HFile that is live there."""
         return cls(ref.path, max(ref.lo, lo), min(ref.hi, hi))
 
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """A page as a root names it."""
+    """A page, a list of HFile references, as a root names it."""
 
     path: str
     checksum: str

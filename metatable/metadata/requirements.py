@@ -45,7 +45,7 @@ class SlicesCurrent:
 
 @dataclass(frozen=True, slots=True)
 class GroupsAbsent:
-    """Nobody else has opened these file groups: (partition path, file id)."""
+    """Nobody else has opened these file groups, named by (partition path, file id)."""
 
     groups: tuple[tuple[str, str], ...]
 
@@ -90,8 +90,8 @@ class RingsAreBase:
 
 @dataclass(frozen=True, slots=True)
 class NoneLater:
-    """No other commit has a later instant than this one, which changes the columns: Hudi's readers
-    take those of the latest."""
+    """No other commit has a later instant. Asked of a commit that changes the columns, because
+    Hudi's readers take those of the latest instant."""
 
     instant: str
 
@@ -106,7 +106,8 @@ class NoneLater:
 
 @dataclass(frozen=True, slots=True)
 class NewestIsBase:
-    """Valid on the very version it was made on: a rollback, a fence."""
+    """Nobody else has published anything. Asked by rollbacks and the like, which are right on the
+    very version they were made on."""
 
     def check(self, race: Race) -> None:
         raise race.lost("another commit was first: retry")

@@ -15,8 +15,8 @@ __all__ = ["ChangeOptions", "GoBack", "PutOptions", "SetSchema", "Withdraw"]
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """To the content of an older version, which lacks these data commits, and to its index. Index
-    files of later compactions fall away, too; how new files are made stays as it is."""
+    """Go back to the content of an older version, which lacks these data commits, and to its index.
+    Index files of later compactions fall away, too; how new files are made stays as it is."""
 
     version: int
     undone: tuple[str, ...]
@@ -40,7 +40,7 @@ def _taken_back(content: Manifest, newest: Manifest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SetSchema:
-    """The columns are these from now on, as the text has them."""
+    """The table's columns are these from now on; `schema` is their JSON text."""
 
     schema: str
 
@@ -50,8 +50,8 @@ class SetSchema:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """Other options, and metadata partitions that go with them. Whoever began before starts again:
-    he would write entries by the options that were."""
+    """Other options of the index; metadata partitions that belong to the old ones go. Writers that
+    began before start again, because they would write entries by the old options."""
 
     options: Options
     gone: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class ChangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PutOptions:
-    """Other options, by which nothing has to be read or written that was begun before."""
+    """Other options that do not matter to writers and readers that have begun before."""
 
     options: Options
 
@@ -74,7 +74,7 @@ class PutOptions:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Instants that are never published any more, nor given out again."""
+    """These instants are never published any more, nor given out again."""
 
     instants: tuple[str, ...]
 
