@@ -62,7 +62,7 @@ HELD_TOGETHER = 16
 
 
 class LookupSource(Protocol):
-    """Where ranges and filters come from. Pickles."""
+    """Gives the ranges and filters that a bloom index asks. It must pickle."""
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
         """Fetch together, from afar, what `ranges` of these partitions begin with."""
@@ -145,7 +145,7 @@ class Ranges:
         return int(self.files.nbytes + self.minimum.nbytes + self.maximum.nbytes)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Ranges:
-        """Those of some files (`rows` ascending)."""
+        """The ranges of some of the files (`rows` ascending)."""
         places = pa.array(rows)
         return Ranges(self.files.take(rows), self.minimum.take(places), self.maximum.take(places))
 

@@ -59,7 +59,7 @@ def part_of(nodes: Sequence[HashingNode], hashes: Numbers) -> Numbers:
 
 
 def new_prefix() -> str:
-    """Of a file id never given before."""
+    """The first part of a file id that was never given before."""
     return str(uuid.uuid4())
 
 
@@ -111,7 +111,7 @@ class Ring:
         return np.where(widths == 0, SPACE, widths)  # a node that is alone
 
     def middle(self, number: int) -> int | None:
-        """Where Hudi cuts a node in two; None: it holds a single hash."""
+        """The hash at which Hudi cuts a node in two; None: the node holds a single hash."""
         if self.widths[number] < 2:
             return None
         before, value = int(self.values[number - 1]), int(self.values[number])

@@ -47,8 +47,8 @@ def rings_of(view: TableView, partition_paths: Sequence[str]) -> list[Ring]:
 
 
 def put_first_ring(view: TableView, partition_path: str) -> None:
-    """To where Hudi looks for it, before a partition's first files: unless it was resized, or put,
-    before."""
+    """Put a partition's first ring where Hudi looks for it, before its first files; unless the
+    partition was resized, or the ring was put, before."""
     [ring] = rings_of(view, [partition_path])
     if ring.metadata.instant == FIRST_INSTANT:
         view.store.create(ring.metadata.path, ring.metadata.encode())

@@ -51,11 +51,11 @@ PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
 AT_ONCE_ROWS = 1 << 20
-"""Of partitions whose rows a task wants at once."""
+"""Rows of partitions that are given to a task together, if it wants them at once."""
 
 AT_ONCE_BYTES = 192 << 20
-"""Of the same, all their columns: as much as four large partitions, and as are under way on two
-threads anyway."""
+"""Bytes of the same, of all their columns: as much as four large partitions have, and as is under
+way on two threads anyway."""
 
 PARTITION_BYTES = 48 << 20
 """Rows as wide as a page must not make partitions of gigabytes; several are under way."""
@@ -67,7 +67,7 @@ RANGE_BYTES = 24 << 20
 """Matches of one range of hashes, of which several are looked through at a time."""
 
 BUSY_BYTES = 64 << 20
-"""Where Arrow holds more than this, its pool lets go of what it keeps for later."""
+"""If Arrow holds more than this, its pool gives back what it keeps for later."""
 
 LEAST_ROWS = 32 << 10
 """Below this a second thread costs more than it saves."""
@@ -80,7 +80,7 @@ class LocalRows:
     schema: pa.Schema
     partitions: Callable[[], Iterable[Partition]]
     hands: Callable[[], list[Hand]] | None = None
-    """Of rows that are kept: where they lie."""
+    """Where the rows lie, if they are kept."""
 
 
 class LocalEngine:

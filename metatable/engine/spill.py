@@ -152,7 +152,7 @@ class Spill:
         self._filling = []  # from here on hands hold the spill, not the spill its hands
 
     def path(self, number: int) -> str:
-        """Where hand `number` puts what does not fit."""
+        """The path of the file to which hand `number` puts what does not fit."""
         if self._folder is None:
             self._folder = folder_of(self)
             with in_temporary_folder():

@@ -36,13 +36,13 @@ from metatable.storage.ordering import sort_order
 __all__ = ["SEED", "BloomFilterPartition", "filters_of", "hashes_of"]
 
 SEED = 42
-"""Of the XXH64 that filters are built from and asked with."""
+"""The seed of the XXH64 that filters are built from and asked with."""
 
 FILTER_BYTES = 64 << 20
 """Filters that are read together, about."""
 
 FIRST_FILTERS = 64
-"""So many are read at first, before one was met."""
+"""How many filters are read at first, before the size of one is known."""
 
 
 class BloomFilterPartition(MetadataPartition):

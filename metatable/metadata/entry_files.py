@@ -31,7 +31,7 @@ INLINE_BYTES = 64 << 10
 """A run up to this size rides in its receipt: cheaper than a request of its own."""
 
 BATCH_ROWS = 8 << 10
-"""Of each run that a file is built from, a batch is in memory."""
+"""Rows of a batch of a run. One batch of each run that a file is built from is in memory."""
 
 STEP_BYTES = 16 << 20
 """Entries that pass to a file at once."""
@@ -144,7 +144,7 @@ def build_hfile(
 
 
 def _steps(partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int) -> list[int]:
-    """Where each of the narrow ranges ends, into which [lo, hi) is cut."""
+    """The ends of the narrow ranges that [lo, hi) is cut into."""
     if not partition.takes_pieces:
         return [hi]
     size_bytes = sum(run.entry_bytes for run in runs) * (hi - lo) // partition.space
@@ -160,7 +160,7 @@ class _InOrder:
         self._waiting: pa.RecordBatch | None = None
 
     def below(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Those of places below `end` that were not given yet."""
+        """The entries of places below `end` that were not given yet."""
         while (batch := self._waiting or next(self._batches, None)) is not None:
             count = int(np.searchsorted(batch["place"].to_numpy(), end))
             yield batch.slice(0, count)

@@ -52,7 +52,7 @@ class FilesPartition(MetadataPartition):
         return self.of_slices([one.made for one in written])
 
     def of_slices(self, made: Sequence[FileSlice]) -> pa.Table:
-        """That these are the current slices of their groups."""
+        """Entries that say that these are the current slices of their groups."""
         keys = file_group_keys(
             pa.array([one.partition_path for one in made], pa.string()),
             pa.array([one.file_id for one in made], pa.string()),

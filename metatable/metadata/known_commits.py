@@ -57,12 +57,12 @@ class CommitSum:
         return cls(len(instants), int(np.bitwise_xor.reduce(hashes, initial=np.uint64(0))))
 
     def plus(self, instants: Collection[str]) -> CommitSum:
-        """With some more."""
+        """The sum with these instants added."""
         more = CommitSum.of(instants)
         return CommitSum(self.count + more.count, self.digest ^ more.digest)
 
     def minus(self, instants: Collection[str]) -> CommitSum:
-        """Without some that are in it."""
+        """The sum without these instants, which are in it."""
         less = CommitSum.of(instants)
         return CommitSum(self.count - less.count, self.digest ^ less.digest)
 
@@ -71,7 +71,7 @@ class CommitSum:
 
     @classmethod
     def decode(cls, text: str) -> CommitSum | None:
-        """None for the root of a writer that kept none."""
+        """The sum as a root tells it; None for the root of a writer that kept none."""
         count, _, digest = text.partition(":")
         try:
             return cls(int(count), int(digest, 16))
@@ -119,7 +119,7 @@ def tells_all(base: Manifest, done: Collection[str]) -> bool:
 
 
 def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list[str]:
-    """Of the instants `done`, listed after `base` was loaded, those that no version published."""
+    """Which of the instants `done`, listed after `base` was loaded, no version has published."""
     if CommitSum.decode(base.commits) == CommitSum.of(_listed(done, base)):
         return []
     newest = load_newest(store) or base
@@ -163,7 +163,7 @@ def commits_back(store: Store, newest: Manifest) -> Iterator[tuple[int, str]]:
 
 
 def _listed(done: Collection[str], manifest: Manifest) -> list[str]:
-    """Those that are not archived: leftovers of late hands go, and are no matter."""
+    """The instants that are not archived; what late writers leave below them does not matter."""
     return [one for one in done if one >= manifest.archived]
 
 

@@ -44,7 +44,7 @@ SERVICES = f"{HOME}/services"
 CLOCK = f"{HOME}/clock"
 
 GRAIN_SECONDS = 1.0
-"""Some stores tell times in whole seconds (S3): a lease may look older by so much."""
+"""How much older a lease may look, because some stores (S3) tell times in whole seconds."""
 
 LONGEST_SECONDS = 24 * 3600.0
 """Tables of format 1 may name a lease without end, or one that is no number."""
@@ -57,9 +57,10 @@ class StoredLease:
     nonce: str
     """The writer's; empty where recovery holds the lease in a dead writer's place."""
     expires_ms: int = 0
-    """By the writer's own clock: for people, and for writers of format 1, who go by it."""
+    """When it ends by the writer's own clock: for people, and for writers of format 1, who go by
+    it."""
     dead: str = ""
-    """Where recovery holds it: the dead writer's nonce."""
+    """The nonce of the dead writer in whose place recovery holds the lease."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:

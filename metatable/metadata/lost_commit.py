@@ -66,7 +66,7 @@ def _stat(
 
 
 def _groups_gone(base: Snapshot, now: Snapshot) -> dict[str, tuple[str, ...]]:
-    """By partition path, the file groups of a version that a later one lacks."""
+    """The file groups of a version that a later one lacks, by partition path."""
     live = {(one.partition_path, one.file_id) for one in now.slices()}
     gone: dict[str, list[str]] = {}
     for one in base.slices():

@@ -58,7 +58,7 @@ __all__ = [
 DELETED = b""
 LATEST = b"latest"
 SEAL = b"\xff\xff\xff\xff"
-"""No key begins so: texts are UTF-8, and hashes have 16 bytes."""
+"""What keys of seals begin with. No others are like them: texts are UTF-8, hashes have 16 bytes."""
 MARK = b"\x01"
 
 
@@ -67,7 +67,7 @@ class OutsidePartition(RecordIndexPartition):
 
     name: ClassVar[str] = "outside"
     default_buckets: ClassVar[int] = 16
-    """So many tasks at most put the entries of a commit."""
+    """The most tasks that put the entries of a commit."""
 
     @property
     def space(self) -> int:
@@ -120,7 +120,7 @@ def seal_key(name: bytes) -> bytes:
 
 
 def client_for(options: Options) -> Client:
-    """Of the store that a table's options name."""
+    """A client of the key-value store that a table's options name."""
     return client_of(options.hbase_address, options.hbase_table, options.hbase_requests_per_second)
 
 

@@ -41,8 +41,8 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """Of one column: depth and number of files met, a row each of `files`; `low` and `high` are
-    numbers in the order of the bounds."""
+    """One column's overlap: for each row of `files` its depth and how many files it meets. `low`
+    and `high` are numbers in the order of the bounds."""
 
     files: FileSystemView
     depth: Numbers

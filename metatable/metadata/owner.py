@@ -29,7 +29,7 @@ class Owner:
     nonce: str
     instant: str = ""
     after: str = ""
-    """Of a service: the greatest instant and the version that it knows, `<instant>.<10 digits>`."""
+    """The greatest instant and the version that a service knows, `<instant>.<10 digits>`."""
 
     @classmethod
     def new(cls, operation: str) -> Owner:

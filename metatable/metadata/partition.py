@@ -88,7 +88,7 @@ class MetadataPartition:
     reads_keys: ClassVar[bool] = False
     """Whether it looks at all keys of what was written, not just at those that came and went."""
     default_buckets: ClassVar[int] = 1
-    """Where the table's options name no number, as before it is created."""
+    """The number of buckets where the table's options name none, as before it is created."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -108,7 +108,7 @@ def _marked(store: Store, instant: str, markers: Collection[str]) -> Iterator[st
 
 
 def _dead(store: Store, leases: Collection[Listed], seconds: float) -> list[Listed]:
-    """Those that were not renewed for a lease's time."""
+    """The leases that were not renewed for a lease's time."""
     if not leases:
         return []
     now = store_time(store) if sane(seconds) else 0.0

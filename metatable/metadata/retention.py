@@ -72,7 +72,7 @@ class PinVersion:
 
 @dataclass(frozen=True, slots=True)
 class Unpin:
-    """No savepoint of this name."""
+    """The savepoint of this name is kept no longer."""
 
     name: str
 

@@ -39,7 +39,8 @@ class RingsPartition(MetadataPartition):
 
 
 def stored_rings(entries: Entries, partition_paths: Sequence[str]) -> list[HashingMetadata | None]:
-    """Of each table partition, None where there is no entry: one lookup. Raises CorruptError."""
+    """The ring of each table partition, by one lookup; None where there is no entry. Raises
+    CorruptError."""
     partition = RingsPartition(entries.options)
     found = entries.whole().lookup(partition, _keys(partition_paths)).values.to_pylist()
     return [

@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnchanged:
-    """That one is scheduled still, and of these slices what is planned is as it was."""
+    """The plan is still scheduled, and what it plans of these slices is as it was."""
 
     instant: str
     slices: tuple[FileSlice, ...]

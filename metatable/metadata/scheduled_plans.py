@@ -39,13 +39,14 @@ __all__ = [
 ]
 
 WRITE_TOKEN = "0-0-0"
-"""Of all base files that compactions make: who carries one out finds what others have made."""
+"""The write token of all base files that compactions of logs make, by which whoever carries one out
+finds what others have made."""
 
 _MB = 1 << 20
 
 
 def staged_plan(instant: str, action: str = COMPACTION) -> str:
-    """Where the plan lies ready."""
+    """The path where the plan lies ready."""
     return f"{COMMITS}/{instant}.{filed_as(action)}.requested"
 
 
@@ -82,7 +83,7 @@ def made_buckets_plan(snapshot: Snapshot, slices: Sequence[FileSlice]) -> bytes:
 
 
 def buckets_plan(snapshot: Snapshot, instant: str) -> BucketsPlan:
-    """That of a resize which waits; made anew, of what is left of it, where it is lost."""
+    """The plan of a resize that waits; if it is lost, it is made anew from what is left of it."""
     plan = snapshot.manifest.compactions[instant]
     body = read_plan(snapshot.store, instant, plan.checksum, plan.action)
     if body is None:
@@ -128,7 +129,7 @@ def waiting_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
 
 
 def come_of(snapshot: Snapshot, instant: str) -> dict[tuple[str, str], tuple[DataFile, ...]]:
-    """By (partition path, file id) of the groups that were planned: the base files to come."""
+    """The base files to come, by (partition path, file id) of the groups that were planned."""
     if snapshot.manifest.compactions[instant].action != CLUSTERING:
         groups = planned_groups(snapshot, instant)
         return {group: (to_come(*group, instant),) for group in groups}

@@ -78,9 +78,9 @@ Settle = Callable[[Store, Manifest, Step], None]
 
 
 def staged_path(instant: str, action: str = "commit") -> str:
-    """Where the finished file of an action lies, before and after it is published.
+    """The path of the finished file of an action, before and after it is published.
 
-    An instant is of one data commit; what else has its time (a savepoint of it) lies beside it.
+    An instant belongs to one data commit; what else has it (a savepoint of it) lies beside it.
     """
     return f"{COMMITS}/{instant}.{'json' if action in DATA_ACTIONS else action}"
 

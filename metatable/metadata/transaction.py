@@ -64,7 +64,7 @@ class Transaction:
         self.base = base
         self.snapshot = Snapshot(store, base)
         self.owner = Owner.new("commit")
-        """Whose the index files are that this transaction writes."""
+        """The owner of the index files that this transaction writes."""
         self.planned: tuple[str, ...] = ()
         """Paths that this commit may write: given up, they go with or without a marker."""
         self._taken = frozenset(taken) | set(base.withdrawn)

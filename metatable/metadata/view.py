@@ -151,7 +151,7 @@ class StatsColumn:
     value_count: pa.Array
 
     def take(self, rows: npt.NDArray[np.int64]) -> StatsColumn:
-        """Those of some files (`rows` ascending)."""
+        """The bounds and counts of some of the files (`rows` ascending)."""
         places = pa.array(rows)
         return StatsColumn(self.files.take(rows), *(one.take(places) for one in self.columns))
 

@@ -32,8 +32,8 @@ BUCKETS = pa.schema(
 
 
 def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = None) -> pa.Table:
-    """Those of partitions that have files, in `BUCKETS`. Raises UsageError for a table without
-    rings."""
+    """The buckets of partitions that have files, as `BUCKETS`. Raises UsageError for a table
+    without rings."""
     if not snapshot.options.resizes:
         raise UsageError("the buckets of this table have no rings", index=snapshot.options.index)
     files = snapshot.slices()

@@ -54,7 +54,8 @@ COMMIT = META_COLUMNS[0]
 IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT, KEY, PATH)])
 
 PART_BYTES = 32 << 20
-"""Of data files a task, and a partition of what differs: some times as much in memory."""
+"""Bytes of data files per task, and per partition of what differs; in memory it is some times as
+much."""
 
 _GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK_COLUMN, pa.int32())])
 
@@ -216,8 +217,7 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
 def _are_of_one_commit(
     was: pa.DictionaryArray, now: pa.DictionaryArray, places: Numbers
 ) -> npt.NDArray[np.bool_]:
-    """Of each row whether it, and the one at its place before (-1: there was none), tell the same
-    commit."""
+    """Whether each row names the same commit as the one at its place before (-1: none was)."""
     if not len(was):
         return np.zeros(len(now), bool)
     then = np.where(places < 0, -1, _numbered(was, now.dictionary)[places])
@@ -225,7 +225,7 @@ def _are_of_one_commit(
 
 
 def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each stands in `named`, first; -1: nowhere."""
+    """The first place of each commit in `named`; -1: it is not there."""
     numbers = pc.index_in(commits.dictionary, value_set=named)
     return np.asarray(numbers.take(commits.indices).fill_null(-1))
 
@@ -234,7 +234,8 @@ _STATES = pa.schema([(KEY, pa.string()), (COMMIT, pa.dictionary(pa.int32(), pa.s
 
 
 def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
-    """Of each row the record key, and the commit that wrote it, of few; nothing of no slice."""
+    """The record key of each row, and the commit that wrote it, as a dictionary; without a slice no
+    rows."""
     asked = _STATES
     if file is not None and file.logs:
         asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT, pa.string())])

@@ -71,7 +71,7 @@ def versions(store: Store, newest: Manifest) -> Iterator[CommitInfo]:
 
 
 def savepoints(newest: Manifest) -> list[SavepointInfo]:
-    """Those of this (newest) version, by version."""
+    """The savepoints that this (newest) version names, by version."""
     held = [
         SavepointInfo(name, one.version, one.instant, one.time_ms, one.note)
         for name, one in newest.pins.items()

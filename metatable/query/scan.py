@@ -41,7 +41,7 @@ from metatable.storage.errors import CorruptError, StaleError, UsageError
 __all__ = ["Scan"]
 
 TASKS_PER_SLOT = 3
-"""More tasks than slots even out files of different size."""
+"""More tasks than slots even out files of different sizes."""
 
 _FILES = pa.schema([("file", pa.string()), (TASK_COLUMN, pa.int32())])
 
@@ -110,7 +110,7 @@ class Scan(Rows):
         return parquet.select(rows, self.schema.names)
 
     def _by_workers(self, session: Any) -> Any:
-        """As `to_spark`; a task has some files."""
+        """The same, read by Spark's Python workers; each task has some files."""
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
         from metatable.spark.parquet import readable  # noqa: PLC0415
 
@@ -169,7 +169,7 @@ class Scan(Rows):
         )
 
     def _depths(self, view: TableView) -> Mapping[str, float]:
-        """Of the columns of the condition whose statistics leave out files."""
+        """The mean depths of those columns of the condition whose statistics leave out files."""
         named = () if self._where is None else columns_of(self._where)
         kept = {*stats_columns(view.table_schema, view.options)} - {*view.options.partition_by}
         return mean_depths(view, [one for one in named if one in kept and one != KEY])
@@ -201,7 +201,7 @@ class Scan(Rows):
         return DataFiles(view.store.uri, slices.paths, slices.sizes, counts, slices.has_logs)
 
     def _within_limit(self, files: DataFiles) -> DataFiles:
-        """So many of the files, from the first, as are sure to hold all rows asked for."""
+        """The first files, as many as are sure to hold all rows that are asked for."""
         if self._limit is None or self._where is not None:
             return files
         before = np.cumsum([0, *files.row_counts.clip(0)])
@@ -283,7 +283,7 @@ def _read_files(
 
 
 MOST_ROWS = (1 << 63) - 1
-"""As many as Arrow counts."""
+"""The most rows that Arrow counts."""
 
 
 def _rows_or_none(limit: Any) -> int | None:

@@ -65,7 +65,7 @@ class Selection:
         return self.slices.take(self.after_statistics)
 
     def of_bases(self) -> Selection:
-        """Without slices of logs alone."""
+        """The same without slices that are logs alone."""
         based = ~self.slices.alone[self.after_statistics]
         kept, counts = self.after_statistics[based], self.row_counts[based]
         return replace(self, after_statistics=kept, row_counts=counts)
@@ -210,7 +210,7 @@ def _values(words: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def may_hold(bound: Expression, count: int, bounds_of: Callable[[str], Bounds | None]) -> Mask:
-    """Of which of `count` files the (bound) expression may be true for some row."""
+    """For which of `count` files the (bound) expression may be true of some row."""
     return evaluate(bound, _Files(count, bounds_of))
 
 

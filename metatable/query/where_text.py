@@ -205,7 +205,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _number(text: str, kind: pa.DataType) -> int | float | Decimal:
-    """As it was written: only a float column rounds it."""
+    """The number as it was written: only a float column rounds it."""
     if re.fullmatch(r"[+-]?\d+", text):
         return int(text) if len(text) < 1000 else Decimal(text)
     return float(text) if pa.types.is_floating(kind) else Decimal(text)

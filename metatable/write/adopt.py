@@ -163,7 +163,8 @@ def _with_entries(
     owner: Owner,
     buckets: Collection[str],
 ) -> Manifest:
-    """With entries of all live slices. `buckets`: partitions whose number of them was given."""
+    """The version with entries of all live slices. `buckets`: partitions whose number of buckets
+    was given."""
     view = Snapshot(store, first)
     index = create_index(first.options)
     partitions = partitions_of(first.options, index)
@@ -199,8 +200,8 @@ def enough_buckets(
     runs: Sequence[Run],
     given: Collection[str],
 ) -> Options:
-    """With so many buckets of each partition that one of them fits into memory, where their number
-    was not given and does not decide where keys are."""
+    """The options with enough buckets of each partition that one of them fits into memory, where
+    the number was not given and does not decide where keys are."""
     wanted = dict(options.buckets)
     for one in partitions:
         held = sum(run.entry_bytes for run in runs if run.partition == one.name)
@@ -211,7 +212,7 @@ def enough_buckets(
 
 
 def _knowing(first: Manifest, timeline: OtherTimeline, live: LiveSlices) -> Manifest:
-    """With what is told of the commits that it holds."""
+    """The first version with what is told of the commits that it holds."""
     return replace(
         first,
         time_ms=clock.now_ms(),

@@ -24,7 +24,7 @@ GROUP_BYTES = 1 << 30
 """Rows in memory that one commit puts into one file group, however well they compress."""
 
 SMALL_FILES = 64
-"""At most so many small files of a partition are filled up in one commit."""
+"""The most small files of a partition that one commit fills up."""
 
 BEGUN = 0.02
 """Share of a file's bytes that a small file's mean row does not tell of: a page begun by its last
@@ -49,7 +49,7 @@ class Inserts(Sample):
 
 
 def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
-    """By partition path, rows that no index has placed and that do not stay where they are."""
+    """The rows that no index has placed and that do not stay where they are, by partition path."""
     found: dict[str, Inserts] = {}
     for one in profile.to_pylist():
         if not is_open(one):

@@ -29,7 +29,7 @@ RIDING_BYTES = 256 << 10
 """An HFile of no more entries rides in its receipt: cheaper than to wait for its own request."""
 
 Made = tuple[str, HFileRef, bytes | None]
-"""Of one HFile its partition, its reference, and the body of a small one, which nobody has put."""
+"""One HFile: its partition, its reference, and its body if it is small and was not put yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Built:
     partition: str
     ref: str
     body: bytes | None
-    """Of a small one, which nobody has put yet."""
+    """The file itself, if it is small: then it was not put yet."""
 
 
 def build_hfiles(

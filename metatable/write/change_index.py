@@ -118,7 +118,7 @@ def _dropped(
 
 
 def _other_options(snapshot: Snapshot, index: str, given: Mapping[str, Any]) -> Options:
-    """Those of the table with another index, checked as those of a new table. Raises UsageError."""
+    """The table's options with another index, checked as for a new table. Raises UsageError."""
     held = snapshot.options
     words = {one.name: one for one in dataclasses.fields(held)}
     for word, value in given.items():

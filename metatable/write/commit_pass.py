@@ -187,9 +187,9 @@ class _Attempt:
 
     transaction: Transaction
     engine: Engine[Any]
-    """Where rows are looked up."""
+    """The engine that looks the rows' keys up."""
     source: Engine[Any]
-    """Where they came from: as a rule the same."""
+    """The engine that the rows came from, as a rule the same."""
     rows: Any
     operation: str
     note: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Few rows of an engine elsewhere: handled in this process, sooner than others have begun.
+"""Few rows of a Spark DataFrame are handled in this process, sooner than Spark's jobs begin.
 
 A job of Spark's costs more than looking a few keys up and copying what stays as it is. What
 decides is how much there is to do, not only the rows: those are few, the index opens no more files
@@ -32,21 +32,22 @@ from metatable.write.plan import WritePlan
 __all__ = ["is_much", "prepared_near"]
 
 ROWS, ROW_BYTES = 10_000, 8 << 20
-"""Of a cluster that has more processors than this process."""
+"""What counts as few where the cluster has more processors than this process."""
 
 NEAR_ROWS, NEAR_BYTES = 1 << 20, 256 << 20
-"""Of one that has not: what a driver can hold, as an engine of this process does of rows for later.
-As Arrow."""
+"""What counts as few where it has not: what a driver can hold, as the engine of this process holds
+rows for later. Bytes are those of Arrow."""
 
 TOLD_SHARE = 2
 """What may be few by its source is less than the limit by so much: files are compressed, and what
 turns out to be many is kept twice."""
 
 LISTED_BYTES = 1 << 20
-"""Of entries of `files`, some twenty thousand files: where lookups may ask each file's filter."""
+"""The most bytes of entries of `files`, some twenty thousand files, where lookups may ask each
+file's filter."""
 
 REWRITTEN_BYTES = 1 << 30
-"""Of files that are made anew."""
+"""The most bytes of files that this process makes anew."""
 
 
 @contextmanager

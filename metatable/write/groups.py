@@ -103,7 +103,7 @@ class FileReceipt:
 
     @classmethod
     def decode(cls, text: str) -> FileReceipt:
-        """From `encode`, which only ever passed from a task to its commit."""
+        """The receipt from what `encode` made, which only passes from a task to its commit."""
         held = json.loads(text)
         return cls(WriteStat(**held["stat"]), RowCounts(**held["counts"]))
 

@@ -166,7 +166,7 @@ class LogMaker:
             yield NewLog.of(part.file, log_file.LogFile.encode([*first, *then]), stats)
 
     def _rows(self, parts: Sequence[_Part], counts: Rows) -> pa.Table:
-        """As they stand in logs: each names its group in place of a file."""
+        """The rows as logs have them: each names its group in place of a file."""
         numbers = np.concatenate([one.numbers for one in parts])
         here = pa.array(np.concatenate([one.here for one in parts]))
         words = (

@@ -79,7 +79,7 @@ class Entering:
         return rows_of(self.columns, PIECE_BYTES)
 
     def in_order(self) -> Entering:
-        """In the order of their keys, or of what they are in order by."""
+        """The same in the order of their keys, or of what they are in order by."""
         texts = self.keys if self.texts is None else self.texts
         return replace(self, here=self.here[sort_order(texts.take(pa.array(self.here)))])
 

@@ -81,11 +81,11 @@ class Overwritten:
     paths: tuple[str, ...] | None
     files: FileSystemView
     rows: npt.NDArray[np.int64]
-    """Of each slice; -1 where nobody knows."""
+    """The rows of each slice; -1 where the number is not known."""
 
     @property
     def row_count(self) -> int | None:
-        """None where it would take reading them."""
+        """How many rows they have; None where they would have to be read for that."""
         return None if (self.rows < 0).any() else int(self.rows.sum())
 
     def deleted(self, updated: int | None) -> int | None:

@@ -60,7 +60,7 @@ ROUTE = pa.schema(
 LEAVES = -2
 
 NO_TASK = -1
-"""Of groups that get no rows: whoever is given rows does not write them."""
+"""The task of groups that get no rows: whoever is given rows does not write them."""
 
 TASK_BYTES = 64 << 20
 """Rows and stored files that one task is given; only a single file group may be more."""
@@ -88,8 +88,8 @@ class GroupPlan:
 
     @property
     def kind(self) -> Literal["CREATE", "MERGE", "APPEND"]:
-        """As Hudi calls it: a group is opened, written anew, or a log put on top of it, or where it
-        will be."""
+        """What Hudi calls it: a group is opened (CREATE) or written anew (MERGE), or a log is put
+        on it, or where it will be (APPEND)."""
         if isinstance(self.target, LogFile):
             return "APPEND"
         return "MERGE" if self.base else "CREATE"
@@ -330,7 +330,7 @@ class Destinations:
     def of(
         cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table, source: npt.NDArray[np.int64]
     ) -> Destinations:
-        """From the key texts of a batch and where its rows come from."""
+        """The destinations of a batch, from its key texts and from where its rows come from."""
         if plan.operation == DELETE:
             nothing = np.zeros(0, dtype=np.int64)
             return cls(source, nothing, nothing)
@@ -351,7 +351,7 @@ class Destinations:
 
     @classmethod
     def joined(cls, parts: Sequence[Destinations]) -> Destinations:
-        """Those of batches, as of all their rows behind each other."""
+        """The destinations of several batches, as if their rows were one batch."""
         starts = np.cumsum([0, *(len(one.source) for one in parts)])
         rows = [one.rows + start for one, start in zip(parts, starts[:-1], strict=True)]
         sources, groups = ([getattr(one, name) for one in parts] for name in ("source", "groups"))

@@ -69,7 +69,7 @@ def prepared(
 
 
 def keys_alone(engine: Engine[Any], rows: Any, options: Options) -> Any:
-    """Of rows to be deleted, the columns that say which they are. Raises UsageError."""
+    """The columns of rows to be deleted that say which they are. Raises UsageError."""
     names = [name for name in engine.schema(rows).names if name not in (KEY, PATH)]
     return engine.select(rows, identity_columns(options, names))
 

@@ -30,7 +30,7 @@ SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample: all of a small batch, enough of a large one."""
 
 NAMED_KEYS = 5
-"""So many keys an error names."""
+"""The most keys that an error names."""
 
 PROFILE = pa.schema(
     [

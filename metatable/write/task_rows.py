@@ -51,7 +51,7 @@ class TaskRows:
 
     @classmethod
     def dealt(cls, plan: WritePlan, table: pa.Table) -> TaskRows:
-        """Of rows as they come to a task."""
+        """The rows of a task, from the table that comes to it."""
         source = whole(table[SOURCE_COLUMN]).to_numpy().astype(np.int64)
         return cls.of(plan, table, Destinations.of(plan, table, source))
 
@@ -68,7 +68,7 @@ class TaskRows:
 
     @classmethod
     def none(cls, table: pa.Table) -> TaskRows:
-        """No rows, of these columns."""
+        """A task without rows, with these columns."""
         no = np.zeros(0, np.int64)
         return cls(table, Destinations(no, no, no), whole(table[KEY]), *[_Grouped.of(no, no)] * 2)
 

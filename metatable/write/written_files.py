@@ -148,7 +148,7 @@ def _files_written(
 
 
 def _is_written(group: GroupPlan, rows: TaskRows, place: int) -> bool:
-    """By a task of its own, whether of a stored slice or of rows alone."""
+    """Whether a task of its own writes it, be it of a stored slice or of rows alone."""
     return group.task != NO_TASK and bool(group.base or len(rows.entering.of_group(place)))
 
 
@@ -162,7 +162,7 @@ def _of_places(
 
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:
-    """As history tells it."""
+    """The counts as `history` tells them."""
     told = {
         "inserted": counts.inserted,
         "updated": counts.updated,
