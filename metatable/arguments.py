@@ -1,4 +1,6 @@
-"""What callers may give: one name or several, one word and not another, a note."""
+"""Checks of arguments that several calls take: one name or several, words that exclude each other,
+a note.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from metatable.storage.errors import UsageError
 __all__ = ["noted", "one_of", "some"]
 
 NOTE_BYTES = 16 << 10
-"""Roots are read by everybody: a note is no place for data."""
+"""The most bytes of a note. Notes are in the roots of versions, which everybody reads."""
 
 SCHEMA = "schema"
-"""What a note may not be called: a commit's own word beside it on Hudi's timeline."""
+"""The name that a note may not have: on Hudi's timeline a commit's own word stands beside it."""
 
 
 def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
-    """What was named, one or several; None for all. Raises UsageError."""
+    """The things that were named, one or several, as a tuple; None for all. Raises UsageError."""
     named = (found,) if isinstance(found, kind) else found
     if named is None:
         return None
@@ -36,7 +38,7 @@ def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
 
 
 def one_of(**given: Any) -> None:
-    """Refuse the first word together with any of the others. Raises UsageError."""
+    """Raises UsageError where more than one of these arguments is given; one of them must be."""
     word, *others = (
         name for name, value in given.items() if value is not None and value is not False
     )

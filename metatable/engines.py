@@ -1,4 +1,4 @@
-"""Which engine runs a call: the data picks it, and no other loads Spark."""
+"""Picks the engine that runs a call, by its data. Spark is loaded only for Spark's data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["engine_for", "engine_of", "is_spark"]
 
 
 def engine_for(session: Any) -> Engine[Any]:
-    """That of a Spark session, or of None this process. Raises UsageError for anything else."""
+    """The engine of a Spark session; for None, that of this process. Raises UsageError for anything
+    else."""
     chosen = LocalEngine() if session is None else engine_of(session)
     if session is not None and isinstance(chosen, LocalEngine):
         raise UsageError("no such engine", found=session, expected="a Spark session, or none")
@@ -33,5 +34,5 @@ def engine_of(data: Any, counting: bool = False) -> Engine[Any]:
 
 
 def is_spark(data: Any) -> bool:
-    """Whether it is Spark's; asked without loading Spark."""
+    """Whether this is an object of Spark's; told without loading Spark."""
     return type(data).__module__.startswith("pyspark.")

@@ -1,4 +1,4 @@
-"""Which version a call reads: the newest, one by its number, or what was newest at a moment."""
+"""Finds the version that a call reads: the newest, one by its number, or the one of a moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["newest_of", "snapshot_at"]
 
 
 def newest_of(store: Store) -> Manifest:
-    """The newest version of a table that was there. Raises StaleError where it is gone."""
+    """The newest version of a table that was opened. Raises StaleError where the table is gone."""
     newest = load_newest(store)
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
@@ -26,10 +26,12 @@ def newest_of(store: Store) -> Manifest:
 
 
 def snapshot_at(store: Store, version: int | None, as_of: str | date | None = None) -> Snapshot:
-    """A kept version; the newest, if neither is told. Raises UsageError for what is no number and
-    no moment, or for both, NotFoundError for a version that never was, StaleError for one that is
-    not kept any more, or of which the last commit was undone: its files may be gone, and whoever
-    has seen it has seen rows that never were."""
+    """A version that is kept, by its number or by a moment; without either the newest.
+
+    Raises UsageError for what is no number and no moment, or for both; NotFoundError for a version
+    that never was; StaleError for one that is not kept any more, or whose last commit was undone:
+    its files may be gone, and whoever reads it sees rows that never were.
+    """
     newest = newest_of(store)
     if as_of is not None:
         one_of(version=version, as_of=as_of)

@@ -99,9 +99,10 @@ class HFileReader:
 
     @classmethod
     def open(cls, store: Store, path: str, size_bytes: int | None = None) -> HFileReader:
-        """Raises CorruptError for a missing or damaged file, UpgradeError for an unread form.
+        """Open a file of the store. Raises CorruptError for a missing or damaged file, UpgradeError
+        for a form that is not read.
 
-        `size_bytes` saves a request where the caller knows it.
+        `size_bytes`: the file's size, where the caller knows it; it saves a request.
         """
         opened = cached(
             ("hfile", store.uri, path),
@@ -116,21 +117,23 @@ class HFileReader:
 
     @property
     def path(self) -> str:
+        """The file's path in the store."""
         return self.opened.path
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Names the file for caches: what is made from it may be kept under this."""
+        """Names the file for caches: what is made of it may be kept under this name."""
         return self._store.uri, self.path
 
     @property
     def counters(self) -> Counters:
-        """What was asked of the file and its store so far; `since` an earlier copy tells of a
-        call."""
+        """What was asked of the file and its store so far, by name; the cost of a call is
+        `counters.since(before)`, with `before = dict(counters)` taken before the call."""
         return self._store.counters
 
     @property
     def trailer(self) -> Trailer:
+        """The file's trailer: its version, codec, and where its parts lie."""
         return self.opened.trailer
 
     @property
@@ -140,6 +143,7 @@ class HFileReader:
 
     @property
     def file_info(self) -> dict[bytes, bytes]:
+        """Named facts about the file, the writer's own and its caller's."""
         return self.opened.file_info
 
     @property
@@ -216,7 +220,8 @@ class HFileReader:
         return _one_batch(list(one_pass.each(begun)))
 
     def scan_prefix(self, prefix: bytes) -> Iterator[pa.RecordBatch]:
-        """The same some MiB at a time, as `scan` has them."""
+        """All entries whose key begins with `prefix`, in batches of some MiB, as `scan` gives
+        them."""
         return self.scan(prefix, _successor(prefix))
 
     def scan(

@@ -52,7 +52,7 @@ __all__ = ["HFileWriter", "WrittenHFile"]
 _OURS = "metatable."
 """What names of our own META blocks and facts begin with."""
 WAITING_BYTES = 2 << 20
-"""Small additions are packed together once they have come to so much."""
+"""Small additions are packed together once they have this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WrittenHFile:
 
 
 class HFileWriter:
-    """A context manager; `written` tells of the file afterwards.
+    """Writes one HFile. Use it as a context manager; afterwards `written` tells of the file.
 
     `unique=False` allows equal keys, which then stay in one block. `filter_kind`: store a filter
     of this family (storage/filters) over the XXH64 of all keys, wrong with probability
