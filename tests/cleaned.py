@@ -43,7 +43,9 @@ def _refs(store: Store, manifest: Manifest, path: str) -> tuple[HFileRef, ...]:
 
 def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
     undone = _undone(store, newest)
-    named = {f"{HOME}/clock", f"{HOME}/manifest/latest"}
+    named = {f"{HOME}/clock"}
+    if newest.version > 1:  # whoever creates a table puts no hint
+        named.add(f"{HOME}/manifest/latest")
     pinned = {one.version for one in newest.pins.values()}
     for version in sorted(pinned.union(range(max(newest.oldest, 1), newest.version + 1))):
         manifest = newest if version == newest.version else load_version(store, version)
