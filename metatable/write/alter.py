@@ -97,6 +97,7 @@ def _altered(
         bytes=sum(one.size_bytes for one in stats),
         attempts=attempt,
         seconds=time.perf_counter() - began,
+        engine=engine.name,
         counters=dict(engine.counters),
     )
 
