@@ -389,7 +389,7 @@ class LocalEngine:
         tasks = rows.partitions()
         if isinstance(tasks, list):  # no thread is made for what asks for none
             tasks = [one for one in tasks if one is not _nothing]
-        parts = _told(self._each(tasks, receipts), tasks)
+        parts = _logged(self._each(tasks, receipts), tasks)
         return pa.Table.from_batches([batch for part in parts for batch in part], schema=schema)
 
     def to_table(self, rows: LocalRows) -> pa.Table:
@@ -443,7 +443,7 @@ def _partitions(hands: Sequence[Hand]) -> list[Partition]:
     return [hand.batches for hand in hands]
 
 
-def _told(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:
+def _logged(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:
     """The same; how far it is goes to the log, as text and as `done` and `of` of the record."""
     of = len(tasks) if isinstance(tasks, Sequence) else None
     for done, part in enumerate(parts, 1):

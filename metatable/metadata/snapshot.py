@@ -51,10 +51,10 @@ class Snapshot(Entries):
     def stats(
         self, column: str, type: pa.DataType, partition_paths: Iterable[str] | None = None
     ) -> StatsColumn:
-        return column_stats.stats_column(self, self._told(column), type, partition_paths)
+        return column_stats.stats_column(self, self._name_in_stats(column), type, partition_paths)
 
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
-        return column_stats.maxima(self, self._told(column), type, slices)
+        return column_stats.maxima(self, self._name_in_stats(column), type, slices)
 
     def row_counts(
         self, slices: Sequence[FileSlice], at_most: bool = False
@@ -64,7 +64,7 @@ class Snapshot(Entries):
     def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
         return bloom_filter.filters_of(self, slices)
 
-    def _told(self, column: str) -> str:
+    def _name_in_stats(self, column: str) -> str:
         """What a column is called in statistics."""
         own = self.table_schema.column(column)
         return column if own is None else own.first_name

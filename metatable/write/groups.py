@@ -124,7 +124,9 @@ def write_groups(
         for place, group in enumerate(plan.groups)
         if group.task == task and (group.base or len(rows.entering.of_group(place)))
     )
-    yield from _told(view.counting(counters), plan, chosen, rows, partitions, scratch, counters)
+    yield from _write_planned(
+        view.counting(counters), plan, chosen, rows, partitions, scratch, counters
+    )
 
 
 def held_groups(
@@ -139,7 +141,9 @@ def held_groups(
     """Task: write groups (numbers in the plan, in `PLACES`) of rows that are in this process;
     `RECEIPT` out."""
     places = (place for batch in batches for place in batch["place"].to_pylist())
-    yield from _told(view.counting(counters), plan, places, rows, partitions, scratch, counters)
+    yield from _write_planned(
+        view.counting(counters), plan, places, rows, partitions, scratch, counters
+    )
 
 
 def empty_groups(
@@ -156,7 +160,7 @@ def empty_groups(
     yield from held_groups(view, plan, partitions, scratch, rows, batches, counters)
 
 
-def _told(
+def _write_planned(
     view: TableView,
     plan: WritePlan,
     places: Iterable[int],

@@ -319,12 +319,12 @@ def _departed(
     for batch in batches:
         held.append(batch.filter(batch[_COMES.names[0]].is_null()).select([KEY, PATH]))
         if sum(one.nbytes for one in held) > KEYS_BYTES:
-            yield from _told(scratch, partitions, held)
+            yield from _departed_runs(scratch, partitions, held)
             held = []
-    yield from _told(scratch, partitions, held)
+    yield from _departed_runs(scratch, partitions, held)
 
 
-def _told(
+def _departed_runs(
     scratch: Store, partitions: Sequence[MetadataPartition], held: Sequence[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     gone = pa.Table.from_batches(held, _OLD_KEYS)

@@ -143,7 +143,7 @@ def runs_of(
 
     Raises UpgradeError for files that are not as our writers would have written them.
     """
-    work = partial(_told, files, scratch)
+    work = partial(_entry_runs, files, scratch)
     return run_jobs(engine, _jobs(slices), work, Run, _tasks(engine, slices))
 
 
@@ -186,7 +186,7 @@ def _tasks(engine: Engine[Any], slices: Sequence[FileSlice]) -> int:
     return max(1, min(len(slices), max(engine.slots, size_bytes // TASK_BYTES)))
 
 
-def _told(
+def _entry_runs(
     files: StoredFiles, scratch: Store, jobs: Iterator[_Slice], counters: Counters
 ) -> Iterator[Run]:
     """Task: runs of the entries of some slices."""

@@ -44,14 +44,14 @@ class HBaseValues:
             ) from error
         self._thrift, self._address, self._table = Hbase_thrift, address, table.encode()
         host, _, port = address.partition(":")
-        with self._told():
+        with self._translating():
             self._connection = happybase.Connection(
                 host, int(port or PORT), timeout=TIMEOUT_S * 1000
             )
         self._client, self._found = self._connection.client, False
 
     def get_many(self, keys: pa.Array) -> pa.RecordBatch:
-        with self._told():
+        with self._translating():
             if not len(keys) or not self._is_there():
                 return _cells([])
             return _cells(self._client.getRows(self._table, keys.to_pylist(), {}))
@@ -60,7 +60,7 @@ class HBaseValues:
         column, mutation, batch = FAMILY + name, self._thrift.Mutation, self._thrift.BatchMutation
         pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
         rows = [batch(key, [mutation(column=column, value=value)]) for key, value in pairs]
-        with self._told():
+        with self._translating():
             if not self._is_there():
                 self._create()
             self._client.mutateRows(self._table, rows, {})
@@ -69,18 +69,18 @@ class HBaseValues:
         mutation, batch = self._thrift.Mutation, self._thrift.BatchMutation
         pairs = zip(keys.to_pylist(), names.to_pylist(), strict=True)
         rows = [batch(key, [mutation(column=FAMILY + name, isDelete=True)]) for key, name in pairs]
-        with self._told():
+        with self._translating():
             self._client.mutateRows(self._table, rows, {})
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
         asked = self._thrift.TScan(startRow=first, stopRow=end, caching=SCANNED_ROWS)
-        with self._told():
+        with self._translating():
             if not self._is_there():
                 return
             scanner = self._client.scannerOpenWithScan(self._table, asked, {})
         try:
             while True:
-                with self._told():
+                with self._translating():
                     rows = self._client.scannerGetList(scanner, SCANNED_ROWS)
                 if not rows:
                     return
@@ -90,7 +90,7 @@ class HBaseValues:
                 self._client.scannerClose(scanner)
 
     def regions(self) -> list[bytes]:
-        with self._told():
+        with self._translating():
             if not self._is_there():
                 return [b""]
             told = self._client.getTableRegions(self._table)
@@ -115,7 +115,7 @@ class HBaseValues:
                 raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translating(self) -> Iterator[None]:
         """Errors of transport and of the gateway: the next try may go through."""
         from thriftpy2.thrift import TException  # noqa: PLC0415
 

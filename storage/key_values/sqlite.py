@@ -34,7 +34,7 @@ class SqliteValues:
 
     def __init__(self, path: str, table: str) -> None:
         self._path, self._table = path, f'"{table}"'
-        with self._told():
+        with self._translating():
             self._sql = sqlite3.connect(
                 path, PATIENCE_S, isolation_level=None, check_same_thread=False
             )
@@ -90,11 +90,11 @@ class SqliteValues:
         self._sql.close()
 
     def _rows(self, statement: str, given: Sequence[bytes]) -> list[tuple[Any, ...]]:
-        with self._told():
+        with self._translating():
             return self._sql.execute(statement, given).fetchall()
 
     def _change(self, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
-        with self._told():
+        with self._translating():
             self._sql.execute("BEGIN IMMEDIATE")
             try:
                 self._sql.executemany(statement, rows)
@@ -104,7 +104,7 @@ class SqliteValues:
                 raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translating(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
