@@ -21,6 +21,10 @@ from pathlib import Path
 import pytest
 
 import metatable
+from metatable.data.slices import DataFile, marker_path
+from metatable.metadata.home import HOME
+from metatable.metadata.leases import LEASES
+from metatable.storage import store
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "metatable"
@@ -133,6 +137,14 @@ def test_modules_are_imported_by_their_one_name() -> None:
         if target.split(".")[0] in (*LINKED, "tests", "benchmarks")
     ]
     assert strange == []
+
+
+def test_folders_that_storage_keeps_are_those_of_markers_and_leases() -> None:
+    markers = marker_path(
+        DataFile("", "a-0", "0-0-0", "20260101000000000"), "20260101000000000", "CREATE"
+    )
+    assert (str(Path(markers).parent.parent), LEASES) == store.KEPT
+    assert store.TEMPORARY.startswith(f"{HOME}/")
 
 
 def test_no_index_is_told_by_its_name_outside_of_index() -> None:
