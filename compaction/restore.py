@@ -93,7 +93,7 @@ class Restore(Service[RestorePlan]):
         or the first that is kept, and what completed it."""
         store, newest = snapshot.store, snapshot.manifest
         goal = target.last_commit
-        if goal is not None and goal[0] < newest.oldest:  # a savepoint: what is later is undone
+        if goal is not None and target.version < newest.oldest:  # a savepoint: all later is undone
             done = (one for one in Timeline(store).load() if one.changes_data)
             later = [unknown_completion(one.time, one.action) for one in done if one.time > goal[1]]
             yield from ((newest.oldest, one) for one in reversed(later))

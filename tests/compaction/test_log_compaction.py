@@ -7,6 +7,7 @@ does not put logs on a base file that is yet to come, and shows rows of before.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest
+from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.scheduled import SetSlices
 from metatable.metadata.scheduled_plans import staged_plan
 from metatable.metadata.snapshot import Snapshot
@@ -822,6 +823,23 @@ def test_a_version_whose_compaction_was_undone_is_gone(table_uri: str) -> None:
     upsert(table, model, rows(10, 20, 6))
     with pytest.raises(UsageError, match="that version was undone"):
         table.restore(done)
+    check(table, model)
+
+
+def test_going_back_keeps_a_compaction_that_is_older_than_all_kept_commits(table_uri: str) -> None:
+    """What a version keeps is told by itself, not by its last commit of rows."""
+    table, model = filled(table_uri)
+    table.compact_logs(ratio=0)
+    done, was, held = table.version, model.rows, slices(table)
+    for version in range(1, done + 1):  # the version before a root ends when it is put
+        path = Path(table.uri, version_path(version))
+        os.utime(path, (path.stat().st_mtime - 7200,) * 2)
+    upsert(table, model, rows(10, 20, 5))
+    table.clean(versions=1, hours=1)
+    assert min(one.version for one in table.history()) == done
+    assert "1 commit undone" in table.restore(done).reason
+    model.rows = was
+    assert slices(table) == held
     check(table, model)
 
 
