@@ -6,7 +6,8 @@ scheduled since, done    undone, as a commit
 waits there and now      goes on waiting
 waits there, done since  stays done: its base files are there, with them and the entries that
                          its version added the older one begins. Logs of commits that stay
-                         may lie on them: on Hudi's timeline it must be there
+                         may lie on them: on Hudi's timeline it must be there. Where it left out
+                         a group an earlier attempt may have made a file of it, which goes
 waits there, taken back  does not wait
 """
 
@@ -98,7 +99,8 @@ class LogCompactionsBack:
         self, snapshot: Snapshot, action: str, completions: Sequence[Step]
     ) -> tuple[Step, ...]:
         """What undoes these commits, and compactions that go with them, first. `action`: what Hudi
-        calls it."""
+        calls it. Files that no version has ever named, and that a step would bring to light, go."""
+        snapshot.store.delete_all([one.path for stays in self.stay for one in stays.unnamed])
         known = {one.instant for one in completions}
         more = [one for one in self.undone if one.instant not in known]
         action = "restore" if len(more) + len(completions) > 1 else action
@@ -118,6 +120,13 @@ class _Stays:
     slices: tuple[FileSlice, ...]
     bases: tuple[DataFile, ...]
     left: tuple[FileSlice, ...]
+
+    @property
+    def unnamed(self) -> Iterator[DataFile]:
+        """What may have been made of those that were left out, in vain: Hudi's readers would take
+        it for a slice once their groups are back, as its instant is complete."""
+        named = {one.path for one in self.bases}
+        return (file for one in self.left for file in one.to_come if file.path not in named)
 
     @classmethod
     def of(cls, store: Store, done: Manifest, content: Manifest) -> _Stays:

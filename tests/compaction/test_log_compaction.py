@@ -556,6 +556,29 @@ def test_going_back_to_a_group_that_was_left_out(table_uri: str) -> None:
     check(table, model)
 
 
+@pytest.mark.parametrize("back", ["rollback", "restore"])
+def test_what_was_made_of_a_group_that_was_left_out_goes_on_the_way_back(
+    table_uri: str, back: str
+) -> None:
+    """Its instant is complete: Hudi's readers would take it for the latest slice of the group."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    version, was = table.version, model.rows
+    drop = partial(metatable.open(table_uri, FAST).delete_partition, {"city": "ny"})
+    sleep, slept = once("/manifest/0", drop)  # behind the first attempt's files
+    serve(table, CompactLogs(plan), watched(table_uri, before=sleep)[0])
+    assert slept
+    model.overwrite([], ["ny"])
+    check(table, model)
+    assert len(list(Path(table_uri).rglob(f"*_{plan}.parquet"))) == 2
+    table.rollback() if back == "rollback" else table.restore(version)
+    model.rows = was
+    assert len(list(Path(table_uri).rglob(f"*_{plan}.parquet"))) == 1
+    check(table, model)
+    upsert(table, model, rows(0, 9, 5))
+    check(table, model)
+
+
 def test_columns_that_come_meanwhile_are_in_the_new_file(table_uri: str) -> None:
     table, model = filled(table_uri, "metadata_bloom")
     plan = scheduled(table)
