@@ -76,11 +76,15 @@ class TimelineState:
     """Pinned, and not on the timeline: names."""
     bodies: Mapping[str, CommitMetadata]
     """Of the commits that count, as far as one can be read."""
+    not_yet: frozenset[str] = frozenset()
+    """Of writers under way, and of commits after the version: they, too, may be older than the
+    timeline, which was archived meanwhile."""
 
     def counts(self, instant: str) -> bool:
-        """Whether a data file of this instant is committed."""
-        before = instant < self.archived and instant not in self.withdrawn
-        return before or instant in self.counted
+        """Whether a data file of this instant ("": of one that does not tell) is committed."""
+        before = "" < instant < self.archived
+        committed = before and instant not in self.withdrawn and instant not in self.not_yet
+        return committed or instant in self.counted
 
     def rows_of(self) -> dict[str, int]:
         """Rows by path, of the data files that the commits say they wrote."""
@@ -144,6 +148,7 @@ class TimelineState:
             damaged=damaged,
             savepoints=_savepoints_off(seen),
             bodies=bodies,
+            not_yet=_not_yet(seen, named),
         )
 
 
@@ -266,6 +271,16 @@ def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
     meant = action_of("", seen.newest.options.has_logs)
     unsure = (time for time in named if time not in told and time >= seen.newest.archived)
     return {time: begun.get(time, meant) for time in unsure}
+
+
+def _not_yet(seen: _Seen, named: Callable[[], Collection[str]]) -> frozenset[str]:
+    """Instants of writers under way that are older than the timeline, which was archived meanwhile,
+    and of commits after the version."""
+    begun = seen.leases.union(one.time for one in seen.under_way) - seen.known.keys()
+    begun = {time for time in begun if time < seen.newest.archived}
+    if begun:  # a late hand may have left a trace of one that the index names
+        begun -= set(named())
+    return frozenset(begun | seen.since)
 
 
 def _stray(seen: _Seen, missing: Collection[str], now: float) -> tuple[Action, ...]:

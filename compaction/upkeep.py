@@ -9,7 +9,8 @@ when what it lies in has about doubled; and no more than MOST_BYTES, which bound
 can be made to wait for. Larger merges are left to operators (`compact`).
 
 The same version archives what Hudi's timeline has beyond `timeline_commits`, but not past an
-instant that was withdrawn: only `clean` looks whether a late hand has left a file of it.
+instant that was withdrawn (only `clean` looks whether a late hand has left a file of it), nor past
+that of a writer under way.
 
 It never speaks up: the commit is acknowledged before, and whatever goes wrong, a race that is
 lost, a store that does not answer, leaves the table as it was, for the next writer to keep up.
@@ -27,6 +28,7 @@ from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.known_commits import CommitSum
+from metatable.metadata.leases import LEASES
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import FoldPages
@@ -124,7 +126,8 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
     if not archives(base):
         return "", ()
     timeline = Timeline(transaction.store).load()
-    ends = {*base.withdrawn, *base.compactions}
+    leases = (one.name for one in transaction.store.list(LEASES))  # a file of theirs is not live
+    ends = {*base.withdrawn, *base.compactions, *leases}
     border = archivable(timeline, base.options.timeline_commits, ends)
     return border, archived_by(timeline, border)
 

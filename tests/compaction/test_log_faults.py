@@ -332,6 +332,24 @@ def test_a_log_of_a_dead_writer_is_no_finding(sound: Callable[[str], Path], tmp_
     assert scanned(hurt.table) == read_by_hudi(hurt.uri) == before
 
 
+def test_nor_is_one_that_was_cut_off_where_the_timeline_is_archived(table_uri: str) -> None:
+    """It tells no instant, and so none that is older than the timeline."""
+    made(table_uri, "record-avro", timeline_commits=1)
+    hurt = Hurt(table_uri)
+    for number in range(3):
+        hurt.table.upsert(arrow(rows(4, 8, 10 + number)))
+    hurt.table.clean(versions=1, hours=0)
+    assert hurt.newest.archived
+    before = scanned(hurt.table)
+    path = hurt.path(stray_log(hurt).path)
+    path.write_bytes(path.read_bytes()[:40])
+    cache.clear()
+    assert hurt.table.verify().findings == ()
+    assert hurt.table.repair(dry_run=False).findings == ()
+    assert path.exists()
+    assert scanned(hurt.table) == before
+
+
 def test_logs_of_slices_that_were_replaced_are_no_finding(
     sound: Callable[[str], Path], tmp_path: Path
 ) -> None:
