@@ -118,7 +118,7 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
             _open(store, opened)
             found, version = _mend(store, engine)
             break
-        except ConflictError:
+        except (ConflictError, StaleError):
             if attempt == RETRIES:
                 raise
     found.findings = opened.plus(found.findings)

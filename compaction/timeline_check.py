@@ -276,8 +276,8 @@ def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
 def _not_yet(seen: _Seen, named: Callable[[], Collection[str]]) -> frozenset[str]:
     """Instants of writers under way that are older than the timeline, which was archived meanwhile,
     and of commits after the version."""
-    begun = seen.leases.union(one.time for one in seen.under_way) - seen.known.keys()
-    begun = {time for time in begun if time < seen.newest.archived}
+    under_way = seen.leases.union(one.time for one in seen.under_way) - seen.known.keys()
+    begun = {time for time in under_way if time < seen.newest.archived}
     if begun:  # a late hand may have left a trace of one that the index names
         begun -= set(named())
     return frozenset(begun | seen.since)

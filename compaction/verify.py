@@ -35,9 +35,9 @@ from metatable.compaction.live_slices import LiveSlices, entries_of_files, insta
 from metatable.compaction.timeline_check import TimelineState
 from metatable.engine.protocol import Engine
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import gone_since
+from metatable.metadata.versions import gone_since, load_newest
 from metatable.results import ServiceResult
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.store import Store
 
 __all__ = ["examine", "told", "verify"]
@@ -86,7 +86,8 @@ def examine(
 ) -> Examined:
     """Look at all of a version. `scratch`: where the entries are kept that would mend it.
 
-    Raises CorruptError where files went meanwhile, as their version was undone or cleaned.
+    Raises CorruptError where files went meanwhile, as their version was undone or cleaned,
+    StaleError where those of another version that was kept did.
     """
     store = snapshot.store
     versions = Versions.of(store, snapshot.manifest)
@@ -102,6 +103,17 @@ def examine(
     look_at_versions(found)
     look_at_plans(view, found)
     look_at_slices(engine, view, found, scratch)
-    if len(found.findings) and gone_since(store, snapshot.version):
-        raise CorruptError("files went while they were verified", path=store.uri)
+    if len(found.findings):
+        _check_kept(snapshot)
     return found
+
+
+def _check_kept(snapshot: Snapshot) -> None:
+    """What was kept when the look began, and is not any more, went by right."""
+    store, began = snapshot.store, snapshot.manifest
+    went = "files went while they were verified"
+    if gone_since(store, began.version):
+        raise CorruptError(went, path=store.uri)
+    newest = load_newest(store) or began
+    if newest.oldest > began.oldest or not began.pins.items() <= newest.pins.items():
+        raise StaleError(f"{went}: try again", path=store.uri, newest=newest.version)

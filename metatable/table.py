@@ -644,8 +644,8 @@ class Table:
         and that all versions that are kept can be read.
 
         The result's `findings` are faults, each of a `kind`, with the `remedy` that `repair` has
-        for it. Raises StaleError where a commit of this version was undone, or its index changed,
-        meanwhile.
+        for it. Raises StaleError where a commit of this version was undone, its index changed, or a
+        version is not kept any more, meanwhile.
         """
         snapshot = self._snapshot(None)
         with self._counted(LocalEngine()) as engine, snapshot.reading():

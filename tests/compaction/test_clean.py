@@ -514,6 +514,30 @@ WHERE = {
 }
 
 
+@pytest.mark.parametrize("what", ["version", "savepoint"])
+def test_whoever_verifies_meanwhile_is_told_and_not_of_damage(table: Table, what: str) -> None:
+    """The version itself is kept, but not others that are looked at with it."""
+    if what == "savepoint":
+        table.savepoint("a", [one.version for one in table.history() if one.instant][-2])
+        clean(table)
+        table.upsert(arrow(rows(0, 5, 60)))
+    seen: list[None] = []
+
+    def others(verb: str, path: str) -> None:
+        if not seen and "/pages/" in path:
+            seen.append(None)
+            if what == "savepoint":
+                table.drop_savepoint("a")
+            clean(metatable.open(table.uri, FAST), 1 if what == "version" else 99)
+            cache.clear()
+
+    cache.clear()
+    with pytest.raises(StaleError, match="files went while they were verified"):
+        Table(watched(table.uri, before=others)[0]).verify()
+    assert seen
+    assert table.verify().findings == ()
+
+
 @pytest.mark.parametrize("what", one_in(2, ["upsert", "compact", "rollback", "clean"]))
 @pytest.mark.parametrize("where", WHERE if LONG else list(WHERE)[:2])
 def test_whoever_publishes_meanwhile_loses_nothing(table: Table, where: str, what: str) -> None:
