@@ -153,7 +153,7 @@ class Clean(Service[CleanPlan]):
     def _oldest(self, store: Store, newest: Manifest, now: float) -> int:
         """The first version to keep."""
         first = max(newest.oldest, 1)
-        made = (one for one in back_from(store, newest) if one.instant)
+        made = (one for one in back_from(store, newest) if one.is_commit)
         committed = (one.version for one in made if one.instant not in newest.withdrawn)
         border = next(islice(committed, min(self.versions, newest.version) - 1, None), first)
         late = now - self.hours * 3600

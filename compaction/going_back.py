@@ -171,8 +171,7 @@ class _Stays:
 def _carried_out(since: Sequence[Manifest], newest: Manifest) -> Iterator[Manifest]:
     """Of these versions those that carried out what was scheduled, and which still count."""
     for one in since:
-        is_commit = one.last_commit is not None and one.last_commit[1] == one.instant
-        if one.instant and not is_commit and one.instant not in newest.withdrawn:
+        if one.instant and not one.is_commit and one.instant not in newest.withdrawn:
             yield one
 
 

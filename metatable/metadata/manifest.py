@@ -183,6 +183,12 @@ class Manifest:
         return version_path(self.version)
 
     @property
+    def is_commit(self) -> bool:
+        """Whether it publishes a commit of rows: those of services have an instant, too, where they
+        are on Hudi's timeline."""
+        return bool(self.instant) and self.last_commit == (self.version, self.instant)
+
+    @property
     def data(self) -> tuple[Any, ...]:
         """Equal for two versions of one history if these have the same slices, and the same
         scheduled services wait."""

@@ -44,6 +44,7 @@ from metatable.data.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.metadata import entries
 from metatable.metadata.change import Change
+from metatable.metadata.known_commits import commits_back
 from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.scheduled import SetSlices
 from metatable.metadata.scheduled_plans import staged_plan
@@ -718,6 +719,20 @@ def test_clean_keeps_what_a_waiting_plan_needs_and_the_timeline_from_there(table
     table.clean(versions=1, hours=0)
     assert root(table).archived > plan
     assert timeline(table, plan) == set()
+    check(table, model)
+
+
+def test_a_clean_counts_no_compactions_of_logs(table_uri: str) -> None:
+    """Else none might be left of the commits of rows, for a savepoint to keep."""
+    table, model = filled(table_uri)
+    table.compact_logs(ratio=0)
+    kept = list(commits_back(Store(table.uri, FAST), root(table)))
+    table.clean(versions=2, hours=0)
+    assert min(one.version for one in table.history()) == kept[1][0]
+    upsert(table, model, rows(10, 20, 5))
+    table.compact_logs(ratio=0)
+    table.clean(versions=1, hours=0)
+    table.savepoint("kept")
     check(table, model)
 
 
