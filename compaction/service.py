@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -40,6 +41,7 @@ __all__ = [
     "Service",
     "due",
     "execute",
+    "looking",
     "schedule",
 ]
 
@@ -206,7 +208,9 @@ def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
     ]
     snapshot = Snapshot(store, newest)
     for service in services:
-        began, plan = time.perf_counter(), service.plan(snapshot)
+        began = time.perf_counter()
+        with looking(snapshot):
+            plan = service.plan(snapshot)
         if not isinstance(plan, NothingDue):
             seconds = time.perf_counter() - began
             found.append(
@@ -219,6 +223,18 @@ def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
                 )
             )
     return found
+
+
+@contextmanager
+def looking(snapshot: Snapshot) -> Iterator[None]:
+    """While it is only looked what is to be done. Raises StaleError where a service of others has
+    taken meanwhile what is looked at."""
+    try:
+        with snapshot.reading():
+            yield
+    except ConflictError as lost:
+        told = "another service was first: try again"
+        raise StaleError(told, path=snapshot.store.uri, version=snapshot.version) from lost
 
 
 _Done = tuple[int, str, Mapping[str, Any]]
@@ -294,6 +310,8 @@ def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
     newest = load_newest(store)
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
-    plan = service.plan(Snapshot(store, newest))
+    snapshot = Snapshot(store, newest)
+    with looking(snapshot):
+        plan = service.plan(snapshot)
     so_far = "" if isinstance(plan, NothingDue) else "dry run, nothing was done: "
     return newest.version, so_far + plan.summary, plan.facts

@@ -32,7 +32,7 @@ from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
-from metatable.compaction.service import Schedulable, Scheduled, due, execute
+from metatable.compaction.service import Schedulable, Scheduled, due, execute, looking
 from metatable.compaction.service import schedule as scheduled
 from metatable.compaction.set_options import SetOptions
 from metatable.compaction.upkeep import keep_up, looks_after
@@ -680,8 +680,9 @@ class Table:
         older versions, and reclaimable by `clean`.
         """
         snapshot = self._snapshot(None)
-        told = describe(snapshot)
-        return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
+        with looking(snapshot):
+            told = describe(snapshot)
+            return replace(told, usage=usage(self._store, snapshot.manifest)) if listing else told
 
     def buckets(
         self, partitions: str | Sequence[str] | None = None, version: int | None = None
@@ -693,7 +694,9 @@ class Table:
         partition was `resized`. `partitions`: only these (paths). Raises UsageError where there are
         no rings.
         """
-        return buckets_of(self._snapshot(version), some("partitions", partitions, str))
+        snapshot = self._snapshot(version)
+        with snapshot.reading():
+            return buckets_of(snapshot, some("partitions", partitions, str))
 
     def _write(
         self, rows: Any, operation: str, note: Mapping[str, Any] | None, evolve: bool = False

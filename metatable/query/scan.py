@@ -143,10 +143,12 @@ class Scan(Rows):
         return rows if self._limit is None else min(rows, self._limit)
 
     def explain(self) -> Explain:
-        """Which files would be read, and what it cost to find out. No data file is read."""
+        """Which files would be read, and what it cost to find out. No data file is read. Raises
+        StaleError where the version is not kept any more."""
         began, counters = time.perf_counter(), Counters()
         view = self._view.counting(counters)
-        selection = self._kept(view)
+        with self._view.reading():
+            selection, depths = self._kept(view), self._depths(view)
         left = {
             "all": len(selection.slices),
             "after partitions": len(selection.after_partitions),
@@ -165,7 +167,7 @@ class Scan(Rows):
             operation="scan",
             files=left,
             file_bytes=size_bytes,
-            depths=self._depths(view),
+            depths=depths,
         )
 
     def _depths(self, view: TableView) -> Mapping[str, float]:

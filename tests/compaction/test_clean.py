@@ -514,6 +514,60 @@ WHERE = {
 }
 
 
+LOOKS: dict[str, Callable[[Table], Any]] = {
+    "explain": lambda table: table.scan().explain(),
+    "describe": lambda table: table.describe(),
+    "usage": lambda table: table.describe(listing=True),
+    "due": lambda table: table.due(),
+    "dry clean": lambda table: table.clean(versions=99, hours=0, dry_run=True),
+    "dry rollback": lambda table: table.rollback(dry_run=True),
+    "dry restore": lambda table: table.restore(table.version - 1, dry_run=True),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_so_is_whoever_only_looks(table: Table, look: str) -> None:
+    with pytest.raises(StaleError):
+        LOOKS[look](goes_at(table, "/pages/"))
+    is_sound(table, every_row(table))
+
+
+def test_so_is_whoever_looks_at_buckets(table_uri: str) -> None:
+    rings: dict[str, Any] = {"bucket_engine": "consistent_hashing", "bucket_count": 1}
+    table = made(table_uri, "bucket", **rings, key_scope="partition", upkeep_files=0)
+    for number in range(2):
+        table.upsert(arrow(rows(0, 12, number)))
+    with pytest.raises(StaleError):
+        goes_at(table, "/pages/").buckets()
+    assert table.buckets().num_rows
+
+
+@pytest.mark.parametrize("look", ["usage", "due", "dry clean"])
+def test_whoever_looks_at_older_versions_need_not_begin_a_service_anew(
+    table: Table, look: str
+) -> None:
+    """A ConflictError is for those who write: here nobody was about to."""
+    with pytest.raises(StaleError, match="another service was first"):
+        LOOKS[look](goes_at(table, f"{1:020}.json"))
+
+
+def goes_at(table: Table, where: str) -> Table:
+    """The table of one whose version goes at the first call that has this in its path."""
+    seen: list[None] = []
+
+    def others(verb: str, path: str) -> None:
+        if not seen and where in path:
+            seen.append(None)
+            other = metatable.open(table.uri, FAST)
+            other.compact(major=True)
+            other.upsert(arrow(rows(0, 5, 60)))
+            clean(other)
+            cache.clear()
+
+    cache.clear()
+    return Table(watched(table.uri, before=others)[0])
+
+
 @pytest.mark.parametrize("what", ["version", "savepoint"])
 def test_whoever_verifies_meanwhile_is_told_and_not_of_damage(table: Table, what: str) -> None:
     """The version itself is kept, but not others that are looked at with it."""
