@@ -20,13 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.storage.errors import UsageError
 
 __all__ = ["align", "is_list", "null_mask", "offsets_of", "widens"]
 
 _UNITS = ("s", "ms", "us", "ns")
+
+_MOST_VALUES = (1 << 31) - 1
+"""Of the lists of a column: a table's lists have offsets of 32 bits."""
 
 
 def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -155,10 +160,15 @@ def _member(array: pa.StructArray, field: pa.Field, column: str) -> pa.Array:
 
 
 def _list(array: pa.Array, kind: pa.ListType, column: str) -> pa.Array:
-    array = array.cast(pa.list_(array.type.value_field))
-    offsets, first, last = offsets_of(array)
-    values = array.values.slice(first, last - first)
-    values = _aligned(values, kind.value_field, f"{column}.element")
+    """Of any list type: views lie in any order, and Arrow's cast of them drops their last end."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    offsets = np.append(0, np.cumsum(lengths))
+    if offsets[-1] > _MOST_VALUES:
+        expected = f"{_MOST_VALUES} at most, of all rows together: fewer rows at once"
+        what = "lists hold too many values"
+        raise UsageError(what, column=column, expected=expected, found=int(offsets[-1]))
+    values = _aligned(array.flatten(), kind.value_field, f"{column}.element")
+    offsets = pa.array(offsets.astype(np.int32))
     return pa.ListArray.from_arrays(offsets, values, type=kind, mask=null_mask(array))
 
 

@@ -47,6 +47,8 @@ def one(values: list[Any], given_type: pa.DataType, kind: pa.DataType) -> pa.Arr
         ([None, None], pa.null(), pa.decimal128(5, 2)),
         ([[1, None], None, []], pa.large_list(pa.int8()), pa.list_(pa.int32())),
         ([[1, 2], None], pa.list_(pa.int32(), 2), pa.list_(pa.int64())),
+        ([[1, None], None, []], pa.list_view(pa.int8()), pa.list_(pa.int32())),
+        ([[1, None], None, []], pa.large_list_view(pa.int8()), pa.list_(pa.int32())),
         ([{"x": 1}, None], pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int64())])),
         (
             [[("k", 1)], None, []],
@@ -187,6 +189,40 @@ def test_lists_of_lists_are_kept(values: list[Any]) -> None:
     given_type = pa.large_list(pa.list_(pa.int16()))
     kind = normal(pa.schema([("a", given_type)])).field("a").type
     assert one(values, given_type, kind).to_pylist() == values
+
+
+VIEWS = [(pa.ListViewArray, pa.int32()), (pa.LargeListViewArray, pa.int64())]
+
+
+def views(made_by: Any, offset: pa.DataType) -> pa.Array:
+    """Out of order, overlapping, one of them null above values: [5, 6], null, [], [1], [2, 5]."""
+    offsets, sizes = pa.array([3, 0, 2, 0, 2], offset), pa.array([2, 3, 0, 1, 2], offset)
+    values = pa.array([1, 9, 2, 5, 6, 9], pa.int8())
+    null = pa.array([False, True, False, False, False])
+    return made_by.from_arrays(offsets, sizes, values, mask=null)
+
+
+@pytest.mark.parametrize(("made_by", "offset"), VIEWS)
+@pytest.mark.parametrize("first", range(6))
+def test_views_of_lists_keep_the_values_of_each_row(
+    made_by: Any, offset: pa.DataType, first: int
+) -> None:
+    held = views(made_by, offset).slice(first)
+    inside = pa.StructArray.from_arrays([held], ["x"], mask=held.is_null())
+    kind = pa.list_(pa.field("element", pa.int32()))
+    schema = pa.schema([("a", kind), ("s", pa.struct([("x", kind)]))])
+    found = align(pa.RecordBatch.from_arrays([held, inside], ["a", "s"]), schema)
+    found.validate(full=True)
+    expected = [[5, 6], None, [], [1], [2, 5]][first:]
+    assert found["a"].to_pylist() == expected
+    assert found["s"].to_pylist() == [one if one is None else {"x": one} for one in expected]
+
+
+def test_more_values_than_offsets_of_a_table_reach_are_refused() -> None:
+    places, sizes = pa.array([0] * 4, pa.int64()), pa.array([1 << 29] * 4, pa.int64())
+    held = pa.LargeListViewArray.from_arrays(places, sizes, pa.nulls(1 << 29))
+    with pytest.raises(UsageError, match=r"too many values: column='a' .*found=2147483648"):
+        align(pa.RecordBatch.from_arrays([held], ["a"]), pa.schema([("a", pa.list_(pa.int32()))]))
 
 
 def _not_utf8(values: list[bytes | None]) -> pa.Array:

@@ -223,6 +223,27 @@ def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) 
     assert held == {"a": [value, None], "b": None, "c": None}
 
 
+@pytest.mark.parametrize(
+    ("made_by", "offset"), [(pa.ListViewArray, pa.int32()), (pa.LargeListViewArray, pa.int64())]
+)
+def test_views_of_lists_are_lists_in_any_order(
+    tmp_path: Path, made_by: Any, offset: pa.DataType
+) -> None:
+    offsets, sizes = pa.array([2, 0, 1, 0], offset), pa.array([2, 1, 0, 1], offset)
+    words = pa.array(["a", "b", "c", "d"], pa.string_view())
+    null = pa.array([False, True, False, False])
+    held = made_by.from_arrays(offsets, sizes, words, mask=null)
+    rows = pa.table({"id": [0, 1, 2, 3], "v": held})
+    made = metatable.create(tmp_path / "t", rows.schema, key="id", storage_options=FAST)
+    made.upsert(rows)
+    made.upsert(rows.slice(2).append_column("s", pa.array([{"v": ["e"]}, None])), evolve=True)
+    inside = pa.StructArray.from_arrays([held], ["v"])
+    made.merge(pa.table({"id": [0, 1, 2, 3], "s": inside}).slice(1))
+    found = made.scan().to_arrow().sort_by("id")
+    assert found["v"].to_pylist() == [["c", "d"], None, [], ["a"]]
+    assert found["s"].to_pylist() == [None, {"v": None}, {"v": []}, {"v": ["a"]}]
+
+
 @pytest.mark.parametrize("name", ["_location", "_metatable_task", "_METATABLE_x"])
 def test_columns_of_our_own_names_are_refused_and_others_work(tmp_path: Path, name: str) -> None:
     schema = pa.schema([("id", pa.string()), (name, pa.int64())])
