@@ -141,6 +141,8 @@ def _struct(array: pa.StructArray, kind: pa.StructType, column: str) -> pa.Array
         if kind.get_field_index(given.name) < 0:
             name = f"{column}.{given.name}"
             raise UsageError("column is not in the table", column=name, expected=kind.names)
+        if len(array.type.get_all_field_indices(given.name)) > 1:
+            raise UsageError("column is given twice", column=f"{column}.{given.name}")
     columns = [_member(array, field, f"{column}.{field.name}") for field in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask(array))
 

@@ -183,6 +183,24 @@ def test_a_null_where_the_struct_itself_is_not_null_is_refused() -> None:
         align(rows, INNER)
 
 
+def wrapped(made: pa.Array, within: str) -> pa.Array:
+    """The rows' structs, one in each list or map of `within`."""
+    offsets = pa.array(range(len(made) + 1), pa.int32())
+    if within == "map":
+        return pa.MapArray.from_arrays(offsets, pa.array(["k"] * len(made)), made)
+    return pa.ListArray.from_arrays(offsets, made) if within == "list" else made
+
+
+@pytest.mark.parametrize(("within", "path"), [("", "a"), ("list", "a.element"), ("map", "a.value")])
+def test_a_field_given_twice_is_refused_like_a_column(within: str, path: str) -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    kinds = {"": INNER.field("s").type, "list": pa.list_(INNER.field("s").type)}
+    kinds["map"] = pa.map_(pa.string(), INNER.field("s").type)
+    rows = pa.RecordBatch.from_arrays([wrapped(twice, within)], ["a"])
+    with pytest.raises(UsageError, match=rf"given twice: column='{path}\.x'"):
+        align(rows, pa.schema([("a", kinds[within])]))
+
+
 @settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | st.lists(st.integers(0, 9))), min_size=1))
 def test_lists_of_lists_are_kept(values: list[Any]) -> None:

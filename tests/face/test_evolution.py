@@ -389,6 +389,14 @@ def test_new_columns_come_with_the_rows_that_bring_them(table: Table, verb: str)
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("evolve", [False, True])
+def test_fields_that_come_twice_are_no_new_columns(table: Table, evolve: bool) -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1], pa.int32())] * 2, ["x", "x"])
+    news = some(table, id=20, city="a", word="w").append_column("s", twice)
+    with pytest.raises(UsageError, match=r"column is given twice: column='s\.x'"):
+        table.upsert(news, evolve=evolve)
+
+
 def test_a_new_column_of_an_old_name_is_refused_in_a_write(table: Table) -> None:
     table.alter(DropColumn("n"))
     with pytest.raises(UsageError, match=r"alter\(AddColumn"):
