@@ -233,32 +233,27 @@ def _of_slices(
         return list(columns)
     minimum, maximum, nulls, values = columns
     empty = pc.fill_null(pc.equal(nulls, values), False)
-    by_slice = pa.table(
-        {
-            "slice": slices,
-            "minimum": minimum,
-            "maximum": maximum,
-            "nulls": nulls,
-            "values": values,
-            "untold": pc.invert(pc.or_(empty, pc.and_(minimum.is_valid(), maximum.is_valid()))),
-            "unknown": values.is_null(),
-        }
-    ).group_by("slice")
-    found = by_slice.aggregate(
-        [
-            ("minimum", "min"),
-            ("maximum", "max"),
-            ("nulls", "sum"),
-            ("values", "sum"),
-            ("untold", "any"),
-            ("unknown", "any"),
-        ]
-    ).sort_by("slice")
-    told = [("minimum_min", "untold"), ("maximum_max", "untold")]
-    told += [("nulls_sum", "unknown"), ("values_sum", "unknown")]
-    return [
-        whole_column(pc.if_else(found[f"{hidden}_any"], None, found[name])) for name, hidden in told
-    ]
+    by_slice = {
+        "slice": slices,
+        "nulls": nulls,
+        "values": values,
+        "untold": pc.invert(pc.or_(empty, pc.and_(minimum.is_valid(), maximum.is_valid()))),
+        "unknown": values.is_null(),
+    }
+    asked = [("nulls", "sum"), ("values", "sum"), ("untold", "any"), ("unknown", "any")]
+    has_bounds = not pa.types.is_nested(minimum.type)  # others Arrow does not compare
+    if has_bounds:
+        by_slice |= {"minimum": minimum, "maximum": maximum}
+        asked += [("minimum", "min"), ("maximum", "max")]
+    found = pa.table(by_slice).group_by("slice").aggregate(asked).sort_by("slice")
+
+    def told(name: str, hidden: str) -> pa.Array:
+        return whole_column(pc.if_else(found[hidden], None, found[name]))
+
+    ends = [pa.nulls(count, minimum.type)] * 2
+    if has_bounds:
+        ends = [told("minimum_min", "untold_any"), told("maximum_max", "untold_any")]
+    return [*ends, told("nulls_sum", "unknown_any"), told("values_sum", "unknown_any")]
 
 
 def _load(

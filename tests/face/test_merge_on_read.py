@@ -167,6 +167,33 @@ LATE = {
 }
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.int64()), [1]),
+        (pa.struct([("x", pa.int64())]), {"x": 1}),
+        (pa.map_(pa.string(), pa.int64()), [("k", 1)]),
+    ],
+    ids=["list", "struct", "map"],
+)
+def test_rows_of_slices_with_logs_are_found_by_the_nulls_of_a_nested_column(
+    table_uri: str, kind: pa.DataType, value: Any
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("a", kind)])
+    words: dict[str, Any] = {"partition_by": "city", "table_type": "mor", "storage_options": FAST}
+    table = metatable.create(table_uri, schema, key="id", **words)
+    cities = ["all", "none", "some"]
+    for given in ([value, None, value], [value, None, None]):
+        table.upsert(pa.table([["a", "b", "c"], cities, given], schema=schema))
+    assert len(logs(table)) == 3
+    is_null, is_not_null = metatable.col("a").is_null(), metatable.col("a").is_not_null()
+    for where, ids in ((is_null, "bc"), (is_not_null, "a")):
+        scan = table.scan(where=where)
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == list(ids)
+        assert scan.count() == len(ids)
+        assert len(table.files(where)) == 3  # of nested columns no statistics are kept
+
+
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
 def test_a_row_that_follows_a_delete_is_there_for_every_reader(
