@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.data.log_blocks import COLUMN_IDS, codec_of, unreadable
+from metatable.data.schema import with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.stored_columns import AskedColumns, StoredColumns
 from metatable.storage.avro import RecordCodec
@@ -105,9 +106,13 @@ def _avro_rows(
     return [rows.slice(lo, hi - lo) for lo, hi in pairwise(ends)]
 
 
-def block_columns(block: LogBlock) -> list[str]:
-    """Names of the columns that the header of a block tells. Raises CorruptError."""
-    return list(_codec_told(block).arrow_schema.names)
+def block_columns(block: LogBlock, columns: TableSchema) -> list[str]:
+    """Names of the table's columns, and of Hudi's meta columns, that a block has as its header
+    tells: whatever they are called there. Raises CorruptError."""
+    stored = _stored_as_avro(block, _codec_told(block))
+    names = with_meta_columns(columns.arrow).names
+    found = zip(names, stored.find_each(names, columns), strict=True)
+    return [name for name, field in found if field is not None]
 
 
 def _asked(

@@ -154,14 +154,16 @@ def read_logs(
     found = store.together([partial(_blocks, store, one) for one in logs])
     blocks_deletes([*filter(_is_delete, chain.from_iterable(found))], kind)
     told = zip(logs, found, _rows(found, with_meta_columns(columns.arrow), columns), strict=True)
-    return [_held(*one) for one in told]
+    return [_held(columns, *one) for one in told]
 
 
-def _held(log: LogFile, blocks: Sequence[LogBlock], rows: pa.Table) -> HeldLog:
+def _held(
+    columns: TableSchema, log: LogFile, blocks: Sequence[LogBlock], rows: pa.Table
+) -> HeldLog:
     for name in META_COLUMNS[2:4]:
         if rows[name].null_count:
             raise CorruptError("a row in a log file has no key", path=log.path, column=name)
-    names = frozenset[str]().union(*map(block_columns, blocks))
+    names = frozenset[str]().union(*(block_columns(one, columns) for one in blocks))
     return HeldLog(rows, names, _instants(blocks))
 
 

@@ -323,6 +323,22 @@ def test_statistics_go_with_their_files_when_their_column_is_gone(ours: Table) -
     assert ours.verify().findings == ()
 
 
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_statistics_of_logs_are_those_of_the_columns_that_they_hold(
+    tmp_path: Path, log_format: str
+) -> None:
+    options = {"hudi_readable": False, "log_format": log_format}
+    words: dict[str, Any] = {"key": "id", "table_type": "mor", "storage_options": FAST}
+    table = metatable.create(tmp_path / "table", SCHEMA, options=options, **words)
+    table.insert(rows(0, 4))
+    table.upsert(rows(1, 2))
+    table.alter(DropColumn("n"), AddColumn("n", pa.int32()), RenameColumn("word", "text"))
+    assert table.verify().findings == ()
+    table.upsert(some(table, id=1, city="b", text="w", n=5))
+    assert table.verify().findings == ()
+    assert table.scan(where=col("n") == 5).count() == 1
+
+
 # Versions
 
 
