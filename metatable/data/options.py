@@ -205,7 +205,7 @@ class Options:
         if isinstance(given["cluster_by"], str | list):
             given["cluster_by"] = _names(given["cluster_by"])
         given.setdefault("key_scope", "global" if index in ("record", HBASE) else "partition")
-        _check_types(given)
+        _check_types({**given, "index": index})
         if index == BUCKET:
             _check_bucketed(given, bool(_names(partition_by)))
         given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
@@ -357,7 +357,8 @@ class Options:
     def _check_columns(self, columns: Sequence[str]) -> None:
         if not self.key:
             raise UsageError("a table needs a key", key=self.key, expected="one column or more")
-        named = (*self.key, *self.partition_by, *filter(None, (self.ordering,)), *self.cluster_by)
+        ordering = () if self.ordering is None else (self.ordering,)
+        named = (*self.key, *self.partition_by, *ordering, *self.cluster_by)
         for column in named:
             if column not in columns:
                 raise UsageError("no such column", column=column, expected=list(columns))

@@ -440,6 +440,28 @@ MISTAKES = [
         UsageError,
         "f",
     ),
+    of(
+        "create: an empty text for an ordering",
+        lambda place: create(place, ordering=""),
+        UsageError,
+        "no such column",
+        "column=''",
+    ),
+    of(
+        "create: a list for an index",
+        lambda place: create(place, index=["record"]),
+        UsageError,
+        "option='index'",
+        "expected='str'",
+        "['record']",
+    ),
+    of(
+        "adopt: a list for an index",
+        lambda place: metatable.adopt(place / "t", index=["record"]),
+        UsageError,
+        "option='index'",
+        "['record']",
+    ),
     # rows
     of(
         "insert: of keys that exist",
