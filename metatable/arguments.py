@@ -10,7 +10,7 @@ from typing import Any
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["noted", "one_of", "some"]
+__all__ = ["in_order", "noted", "one_of", "some"]
 
 NOTE_BYTES = 16 << 10
 """The most bytes of a note. Notes are in the roots of versions, which everybody reads."""
@@ -35,6 +35,13 @@ def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
             found=found,
         )
     return named
+
+
+def in_order(word: str, found: Any) -> tuple[str, ...]:
+    """Columns of which the order counts, one or several; empty for none. Raises UsageError."""
+    if isinstance(found, set | frozenset):
+        raise UsageError("a set has no order", option=word, expected="a list", found=found)
+    return some(word, found, str) or ()
 
 
 def one_of(**given: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.arguments import some
+from metatable.arguments import in_order
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
 from metatable.data.options import COPY_ON_WRITE, Options
@@ -71,12 +71,12 @@ def create(
         found, expected = type(options).__name__, "names and values"
         raise UsageError("options are no mapping", found=found, expected=expected)
     given = {
-        "key": some("key", key, str) or (),
-        "partition_by": some("partition_by", partition_by, str) or (),
+        "key": in_order("key", key),
+        "partition_by": in_order("partition_by", partition_by),
         "ordering": ordering,
         "index": index,
         "table_type": table_type,
-        "cluster_by": some("cluster_by", cluster_by, str) or (),
+        "cluster_by": in_order("cluster_by", cluster_by),
     }
     name = store.uri.rpartition("/")[2] or "table"
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.arguments import noted, one_of, some
+from metatable.arguments import in_order, noted, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.cluster import MOST_BYTES, Cluster
@@ -170,7 +170,7 @@ class Table:
         Otherwise it is an insert, and refuses keys that exist. Raises UsageError for columns
         without an order, and where the index tells which file a row goes to.
         """
-        texts, columns = noted(note), some("sort_by", sort_by, str) or ()
+        texts, columns = noted(note), in_order("sort_by", sort_by)
         return self._written(
             engine_of(rows),
             lambda on: write(self._store, on, rows, BULK_INSERT, texts, sort_by=columns),
@@ -502,7 +502,7 @@ class Table:
         where the index tells which file a row goes to; ConflictError after lost races.
         """
         chosen = partial(_may_hold, parse_where(where))
-        service = Cluster(some("by", by, str) or (), chosen, most_bytes)
+        service = Cluster(in_order("by", by), chosen, most_bytes)
         return self._serve(execute, service, engine, dry_run=dry_run)
 
     def compact_logs(

@@ -462,6 +462,14 @@ MISTAKES = [
         "option='index'",
         "['record']",
     ),
+    of(
+        "create: a set for a key",
+        lambda place: create(place, key={"id", "value"}),
+        UsageError,
+        "a set has no order",
+        "option='key'",
+        "a list",
+    ),
     # rows
     of(
         "insert: of keys that exist",
