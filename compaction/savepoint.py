@@ -31,7 +31,7 @@ from metatable.metadata.versions import load_version
 from metatable.storage import clock
 from metatable.storage.errors import StaleError, UsageError
 
-__all__ = ["DropSavepoint", "Savepoint"]
+__all__ = ["DropSavepoint", "Savepoint", "pin_of"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
@@ -114,11 +114,7 @@ class DropSavepoint(Service[DropPlan]):
     name: ClassVar[str] = "drop_savepoint"
 
     def plan(self, snapshot: Snapshot) -> DropPlan:
-        pin = snapshot.manifest.pins.get(self.label)
-        if pin is None:
-            there = sorted(snapshot.manifest.pins)
-            raise UsageError("no such savepoint", found=self.label, expected=there)
-        return DropPlan(self.label, pin)
+        return DropPlan(self.label, pin_of(snapshot.manifest, self.label))
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: DropPlan, owner: Owner
@@ -133,6 +129,14 @@ class DropSavepoint(Service[DropPlan]):
             summary={"kept_version": plan.pin.version},
         )
         return Outcome(change)
+
+
+def pin_of(newest: Manifest, label: str) -> Pin:
+    """What is kept by this name. Raises UsageError."""
+    pin = newest.pins.get(label) if isinstance(label, str) else None
+    if pin is None:
+        raise UsageError("no such savepoint", found=label, expected=sorted(newest.pins))
+    return pin
 
 
 def _check_label(label: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["in_order", "noted", "one_of", "some"]
+__all__ = ["in_order", "noted", "noted_text", "one_of", "some"]
 
 NOTE_BYTES = 16 << 10
 """The most bytes of a note. Notes are in the roots of versions, which everybody reads."""
@@ -70,10 +70,22 @@ def noted(note: Mapping[str, Any] | None) -> dict[str, str]:
     texts = {
         name: value if type(value) is str else json.dumps(value) for name, value in note.items()
     }
+    _check_short(json.dumps(texts, ensure_ascii=False))
+    return texts
+
+
+def noted_text(note: str) -> str:
+    """A savepoint's note. Raises UsageError."""
+    if not isinstance(note, str):
+        raise UsageError("a note is a text", found=note)
+    _check_short(note)
+    return note
+
+
+def _check_short(text: str) -> None:
     try:
-        size = len(json.dumps(texts, ensure_ascii=False).encode())
+        size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UsageError("a note is not UTF-8", found=repr(note)) from error
+        raise UsageError("a note is not UTF-8", found=text[:100]) from error
     if size > NOTE_BYTES:
         raise UsageError("a note is short", found=f"{size} bytes", expected=f"{NOTE_BYTES} or less")
-    return texts

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.arguments import in_order, noted, one_of, some
+from metatable.arguments import in_order, noted, noted_text, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.clean import Clean
 from metatable.compaction.cluster import MOST_BYTES, Cluster
@@ -30,7 +30,7 @@ from metatable.compaction.repair import repair
 from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
-from metatable.compaction.savepoint import DropSavepoint, Savepoint
+from metatable.compaction.savepoint import DropSavepoint, Savepoint, pin_of
 from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
 from metatable.compaction.service import Schedulable, Scheduled, due, execute, looking
 from metatable.compaction.service import schedule as scheduled
@@ -606,12 +606,8 @@ class Table:
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")
         one_of(version=version, as_of=as_of, savepoint=savepoint)
-        newest = self._newest()
         if savepoint is not None:
-            pin = newest.pins.get(savepoint)
-            if pin is None:
-                raise UsageError("no such savepoint", found=savepoint, expected=sorted(newest.pins))
-            version = pin.version
+            version = pin_of(self._newest(), savepoint).version
         target = self._snapshot(version, as_of)
         return self._serve(execute, Restore(target.version), dry_run=dry_run)
 
@@ -625,11 +621,9 @@ class Table:
         `note`: a text to keep with it. Raises UsageError for names that are taken or not allowed,
         and for versions without commits or out of order.
         """
-        if not isinstance(note, str):
-            raise UsageError("a note is a text", found=note)
         if version is not None:
             version = self._snapshot(version).version
-        return self._serve(execute, Savepoint(name, version, note), dry_run=dry_run)
+        return self._serve(execute, Savepoint(name, version, noted_text(note)), dry_run=dry_run)
 
     def drop_savepoint(self, name: str, *, dry_run: bool = False) -> ServiceResult:
         """Keep this savepoint no longer. Raises UsageError where there is none of this name."""

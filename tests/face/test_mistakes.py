@@ -567,6 +567,35 @@ MISTAKES = [
     of("scan: where of another type", scan(where=[("value", "=", "x")]), UsageError, "value"),
     of("scan: where as SQL", scan(where="value > 5"), UsageError, "not a predicate", "value > 5"),
     of("files: a version to come", verb("files", version=99), NotFoundError, "no such version"),
+    # savepoints
+    of(
+        "savepoint: a note that is not UTF-8",
+        verb("savepoint", "n", note="\ud800"),
+        UsageError,
+        "a note is not UTF-8",
+        "'\\ud800'",
+    ),
+    of(
+        "savepoint: a note as long as data",
+        verb("savepoint", "n", note="n" * (16 << 10) + "n"),
+        UsageError,
+        "a note is short",
+        "16385 bytes",
+    ),
+    of(
+        "restore: a list of savepoints",
+        verb("restore", savepoint=["a"]),
+        UsageError,
+        "no such savepoint",
+        "['a']",
+    ),
+    of(
+        "drop_savepoint: a list of them",
+        verb("drop_savepoint", ["a"]),
+        UsageError,
+        "no such savepoint",
+        "['a']",
+    ),
     # services
     of(
         "compact: an unknown partition",
