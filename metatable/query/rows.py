@@ -9,7 +9,7 @@ to_duckdb                         a lazy relation, each query of which reads ane
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -71,19 +71,34 @@ class Rows(ABC):
 def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """The fields of the columns that are named, one or several; of None all of the table's.
 
-    Hudi's meta columns may be named, too. Raises UsageError for a name that is not there, and for
-    an empty list.
+    Hudi's meta columns may be named, too. Raises UsageError for a name that is not there, one that
+    is named twice, and for an empty list.
     """
     if columns is None:
         return schema
-    columns = [columns] if isinstance(columns, str) else columns
-    if not columns:
+    names = _named(columns)
+    if not names:
         raise UsageError("no column is asked for", expected=schema.names)
     every = {field.name: field for field in (*META_FIELDS, *schema)}
-    for name in columns:
+    for name in names:
         if name not in every:
             raise UsageError("no such column", column=name, expected=list(every))
-    return pa.schema([every[name] for name in columns])
+    if len(set(names)) < len(names):
+        raise UsageError("a column is named twice", found=list(names))
+    return pa.schema([every[name] for name in names])
+
+
+def _named(columns: Any) -> tuple[str, ...]:
+    """One name or several, of whatever can be gone through once."""
+    if isinstance(columns, str):
+        return (columns,)
+    found = type(columns).__name__
+    if isinstance(columns, Iterable) and not isinstance(columns, bytes):
+        names = tuple(columns)
+        if all(isinstance(one, str) for one in names):
+            return names
+        found = next(one for one in names if not isinstance(one, str))
+    raise UsageError("columns are named", expected="a name, or several", found=found)
 
 
 def spark_session(session: Any) -> Any:

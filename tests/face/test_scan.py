@@ -217,6 +217,12 @@ def test_one_column_may_be_named_alone(table: metatable.Table) -> None:
     assert table.scan("id").schema.names == ["id"]
 
 
+def test_names_of_columns_may_come_one_by_one(table: metatable.Table) -> None:
+    assert table.scan(iter(["x", "id"])).to_arrow().column_names == ["x", "id"]
+    assert table.read_keys(rows(range(1)), iter(["x", "id"])).to_pydict() == {"x": [0.0], "id": [0]}
+    assert table.changes(0, columns=iter(["id"])).to_arrow().num_rows == 80
+
+
 def test_a_scan_tells_what_it_is(table: metatable.Table) -> None:
     told = repr(table.scan(["id"], [("x", ">", 5)], limit=3))
     assert told.startswith(f"Scan({table.uri!r}, version=3, columns=['id'], where=Comparison(")
