@@ -47,6 +47,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+DEEPEST = 100
+"""Expressions in expressions: whoever walks through them goes down with them."""
+
 COMPARE = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -63,17 +66,22 @@ def bind(expression: Expression, schema: pa.Schema) -> Expression:
     """The expression over columns of `schema` (and Hudi's own), ready to be evaluated.
 
     Leaves have values of exactly their column's type; there is no Not, no null and no empty
-    list left. Raises UsageError naming column, expected, found.
+    list left. Raises UsageError naming column, expected, found, and for one that is too deep.
     """
     fields = {field.name: field.type for field in (*META_FIELDS, *schema)}
-    return _bind(expression, fields, negated=False)
+    return _bind(expression, fields, negated=False, depth=0)
 
 
-def _bind(expression: Expression, fields: dict[str, pa.DataType], negated: bool) -> Expression:
+def _bind(
+    expression: Expression, fields: dict[str, pa.DataType], negated: bool, depth: int
+) -> Expression:
+    if depth > DEEPEST:
+        expected = f"{DEEPEST} within each other at most; chains of & or | may be long"
+        raise UsageError("conditions lie too deep in each other", expected=expected)
     if isinstance(expression, Not):
-        return _bind(expression.term, fields, not negated)
+        return _bind(expression.term, fields, not negated, depth + 1)
     if isinstance(expression, And | Or):
-        terms = tuple(_bind(term, fields, negated) for term in expression.terms)
+        terms = tuple(_bind(term, fields, negated, depth + 1) for term in expression.terms)
         return And(terms) if isinstance(expression, And) != negated else Or(terms)
     if isinstance(expression, Constant):
         return Constant(expression.value != negated)
@@ -96,7 +104,7 @@ def _bind_leaf(expression: Expression, fields: dict[str, pa.DataType], negated: 
 
 
 def _type_of(column: str, fields: dict[str, pa.DataType]) -> pa.DataType:
-    if column not in fields:
+    if not isinstance(column, str) or column not in fields:
         raise UsageError("no such column", column=column, expected=list(fields))
     return fields[column]
 

@@ -142,6 +142,7 @@ def test_tuples_and_built_expressions_mean_the_same() -> None:
         ([[]], "not a predicate"),
         ([("x",)], "not a predicate"),
         ([[("x", "=", 1)], ("x", "=", 2)], "not a predicate"),
+        (col(["a"]) == 1, "no such column: column=['a'] expected="),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_predicate_of_the_table_is_refused(
@@ -149,6 +150,33 @@ def test_what_is_no_predicate_of_the_table_is_refused(
 ) -> None:
     with pytest.raises(metatable.UsageError, match=re.escape(told)):
         days.scan(where=where)
+
+
+def turned(times: int) -> Expression:
+    made = col("id") == 1
+    for _ in range(times):
+        made = ~made
+    return made
+
+
+def mixed(times: int) -> Expression:
+    made = col("id") == 1
+    for _ in range(times):
+        made = (made & (col("id") == 2)) | (col("id") == 3)
+    return made
+
+
+def test_conditions_may_be_long_but_not_deep(days: metatable.Table) -> None:
+    for deep in (turned(3_000), turned(101), mixed(1_500)):
+        for verb in (days.scan, days.files, days.cluster):
+            with pytest.raises(metatable.UsageError, match="lie too deep in each other"):
+                verb(where=deep)
+    assert days.scan(where=turned(100)).count() == 1
+    assert days.scan(where=mixed(50)).count() == 1
+    chain = col("id") == 0
+    for number in range(1, 3_000):
+        chain = chain | (col("id") == number)
+    assert days.scan(where=chain).to_arrow().num_rows == 120
 
 
 def test_python_s_own_and_or_and_chains_are_refused() -> None:
