@@ -242,6 +242,9 @@ class Options:
 
         Raises UsageError, naming the option.
         """
+        if not isinstance(given, Mapping):
+            found, expected = type(given).__name__, "names and values"
+            raise UsageError("options are no mapping", found=found, expected=expected)
         known = {one.name for one in dataclasses.fields(self)} - {UNKNOWN}
         for word in given:
             if word not in known:

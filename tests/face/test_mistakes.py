@@ -659,6 +659,14 @@ MISTAKES = [
         "no such savepoint",
         "['a']",
     ),
+    of(
+        "set_options: a number",
+        verb("set_options", 5),
+        UsageError,
+        "options are no mapping",
+        "found='int'",
+    ),
+    of("set_options: None", verb("set_options", None), UsageError, "options are no mapping"),
     # services
     of(
         "compact: an unknown partition",
