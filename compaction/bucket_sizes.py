@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from metatable.compaction.bounds import is_number
 from metatable.compaction.resize_plan import ResizeTask
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.options import EXTENDIBLE
@@ -48,9 +49,12 @@ class BucketSizes:
     def check(self, engine: str) -> None:
         """Raises UsageError for what cannot be."""
         bounds = self.most_partitions, self.most_bytes
-        if any(one is not None and one < 1 for one in bounds):
+        if not all(one is None or is_number(one, 1) for one in bounds):
             raise UsageError("a bound is 1 or more", found=bounds)
-        if self.split_above < 1 or self.merge_below < 0 or self.merge_below * 2 > self.split_above:
+        if not is_number(self.split_above, 1) or not is_number(self.merge_below, 0):
+            sizes = {"split_above": self.split_above, "merge_below": self.merge_below}
+            raise UsageError("sizes in bytes", expected="numbers", found=sizes)
+        if self.merge_below * 2 > self.split_above:
             raise UsageError(
                 "what is merged would be split again",
                 merge_below=self.merge_below,

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from metatable.compaction.bounds import is_number
 from metatable.compaction.cluster_plan import ClusterPlan, chosen
 from metatable.compaction.new_files import (
     Receipt,
@@ -108,7 +109,7 @@ class Cluster(Service[ClusterPlan]):
         asked = self.by or options.cluster_by or options.key
         _check(snapshot, asked)
         by = options.cutting(asked)
-        if self.most_bytes < 1:
+        if not is_number(self.most_bytes, 1):
             raise UsageError("a bound is 1 or more", option="most_bytes", found=self.most_bytes)
         depths = mean_depths(snapshot, by)
         slices = chosen(snapshot, self.files(snapshot), by, self.most_bytes)

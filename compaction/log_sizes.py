@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from metatable.compaction.bounds import is_number
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import FileSlice
@@ -46,11 +47,12 @@ class LogSizes:
 
     def check(self) -> None:
         """Raises UsageError for what cannot be."""
-        if not self.ratio >= 0:
+        if not is_number(self.ratio, 0):
             raise UsageError("a share of the base's bytes", found=self.ratio, expected="0 or more")
-        if self.count < 1 or (self.most_bytes is not None and self.most_bytes < 1):
+        bounds = self.count, 1 if self.most_bytes is None else self.most_bytes
+        if not all(is_number(one, 1) for one in bounds):
             raise UsageError("a bound is 1 or more", found=(self.count, self.most_bytes))
-        if self.hours is not None and not self.hours >= 0:
+        if self.hours is not None and not is_number(self.hours, 0):
             raise UsageError("hours since the first log", expected="0 or more", found=self.hours)
 
     def slices(self, snapshot: Snapshot) -> list[FileSlice]:

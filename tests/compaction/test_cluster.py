@@ -274,6 +274,8 @@ NESTED = pa.schema([*SCHEMA, pa.field("tags", pa.list_(pa.string()))])
         ({}, {"by": ["ts", "ts"]}, "no column to sort by"),
         ({}, {"by": 5}, "can be named"),
         ({}, {"by": "ts", "most_bytes": 0}, "a bound is 1 or more"),
+        ({}, {"by": "ts", "most_bytes": "x"}, "a bound is 1 or more"),
+        ({}, {"by": "ts", "most_bytes": None}, "a bound is 1 or more"),
         ({}, {"where": [("none", "=", 1)]}, "none"),
         ({"stats_columns": 2}, {"by": "ts"}, "no statistics are kept"),
     ],

@@ -356,6 +356,10 @@ def test_due_is_by_bytes_by_number_and_by_age(table_uri: str) -> None:
         ({"ratio": float("nan")}, "a share of the base's bytes"),
         ({"count": 0}, "a bound is 1 or more"),
         ({"most_bytes": 0}, "a bound is 1 or more"),
+        ({"most_bytes": "x"}, "a bound is 1 or more"),
+        ({"count": None}, "a bound is 1 or more"),
+        ({"ratio": "x"}, "a share of the base's bytes"),
+        ({"hours": "x"}, "hours since the first log"),
         ({"hours": -1}, "hours since the first log"),
     ],
 )
