@@ -1,7 +1,8 @@
 """The texts of a batch's keys, made once or taken as they are.
 
 A user's rows have the key's own columns. Rows on their way into a table have had the texts
-made already (`_hoodie_record_key`, `_hoodie_partition_path`); they are used as they stand.
+made already (`_hoodie_record_key`, `_hoodie_partition_path`); they are used as they stand, before
+the key's own columns.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def texts_of(
 ) -> tuple[pa.Array, pa.Array]:
     """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
     if KEY in batch.schema.names and not options.is_global:
-        return batch[KEY], batch[PATH]
+        return _told(batch, KEY), _told(batch, PATH)
     keys, paths = coded_texts_of(options, schema, batch)
     return keys, paths.dictionary_decode()
 
@@ -78,12 +79,23 @@ def coded_texts_of(
     the dictionary's texts is there twice."""
     nowhere = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
     if KEY in batch.schema.names:
-        return batch[KEY], nowhere if options.is_global else batch[PATH].dictionary_encode()
+        paths = nowhere if options.is_global else _told(batch, PATH).dictionary_encode()
+        return _told(batch, KEY), paths
     columns = identity_columns(options, batch.schema.names)
     batch = align(batch.select(columns), pa.schema([schema.field(name) for name in columns]))
     generator = KeyGenerator(options, schema)
     paths = nowhere if options.is_global else generator.coded_paths(batch)
     return generator.record_keys(batch), paths
+
+
+def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A meta column as it stands, but where a user's rows have it in another layout. Raises
+    UsageError for other types, and nulls."""
+    column = batch[name]
+    if column.type == pa.string() and not column.null_count:
+        return column
+    wanted = pa.schema([pa.field(name, pa.string(), nullable=False)])
+    return align(batch.select([name]), wanted)[name]
 
 
 def identities(is_global: bool, keys: Texts, paths: Texts) -> Texts:

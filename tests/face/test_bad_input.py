@@ -209,6 +209,64 @@ def test_keys_too_long_for_the_index_are_refused_before_a_file_is_written(
         table.upsert(given)
 
 
+LOOKUPS = ("tag_locations", "filter_exists", "read_keys", "explain")
+KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
+
+
+def keyed(keys: Any, paths: Any) -> pa.Table:
+    """Rows with Hudi's meta columns alone, as a reader of the table has them."""
+    return pa.table({KEY: keys, PATH: paths})
+
+
+@pytest.fixture(params=[*KINDS, ("bucket", "partition")], ids="-".join)
+def any_table(request: pytest.FixtureRequest, table_uri: str) -> metatable.Table:
+    table = make(table_uri, *request.param)
+    table.insert(rows(0, 6))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "told"),
+    [
+        (KEY, pa.array(["k000000", None]), "must not be null"),
+        (KEY, pa.array([0, 1]), "another type"),
+        (KEY, pa.array([b"k000000", b"k000001"]), "another type"),
+        (PATH, pa.array(["city=amsterdam", None]), "must not be null"),
+        (PATH, pa.array([0, 1]), "another type"),
+    ],
+    ids=["null key", "int key", "binary key", "null path", "int path"],
+)
+@pytest.mark.parametrize("verb", LOOKUPS)
+def test_meta_columns_that_name_no_keys_are_refused(
+    any_table: metatable.Table, verb: str, column: str, values: pa.Array, told: str
+) -> None:
+    given = changed(keyed(["k000000", "k000001"], ["city=amsterdam"] * 2), column, values)
+    if column == PATH and any_table.options.is_global:
+        getattr(any_table, verb)(given)  # goes by keys alone
+        return
+    with refused(any_table.uri, metatable.UsageError, told, column=column):
+        getattr(any_table, verb)(given)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())],
+    ids=["large", "view", "dictionary"],
+)
+def test_meta_columns_are_texts_of_any_layout(
+    any_table: metatable.Table, kind: pa.DataType
+) -> None:
+    keys = ["k000000", "k000001", "k000009"]
+    paths = ["city=amsterdam", "city=berlin", "city=amsterdam"]
+    plain = keyed(keys, paths)
+    given = plain.cast(pa.schema([(KEY, kind), (PATH, kind)]))
+    for verb in ("tag_locations", "filter_exists"):
+        found, expected = (getattr(any_table, verb)(one).to_pylist() for one in (given, plain))
+        assert found == expected
+    assert any_table.read_keys(given)["value"].to_pylist() == [0, 1]
+    assert any_table.explain(given).found == any_table.explain(plain).found
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.string_view()), pa.large_list(pa.binary_view())])
 def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) -> None:
     schema = pa.schema([("id", pa.string()), ("words", kind)])
