@@ -267,6 +267,17 @@ def test_meta_columns_are_texts_of_any_layout(
     assert any_table.explain(given).found == any_table.explain(plain).found
 
 
+def test_rows_are_looked_up_by_meta_columns_and_deleted_by_key_columns(
+    any_table: metatable.Table,
+) -> None:
+    given = keyed(["k000000"], ["city=amsterdam"])
+    given = given.append_column("id", [["k000001"]]).append_column("city", [["berlin"]])
+    assert any_table.read_keys(given)["id"].to_pylist() == ["k000000"]
+    assert any_table.filter_exists(given.set_column(0, KEY, [["none"]])).num_rows == 0
+    assert any_table.delete(given).deleted == 1
+    assert "k000001" not in any_table.scan(["id"]).to_arrow()["id"].to_pylist()
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.string_view()), pa.large_list(pa.binary_view())])
 def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) -> None:
     schema = pa.schema([("id", pa.string()), ("words", kind)])
