@@ -77,7 +77,7 @@ class RowOrder:
 
     def ranges(self, bounds: Mapping[str, tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
         """Of files with these least and greatest values, a column each: texts between which those
-        of their rows are, about where it is the part of a curve."""
+        of their rows are, about where it is the part of a curve. Any, where a value is null."""
         low, high = zip(*(bounds[name] for name in self.columns), strict=True)
         if not self.cuts:
             first, last = low[0], high[0]
@@ -85,6 +85,7 @@ class RowOrder:
         lows, highs = (
             [self._ranks(place, one) for place, one in enumerate(side)] for side in (low, high)
         )
+        highs = [*map(np.maximum, lows, highs)]  # null, which nobody knows, ranks below all values
         points = _grid(len(lows))
         codes = [
             self._codes(

@@ -107,6 +107,16 @@ def test_the_range_of_a_file_is_around_the_texts_of_its_rows() -> None:
             assert np.mean(inside) > 0.9
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_file_whose_greatest_value_nobody_knows_has_a_range_too() -> None:
+    rows = with_keys(a=np.arange(100.0), b=np.arange(100))
+    untold, told = pa.array([None, 90.0]), pa.array([95, 95])
+    low, high = fitted(("a", "b"), rows).ranges(
+        {"a": (pa.array([80.0, 80.0]), untold), "b": (told, told)}
+    )
+    assert [a <= b for a, b in zip(low.to_pylist(), high.to_pylist(), strict=True)] == [True, True]
+
+
 @pytest.mark.parametrize("dimensions", [1, 2, 8, 9, 20])
 def test_a_range_of_many_columns_is_looked_at_in_few_places(dimensions: int) -> None:
     points = list(islice(_grid(dimensions), MOST_POINTS + 1))

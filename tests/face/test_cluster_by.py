@@ -113,6 +113,22 @@ def test_two_columns_fill_small_files_of_a_like_range(table_uri: str) -> None:
     check(table, model)
 
 
+@pytest.mark.filterwarnings("error")
+def test_columns_with_nan_have_no_greatest_value_and_are_cut_by_all_the_same(
+    table_uri: str,
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("b", pa.int64())])
+    table = metatable.create(
+        table_uri, schema, key="id", cluster_by=["a", "b"], storage_options=FAST
+    )
+    for first in (0, 100):
+        numbers = range(first, first + 100)
+        values = [float("nan") if one % 7 == 0 else 500.0 - one for one in numbers]
+        table.insert(pa.table([numbers, values, numbers], schema=schema))
+    assert table.scan().count() == 200
+    assert table.verify().findings == ()
+
+
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_rows_that_move_updates_and_overwrites_follow_the_columns(
     table_uri: str, table_type: str
