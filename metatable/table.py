@@ -259,7 +259,8 @@ class Table:
         """Delete all rows of partitions: `"city=Ulm"`, `{"city": "Ulm"}`, or several of either.
 
         Partitions that are not there are passed over, as absent keys are in `delete`, so it may be
-        repeated. Raises UsageError for what names no partition, and without partitions.
+        repeated. Raises UsageError for what cannot be a partition of the table, and for a table
+        without partitions.
         """
         texts = noted(note)
         return self._written(

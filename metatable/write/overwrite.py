@@ -144,8 +144,8 @@ def named_paths(options: Options, schema: pa.Schema, named: Any) -> tuple[str, .
 
 
 def _path(options: Options, schema: pa.Schema, named: Any, expected: str) -> str:
-    if isinstance(named, str) and named.strip("/"):
-        return named.strip("/")
+    if isinstance(named, str):
+        return _checked(options, named.strip("/"))
     if not isinstance(named, Mapping) or set(named) != set(options.partition_by):
         raise UsageError("not what names a partition", found=named, expected=expected)
     columns = pa.schema([schema.field(name) for name in options.partition_by])
@@ -155,6 +155,22 @@ def _path(options: Options, schema: pa.Schema, named: Any, expected: str) -> str
         kinds = {field.name: str(field.type) for field in columns}
         raise UsageError("not a partition's values", found=dict(named), expected=kinds) from error
     path: str = KeyGenerator(options).partition_paths(row)[0].as_py()
+    return path
+
+
+def _checked(options: Options, path: str) -> str:
+    """A path that may be one of the table's partitions. Raises UsageError."""
+    begins = [f"{name}=" if options.hive_style else "" for name in options.partition_by]
+    folders = path.split("/")
+    fits = len(folders) == len(begins) and not {"", ".", ".."}.intersection(folders)
+    named = zip(folders, begins, strict=False)
+    if not fits or any(one == begin or not one.startswith(begin) for one, begin in named):
+        expected = "/".join(f"{begin}…" for begin in begins)
+        raise UsageError("not what names a partition", found=path, expected=expected)
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("not what names a partition", found=path, expected="UTF-8") from error
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,19 @@ def test_a_partition_of_several_columns_and_of_null_is_named_by_its_values(table
     assert table.scan().to_arrow()["id"].to_pylist() == [1]
 
 
+def test_without_hive_s_names_a_path_is_values_alone(table_uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("day", pa.string())])
+    options = {"hive_style": False}
+    table = metatable.create(
+        table_uri, schema, key="id", partition_by=["city", "day"], options=options
+    )
+    table.insert(pa.table({"id": [1, 2], "city": ["Ulm", "Bonn"], "day": ["d1", "d2"]}))
+    for path in ("Ulm", "Ulm/d1/x", "Ulm/..", "Ulm//d1"):
+        with pytest.raises(UsageError, match="not what names a partition"):
+            table.delete_partition(path)
+    assert table.delete_partition("Ulm/d1").deleted == 1
+
+
 @pytest.mark.parametrize(
     ("work", "words"),
     [
@@ -229,6 +243,11 @@ def test_a_partition_of_several_columns_and_of_null_is_named_by_its_values(table
         (lambda table: table.delete_partition(""), ["names a partition", "''"]),
         (lambda table: table.delete_partition(None), ["names partitions", "None"]),
         (lambda table: table.delete_partition([7]), ["names a partition", "7"]),
+        *(
+            (partial(Table.delete_partition, partitions=path), ["names a partition", "city=…"])
+            for path in ("ny", "town=ny", "city=", "city=ny/day=1", "a//b", "..")
+        ),
+        (lambda table: table.delete_partition("city=\ud800"), ["names a partition", "UTF-8"]),
         (lambda table: table.delete_partition("city=ny", note={"schema": 1}), ["schema"]),
     ],
 )
