@@ -660,12 +660,12 @@ class Table:
     def history(self, limit: int | None = None) -> list[CommitInfo]:
         """All versions that are kept, newest first, or the newest `limit` of them. Each costs a
         small request."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral)):
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:
             raise UsageError("a limit is not negative", found=limit)
         newest = self._newest()
-        most = newest.version if limit is None else min(limit, newest.version)
+        most = newest.version if limit is None else min(int(limit), newest.version)
         return list(islice(versions(self._store, newest), most))
 
     def describe(self, *, listing: bool = False) -> Description:

@@ -988,8 +988,9 @@ def test_home_is_opened(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert metatable.open("~/t", FAST).uri == os.path.join(place, "t")
 
 
-def test_version_may_be_any_whole_number(place: Path) -> None:
-    assert opened(place).scan(version=np.int64(2)).count() == 60
+def test_versions_and_limits_may_be_any_whole_number(place: Path) -> None:
+    assert opened(place).scan(version=np.int64(2), limit=np.int64(2)).count() == 2
+    assert [one.version for one in opened(place).history(np.int64(1))] == [2]
 
 
 def test_one_name_and_one_number_may_be_compacted(place: Path) -> None:
