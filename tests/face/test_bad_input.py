@@ -429,7 +429,7 @@ CREATED: list[tuple[dict[str, Any], str]] = [
     ({"ordering": "tags"}, "tags"),
     ({"partition_by": "tags"}, "tags"),
     ({"index": "nope"}, "no such index"),
-    ({"index": 7}, "no such index"),
+    ({"index": 7}, "another type"),
     ({"key": "weight"}, "weight"),
     ({"options": {"nope": 1}}, "unknown option"),
     ({"options": {"index": "record"}}, "'hudi_readable', 'key_salts'"),

@@ -380,7 +380,7 @@ def test_files_that_go_while_they_are_read_are_told(table: Table) -> None:
         ({"since": "yesterday"}, "yesterday"),
         ({"since": 0, "until": 0}, "no such version"),
         ({"since": 1, "columns": ["nope"]}, "no such column"),
-        ({"since": 1, "columns": []}, "needs a column"),
+        ({"since": 1, "columns": []}, "no column is asked for"),
     ],
 )
 def test_what_makes_no_sense_is_refused(table: Table, given: dict[str, Any], words: str) -> None:
