@@ -39,6 +39,7 @@ from metatable.compaction.examined import Anew, Examined
 from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.service import RETRIES
 from metatable.compaction.timeline_check import TimelineState
 from metatable.compaction.verify import examine, told
 from metatable.data.base_file import with_file_name, write_base_file
@@ -85,7 +86,7 @@ from metatable.metadata.steps import announce, settle, stage, staged_body, stage
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import Withdraw
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
@@ -93,7 +94,6 @@ from metatable.storage.store import Store
 
 __all__ = ["repair"]
 
-RETRIES = 5
 WRITE_TOKEN = "0-0-0"
 NO_KEYS = pa.array([], pa.string())
 
@@ -107,7 +107,7 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
     began = time.perf_counter()
     store = store.counting(engine.counters)
     if dry_run:
-        snapshot = Snapshot(store, _newest(store))
+        snapshot = Snapshot(store, newest_of(store))
         with snapshot.reading():
             found = examine(engine, snapshot)
         done = f": dry run, nothing was done; {_spelled(found.findings, 'could be mended')}"
@@ -131,19 +131,12 @@ def _spelled(findings: Findings, word: str) -> str:
     return f"{len(findings) - left} {word}" + (f", {left} not" if left else "")
 
 
-def _newest(store: Store) -> Manifest:
-    newest = load_newest(store)
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
-    return newest
-
-
 # What keeps anybody from writing
 
 
 def _open(store: Store, findings: Findings) -> None:
     """Without this no transaction would begin."""
-    newest = _newest(store)
+    newest = newest_of(store)
     settle(store, newest)
     versions = Versions.of(store, newest)
     state = TimelineState.of(store, newest, versions)

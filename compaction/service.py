@@ -27,12 +27,13 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.plans import dropping, load_plan, put_plan, waiting_plans
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store
 
 __all__ = [
+    "RETRIES",
     "NothingDue",
     "Outcome",
     "Plan",
@@ -199,9 +200,7 @@ def schedule(store: Store, engine: Engine[Any], service: Schedulable[Any]) -> Se
 def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
     """Stored plans that wait, and what these services have to do on the newest version, as dry
     runs tell it. Writes nothing."""
-    newest = load_newest(store)
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
+    newest = newest_of(store)
     found = [
         ServiceResult(plan.service, newest.version, reason=f"scheduled: {plan.told}", plan=name)
         for name, plan in waiting_plans(store)
@@ -307,9 +306,7 @@ def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
 
 
 def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
-    newest = load_newest(store)
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
+    newest = newest_of(store)
     snapshot = Snapshot(store, newest)
     with looking(snapshot):
         plan = service.plan(snapshot)

@@ -7,22 +7,13 @@ from numbers import Integral
 
 from metatable.arguments import one_of
 from metatable.data.timeline import instant_of
-from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.versions import load_version, newest_of
 from metatable.query.description import version_as_of
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["newest_of", "snapshot_at"]
-
-
-def newest_of(store: Store) -> Manifest:
-    """The newest version of a table that was opened. Raises StaleError where the table is gone."""
-    newest = load_newest(store)
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
-    return newest
+__all__ = ["snapshot_at"]
 
 
 def snapshot_at(store: Store, version: int | None, as_of: str | date | None = None) -> Snapshot:

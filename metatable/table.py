@@ -59,9 +59,10 @@ from metatable.index import create_index
 from metatable.index.bucket.index import BucketIndex
 from metatable.index.presence import present
 from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
-from metatable.kept_version import newest_of, snapshot_at
+from metatable.kept_version import snapshot_at
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import newest_of
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes

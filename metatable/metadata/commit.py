@@ -20,7 +20,7 @@ from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
-from metatable.metadata.versions import know_root, load_newest, put_files
+from metatable.metadata.versions import know_root, newest_of, put_files
 from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
 
@@ -60,7 +60,7 @@ def publish(
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
-        newest = _newest(store)
+        newest = newest_of(store)
         _log.info(
             "version %d is another writer's: next to version %d", manifest.version, newest.version
         )
@@ -83,7 +83,7 @@ def _counts(store: Store, put: Manifest) -> bool:
 
     Raises StaleError where nobody can tell of a commit.
     """
-    newest = _newest(store)
+    newest = newest_of(store)
     if put.version >= newest.oldest:  # nobody has made room for it
         return True
     if not put.instant:
@@ -99,13 +99,6 @@ def _counts(store: Store, put: Manifest) -> bool:
             oldest=newest.oldest,
         )
     return False
-
-
-def _newest(store: Store) -> Manifest:
-    newest = load_newest(store)
-    if newest is None:
-        raise StaleError("table is gone", path=store.uri)
-    return newest
 
 
 def _check(race: Race, change: Change, owner: Owner) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "list_roots",
     "load_newest",
     "load_version",
+    "newest_of",
     "put_files",
     "put_hint",
 ]
@@ -63,6 +64,14 @@ def load_newest(store: Store) -> Manifest | None:
         later = store.get(version_path(version + 1))
     shared.replace(("seen", store.uri), version, 200)
     return _decoded(store, raw, version)
+
+
+def newest_of(store: Store) -> Manifest:
+    """The newest version of a table that was opened. Raises StaleError where the table is gone."""
+    newest = load_newest(store)
+    if newest is None:
+        raise StaleError("the table is gone", path=store.uri)
+    return newest
 
 
 def load_version(store: Store, version: int) -> Manifest:

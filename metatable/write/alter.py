@@ -32,9 +32,9 @@ from metatable.metadata.requirements import NoneLater, OptionsAreBase, SchemaIsB
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import SetSchema
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.results import WriteResult
-from metatable.storage.errors import StaleError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.plan import SOURCE_COLUMN, WritePlan
@@ -64,9 +64,7 @@ def alter(
     if not changes:
         raise UsageError("alter what?", expected="AddColumn, RenameColumn, …")
     counting = store.counting(engine.counters)
-    newest = load_newest(counting)
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
+    newest = newest_of(counting)
 
     def attempt(number: int) -> WriteResult:
         with Transaction.begin(counting) as transaction:

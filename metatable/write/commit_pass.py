@@ -68,7 +68,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import SetSchema
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.results import WriteResult
 from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
@@ -153,9 +153,7 @@ def delete_partitions(
     store: Store, engine: Engine[Any], partitions: Any, note: Mapping[str, str] | None = None
 ) -> WriteResult:
     """A commit that deletes whole table partitions, named as `named_paths` takes them."""
-    newest = load_newest(store.counting(engine.counters))
-    if newest is None:
-        raise StaleError("the table is gone", path=store.uri)
+    newest = newest_of(store.counting(engine.counters))
     schema = Snapshot(store, newest).schema
     named = named_paths(newest.options, schema, partitions)
     return write(store, engine, schema.empty_table(), DELETE_PARTITION, note, named=named)
