@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
 
+from metatable.compaction.bounds import is_number
 from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
 from metatable.compaction.outside_cells import drop_cells
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
@@ -114,11 +115,9 @@ class Clean(Service[CleanPlan]):
     name: ClassVar[str] = "clean"
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.versions, int) and not isinstance(self.versions, bool)
-        if not is_number or self.versions < 1:
+        if not isinstance(self.versions, int) or not is_number(self.versions, 1):
             raise UsageError("versions to keep", expected="1 or more", found=self.versions)
-        is_number = isinstance(self.hours, int | float) and not isinstance(self.hours, bool)
-        if not is_number or not 0 <= self.hours < math.inf:
+        if not is_number(self.hours, 0) or self.hours == math.inf:
             raise UsageError("hours to keep", expected="0 or more, not infinite", found=self.hours)
 
     def plan(self, snapshot: Snapshot) -> CleanPlan | NothingDue:

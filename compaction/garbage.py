@@ -37,7 +37,7 @@ from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.data.timeline import FAR, REPLACING, Instant, Timeline, completed_path, next_instant
 from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES, SERVICES, is_dead
+from metatable.metadata.leases import SERVICES, is_dead, leased
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.pages import HFileRef, PageRef, read_page
@@ -189,7 +189,7 @@ class Signs:
     @classmethod
     def of(cls, store: Store, lease_seconds: float, now: float) -> Signs:
         """`now`: by the store's clock, epoch seconds."""
-        writers = frozenset(one.name for one in store.list(LEASES))
+        writers = leased(store)
         services = store.list(SERVICES)
         timeline = tuple(Timeline(store).load())
         return cls(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.compaction.garbage import Kept
 from metatable.index import create_index
-from metatable.metadata.leases import LEASES
+from metatable.metadata.leases import leased
 from metatable.metadata.outside import DELETED, SEAL, OutsidePartition, client_for
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
@@ -81,7 +81,7 @@ class _Judge:
         looks at leases, and what has no lease any more was published before this looks at that."""
         unknown = [one for one in names if one not in self._dead]
         if unknown:
-            leased = {one.name.encode() for one in self._kept.store.list(LEASES)}
+            writers = {one.encode() for one in leased(self._kept.store)}
             newest = load_newest(self._kept.store) or self._kept.newest
             published = Snapshot(self._kept.store, newest).published(pa.array(unknown))
             withdrawn = {one.encode() for one in newest.withdrawn}
@@ -89,7 +89,7 @@ class _Judge:
             for name, is_published in zip(unknown, published, strict=True):
                 told = _INSTANT.match(name)
                 instant = told[1] if told else None
-                lost = instant is not None and instant not in leased | needed
+                lost = instant is not None and instant not in writers | needed
                 self._dead[name] = not is_published and (lost or instant in withdrawn)
         return (self._dead[one] for one in names)
 

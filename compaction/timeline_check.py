@@ -35,7 +35,7 @@ from metatable.data.timeline import (
     requested_path,
 )
 from metatable.metadata.known_commits import CommitSum, back_from
-from metatable.metadata.leases import LEASES, is_dead
+from metatable.metadata.leases import is_dead, leased
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
 from metatable.metadata.steps import staged_path
@@ -207,7 +207,7 @@ def _look(store: Store, manifest: Manifest, versions: Versions) -> _Seen:
     """In this order: what has no lease by then, and came with no version since, is nobody's."""
     listed = {one.path: one.modified for one in store.list(".hoodie")}
     actions = Timeline(store).load()
-    leases = frozenset(one.name for one in store.list(LEASES))
+    leases = leased(store)
     newest = load_newest(store) or manifest
     since = {one.instant for one in back_from(store, newest, manifest.version)}
     made = [root for root in versions.roots.values() if root.instant]

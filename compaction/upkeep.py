@@ -28,7 +28,7 @@ from metatable.data.timeline import Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.leases import LEASES
+from metatable.metadata.leases import leased
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import FoldPages
@@ -126,8 +126,8 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
     if not archives(base):
         return "", ()
     timeline = Timeline(transaction.store).load()
-    leases = (one.name for one in transaction.store.list(LEASES))  # a file of theirs is not live
-    ends = {*base.withdrawn, *base.compactions, *leases}
+    writers = leased(transaction.store)  # no file of theirs is live
+    ends = {*base.withdrawn, *base.compactions, *writers}
     border = archivable(timeline, base.options.timeline_commits, ends)
     return border, archived_by(timeline, border)
 

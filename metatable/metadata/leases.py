@@ -35,6 +35,7 @@ __all__ = [
     "StoredLease",
     "is_dead",
     "lease_path",
+    "leased",
     "service_path",
     "store_time",
 ]
@@ -48,6 +49,11 @@ GRAIN_SECONDS = 1.0
 
 LONGEST_SECONDS = 24 * 3600.0
 """Tables of format 1 may name a lease without end, or one that is no number."""
+
+
+def leased(store: Store) -> frozenset[str]:
+    """Instants of which a writer holds a lease, or held it when he died: one listing."""
+    return frozenset(one.name for one in store.list(LEASES))
 
 
 @dataclass(frozen=True, slots=True)
