@@ -10,16 +10,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 import metatable
 from metatable import ConflictError, Table, UsageError
-from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.storage.store import Store
+from tests.face.protocol.making import CompactOnce
 from tests.long import LONG
 from tests.model import SCHEMA, Model, Row, arrow, check, places, read_by_hudi, scanned
 
@@ -204,12 +204,6 @@ def test_of_two_compactions_of_the_same_buckets_the_second_starts_again(
     assert again.reason == "nothing to compact"
     assert [one.operation for one in beside.table.history()][:2] == ["compact", "delete"]
     beside.check()
-
-
-class CompactOnce(Compact):
-    """Gives up where it loses a race."""
-
-    retries: ClassVar[int] = 0
 
 
 def test_compactions_of_different_buckets_do_not_disturb_each_other(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,6 @@ from metatable import (
     ConflictError,
     Table,
 )
-from metatable.compaction.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.metadata import leases
@@ -31,6 +30,7 @@ from metatable.storage.store import Store
 from tests.face.protocol.making import (
     BEFORE_PUT,
     FAST,
+    CompactOnce,
     age_leases,
     dies,
     every_file_is_there,
@@ -86,12 +86,6 @@ def test_index_files_of_a_dead_writer_are_swept(table: Table) -> None:
     age_leases(table, 90)
     recover(table)
     assert hfiles() == before
-
-
-class CompactOnce(Compact):
-    """Gives up where it loses a race."""
-
-    retries: ClassVar[int] = 0
 
 
 def test_index_files_of_a_compaction_that_lost_its_race_are_deleted(
