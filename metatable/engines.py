@@ -15,7 +15,7 @@ def engine_for(session: Any) -> Engine[Any]:
     """The engine of a Spark session; for None, that of this process. Raises UsageError for anything
     else."""
     chosen = LocalEngine() if session is None else engine_of(session)
-    if session is not None and isinstance(chosen, LocalEngine):
+    if session is not None and chosen.in_process:
         raise UsageError("no such engine", found=session, expected="a Spark session, or none")
     return chosen
 

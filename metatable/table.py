@@ -774,7 +774,7 @@ class Table:
         snapshot = self._snapshot(version)
         with self._counted(engine_of(rows)) as engine, snapshot.reading():
             tagged = self._tagged(engine, rows, snapshot, proven=proven)
-            return engine.to_table(tagged) if isinstance(engine, LocalEngine) else tagged
+            return engine.to_table(tagged) if engine.in_process else tagged
 
     def _tagged(
         self,

@@ -355,6 +355,15 @@ class EngineContract:
             assert as_set(self.all_rows(engine, kept)) == as_set(first)
         assert as_set(engine.run(drawn, same, CHANCE)) != as_set(first)
 
+    def test_what_is_held_here_is_all_that_is_kept(self, engine: Any) -> None:
+        drawn = engine.map(self.numbers(engine), ["n"], by_chance, CHANCE)
+        assert engine.held(drawn) is None
+        with engine.keep(drawn) as kept:
+            held = engine.held(kept)
+            assert held is None or engine.in_process
+            if held is not None:  # not on a disk
+                assert pa.Table.from_batches(held).equals(engine.to_table(kept))
+
     # few
 
     def test_an_estimate_runs_nothing(self, engine: Any) -> None:

@@ -91,6 +91,7 @@ class LocalEngine:
     """
 
     name = "local"
+    in_process = True
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ Laws, held by tests/engine_contract.py for every engine:
     estimate   what the source of rows says of their size, or nothing
     is_stored  whether rows are read as they lie in their source: asking twice is as good as keeping
     few        all that is kept, or nothing
+    held       what lies in this process's memory, or nothing
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class Engine(Protocol[Rows]):
 
     name: str
     """What `WriteResult.engine` says: "local" or "spark"."""
+
+    in_process: bool
+    """Whether tasks run in this process: what they are told costs nothing to send, and what it has
+    claimed or holds in memory is theirs, too."""
 
     @property
     def slots(self) -> int:
@@ -132,9 +137,18 @@ class Engine(Protocol[Rows]):
         so that asking for them twice costs less than keeping them; runs nothing."""
         ...
 
+    def held(self, rows: Rows) -> list[pa.RecordBatch] | None:
+        """The batches of rows that are kept, if they all are in this process's memory; else
+        None."""
+        ...
+
     def few(self, rows: Rows, count: int, size_bytes: int) -> pa.Table | None:
         """All of these rows, if they are elsewhere, kept or stored, and at most `count` with no
         more than `size_bytes`; else None."""
+        ...
+
+    def to_table(self, rows: Rows) -> pa.Table:
+        """All of these rows, here: of few, or where they were here before."""
         ...
 
     def run(self, rows: Rows, task: Task, schema: pa.Schema) -> pa.Table:

@@ -65,6 +65,7 @@ class SparkEngine:
     """Runs tasks on the cluster of `source`'s session; one object serves one operation."""
 
     name = "spark"
+    in_process = False
 
     def __init__(self, source: DataFrame | SparkSession, counters: Counters | None = None) -> None:
         self.session = source.sparkSession if isinstance(source, DataFrame) else source
@@ -238,6 +239,10 @@ class SparkEngine:
         with _own_errors():
             return is_stored(rows)
 
+    def held(self, rows: DataFrame) -> list[pa.RecordBatch] | None:
+        """None: what the cluster keeps is not here."""
+        return None
+
     def few(self, rows: DataFrame, count: int, size_bytes: int) -> pa.Table | None:
         """Rows that are kept or stored, on the driver, if there are at most `count`, of about so
         many bytes.
@@ -270,7 +275,7 @@ class SparkEngine:
         return receipts.cast(schema)
 
     def to_table(self, rows: DataFrame) -> pa.Table:
-        """All rows, on the driver: for tests and for results known to be small."""
+        """All rows, on the driver: of few, or in tests."""
         with _own_errors():
             return rows.toArrow()
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from metatable.engine.jobs import run_jobs
-from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
 from metatable.metadata.owner import Owner
@@ -72,7 +71,7 @@ def build_hfiles(
     few = sum(run.entry_bytes for run in runs) <= RIDING_BYTES
     made: Iterable[Made]
     # workers elsewhere reach what may hold a partition's entries; the driver need not
-    if few and isinstance(engine, LocalEngine) and all(run.path is None for run in runs):
+    if few and engine.in_process and all(run.path is None for run in runs):
         made = _made(*told, jobs, engine.counters)
     else:
         built = run_jobs(engine, jobs, partial(_build, *told), _Built, 1 if few else None)

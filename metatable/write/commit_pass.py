@@ -48,7 +48,6 @@ from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
-from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.presence import present
@@ -87,7 +86,7 @@ from metatable.write.plan import ROUTE, WritePlan, route
 from metatable.write.prepare import distinct, keys_alone, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.stale_rows import without_stale_rows
-from metatable.write.written_files import written_groups
+from metatable.write.written_files import Written, written_groups
 
 __all__ = ["delete_partitions", "write"]
 
@@ -208,12 +207,12 @@ class _Attempt:
                 located = made_whole(self.engine, located, snapshot)
             with (
                 self.engine.keep(located) as located,
-                self._profiled(index, located, snapshot) as (located, order, profile, stale),
+                self._profiled(index, located, snapshot) as known,
             ):
-                gone = self._gone(located, snapshot)
-                done = self._write(transaction, snapshot, index, located, order, profile, gone)
+                gone = self._gone(known.rows, snapshot)
+                done = self._write(transaction, snapshot, index, known, gone)
         return WriteResult(
-            **asdict(replace(done.counts, stale=done.counts.stale + stale)),
+            **asdict(replace(done.counts, stale=done.counts.stale + known.stale)),
             operation=self.operation,
             version=done.version,
             instant=transaction.instant or None,
@@ -228,8 +227,9 @@ class _Attempt:
     def _look(self, index: Index) -> Callable[[Engine[Any], Any, Snapshot], Any]:
         if self.operation != UPSERT:
             return partial(present, index)
-        stays_here = isinstance(self.engine, LocalEngine)
-        return index.tag_coded if stays_here and isinstance(index, KeyedIndex) else index.tag
+        if self.engine.in_process and isinstance(index, KeyedIndex):
+            return index.tag_coded
+        return index.tag
 
     def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
         """What leaves the table, if partitions are overwritten."""
@@ -261,11 +261,8 @@ class _Attempt:
         return prepared(self.engine, kept, snapshot.options, snapshot.schema, self.operation)
 
     @contextmanager
-    def _profiled(
-        self, index: Index, located: Any, snapshot: Snapshot
-    ) -> Iterator[tuple[Any, RowOrder, pa.Table, int]]:
-        """(rows that shall be written, what new files of them are cut by, their profile, rows
-        dropped as older than stored ones)."""
+    def _profiled(self, index: Index, located: Any, snapshot: Snapshot) -> Iterator[_Known]:
+        """The rows that shall be written: without those that are older than stored ones."""
         order = self._order(index, located, snapshot)
         count = partial(
             count_groups,
@@ -281,11 +278,11 @@ class _Attempt:
         ordering = snapshot.options.ordering
         known = profile["file_id"].null_count < profile.num_rows
         if ordering is None or self.operation == DELETE or not known:
-            yield located, order, profile, 0
+            yield _Known(located, order, profile)
             return
         with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):
             again = self.engine.run(fresh, count, PROFILE) if stale else profile
-            yield fresh, order, again, stale
+            yield _Known(fresh, order, again, stale)
 
     def _order(self, index: Index, located: Any, snapshot: Snapshot) -> RowOrder:
         """What new files are cut by: what was asked for, or as the table says."""
@@ -302,33 +299,61 @@ class _Attempt:
         transaction: Transaction,
         snapshot: Snapshot,
         index: Index,
-        located: Any,
-        order: RowOrder,
-        profile: pa.Table,
+        known: _Known,
         gone: Overwritten | None,
     ) -> _Done:
         absent = RowCounts()
         if self.operation == DELETE:
-            absent = RowCounts(absent=_rows(profile.filter(profile["file_id"].is_null())))
-            profile = profile.filter(profile["file_id"].is_valid())
-        if not profile.num_rows and not (gone and len(gone.filled)):
+            known, absent = known.held_alone()
+        if not known.profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), absent, self.engine.name)
-        instant = transaction.start(action_of(self.operation, snapshot.options.has_logs))
-        nonce, filled = transaction.owner.nonce, gone.filled if gone else ()
-
-        def planned(engine: Engine[Any]) -> WritePlan:
-            told = snapshot, index, profile, self.operation, instant, engine.slots, nonce
-            return WritePlan.make(*told, filled, order)
-
-        engine, plan = self.engine, planned(self.engine)
-        if isinstance(engine, LocalEngine) and engine is not self.source and is_much(plan):
-            located = self.source.rows(without_codes(engine.to_table(located)))
-            engine, plan = self.source, planned(self.source)
-        _log.info("writing %d rows to %d files as %s", _rows(profile), len(plan.groups), instant)
-        spread = _spread(engine, located, plan)
-        leaving = (located, gone) if gone else None
+        transaction.start(action_of(self.operation, snapshot.options.has_logs))
+        engine, rows, plan = self._planned(transaction, snapshot, index, known, gone)
+        spread = _spread(engine, rows, plan)
+        leaving = (rows, gone) if gone else None
         written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
         counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
+        if gone:
+            counts = replace(counts, deleted=gone.deleted(counts.updated))
+        change = self._change(transaction, snapshot, index, plan, written, gone)
+        version = written.published(transaction, snapshot, change, counts, self.note)
+        return _Done(version, written.stats, counts, engine.name)
+
+    def _planned(
+        self,
+        transaction: Transaction,
+        snapshot: Snapshot,
+        index: Index,
+        known: _Known,
+        gone: Overwritten | None,
+    ) -> tuple[Engine[Any], Any, WritePlan]:
+        """What is written, from which rows, and where: few rows that came here from elsewhere go
+        back if much is written for them."""
+        instant, nonce = transaction.instant, transaction.owner.nonce
+        filled = gone.filled if gone else ()
+
+        def planned(engine: Engine[Any]) -> WritePlan:
+            told = snapshot, index, known.profile, self.operation, instant, engine.slots, nonce
+            return WritePlan.make(*told, filled, known.order)
+
+        engine, rows, plan = self.engine, known.rows, planned(self.engine)
+        if engine is not self.source and is_much(plan):
+            rows = self.source.rows(without_codes(engine.to_table(rows)))
+            engine, plan = self.source, planned(self.source)
+        files = len(plan.groups)
+        _log.info("writing %d rows to %d files as %s", _rows(known.profile), files, instant)
+        return engine, rows, plan
+
+    def _change(
+        self,
+        transaction: Transaction,
+        snapshot: Snapshot,
+        index: Index,
+        plan: WritePlan,
+        written: Written,
+        gone: Overwritten | None,
+    ) -> Change:
+        """What the commit does to the table, and what must still be so when it is published."""
         requires: list[Requirement] = [
             SlicesCurrent(tuple(group.base for group in plan.groups if group.base)),
             GroupsAbsent(plan.opened),
@@ -337,26 +362,37 @@ class _Attempt:
             RingsAreBase(tuple(sorted({one.target.partition_path for one in plan.groups}))),
         ]
         if gone:
-            counts = replace(counts, deleted=gone.deleted(counts.updated))
             requires.append(PartitionsUnchanged(gone.paths))
         updates: list[Update] = [AddFiles(written.adds)]
         if snapshot.table_schema != transaction.snapshot.table_schema:
-            requires.append(NoneLater(instant))
+            requires.append(NoneLater(transaction.instant))
             updates.append(SetSchema(snapshot.table_schema.encode()))
-        version = written.published(
-            transaction,
-            snapshot,
-            Change(self.operation, instant, (*requires,), (*updates,)),
-            counts,
-            self.note,
-        )
-        return _Done(version, written.stats, counts, engine.name)
+        return Change(self.operation, transaction.instant, (*requires,), (*updates,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Rows whose locations are known: those that shall be written."""
+
+    rows: Any
+    order: RowOrder
+    """What new files of them are cut by."""
+    profile: pa.Table
+    """How many there are of each partition and file group."""
+    stale: int = 0
+    """Rows that were left out, as older than stored ones."""
+
+    def held_alone(self) -> tuple[_Known, RowCounts]:
+        """Of rows to delete those that the table holds, and how many it does not."""
+        held = self.profile["file_id"].is_valid()
+        absent = _rows(self.profile.filter(pc.invert(held)))
+        return replace(self, profile=self.profile.filter(held)), RowCounts(absent=absent)
 
 
 def _spread(engine: Engine[Any], located: Any, plan: WritePlan) -> Any:
     """Rows, to be handed to the tasks of the plan; or for all of them, as they are."""
     names = [name for name in engine.schema(located).names if name not in (PATH, LOCATION_COLUMN)]
-    held = held_rows(engine, located, plan, names) if isinstance(engine, LocalEngine) else None
+    held = held_rows(engine, located, plan, names)
     if held is not None:
         return held
     inputs = list(dict.fromkeys([KEY, PATH, LOCATION_COLUMN, *plan.order.columns]))

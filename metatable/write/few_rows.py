@@ -81,7 +81,7 @@ def prepared_near(
 
 
 def _limits(
-    engine: Engine[Any], near: LocalEngine, snapshot: Snapshot
+    engine: Engine[Any], near: Engine[Any], snapshot: Snapshot
 ) -> tuple[tuple[int, int], ...]:
     """Rows, and bytes of them, that are few; the smaller first, none where none are."""
     by_key = create_index(snapshot.options).indexes_logs  # what knows keys of logs opens no files

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY
 from metatable.data.taking import whole
 from metatable.engine.batches import one_piece
-from metatable.engine.local import LocalEngine, LocalRows
+from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.storage.threads import in_order
 from metatable.write.plan import Destinations, WritePlan
@@ -34,10 +35,10 @@ COPIED_BYTES = 96 << 20
 
 
 def held_rows(
-    engine: LocalEngine, located: LocalRows, plan: WritePlan, names: Sequence[str]
+    engine: Engine[Any], located: Any, plan: WritePlan, names: Sequence[str]
 ) -> TaskRows | None:
     """The kept rows of a commit, with these columns, for all tasks of its plan; None where they are
-    few, very many, on disk, or in pieces."""
+    few, very many, on disk, in pieces, or elsewhere."""
     batches = engine.held(located)
     if batches is None or not LEAST_ROWS <= sum(map(len, batches)) <= MOST_ROWS:
         return None

@@ -22,7 +22,6 @@ from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.operations import DELETE, MERGE
 from metatable.data.options import Options
-from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -170,7 +169,7 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
 
 def _tasks_for_repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> int:
     """How many tasks should look closer at the rows; 0: no two of them have the same hash."""
-    here = engine.held(rows) if isinstance(engine, LocalEngine) else None
+    here = engine.held(rows)
     if here is not None and sum(map(len, here)) <= FEW_ROWS:
         hashes = [np.zeros(0, np.uint64), *(_hashed(identity, batch) for batch in here)]
         if not has_repeats(np.concatenate(hashes)):

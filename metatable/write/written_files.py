@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
-from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.change import Change
@@ -105,7 +104,7 @@ def written_groups(
     transaction.planned = plan.paths
     few = len(plan.groups) <= MOST_TOGETHER
     prepared = preparations(snapshot, plan, plan.groups) if few else ()
-    transaction.begin_files(prepared, here=isinstance(engine, LocalEngine))
+    transaction.begin_files(prepared, here=engine.in_process)
     partitions = partitions_of(snapshot.options, index)
     asks = any(one.reads_keys for one in partitions)
     plan = replace(plan, prepared=few, asks_for_keys=asks)
