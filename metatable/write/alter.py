@@ -37,7 +37,8 @@ from metatable.results import WriteResult
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
-from metatable.write.plan import SOURCE_COLUMN, WritePlan
+from metatable.write.planning import rewriting
+from metatable.write.routes import SOURCE_COLUMN
 from metatable.write.written_files import Written, written_groups
 
 __all__ = ["alter"]
@@ -129,7 +130,7 @@ def _rewritten(
     engine: Engine[Any], transaction: Transaction, snapshot: Snapshot, instant: str
 ) -> Written:
     """Every file group written anew, with the columns of `snapshot`."""
-    plan = WritePlan.rewriting(list(snapshot.slices()), instant, engine.slots)
+    plan = rewriting(list(snapshot.slices()), instant, engine.slots)
     tasks = range(plan.tasks)
     empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]
     columns = [pa.array(one, field.type) for one, field in zip(empty, _EMPTY_TASKS, strict=True)]

@@ -82,9 +82,11 @@ from metatable.write.overwrite import (
     overwritten,
 )
 from metatable.write.partial_rows import made_whole
-from metatable.write.plan import ROUTE, WritePlan, route
+from metatable.write.plan import WritePlan
+from metatable.write.planning import planned
 from metatable.write.prepare import distinct, keys_alone, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
+from metatable.write.routes import ROUTE, route
 from metatable.write.stale_rows import without_stale_rows
 from metatable.write.written_files import Written, written_groups
 
@@ -332,14 +334,14 @@ class _Attempt:
         instant, nonce = transaction.instant, transaction.owner.nonce
         filled = gone.filled if gone else ()
 
-        def planned(engine: Engine[Any]) -> WritePlan:
+        def plan_for(engine: Engine[Any]) -> WritePlan:
             told = snapshot, index, known.profile, self.operation, instant, engine.slots, nonce
-            return WritePlan.make(*told, filled, known.order)
+            return planned(*told, filled, known.order)
 
-        engine, rows, plan = self.engine, known.rows, planned(self.engine)
+        engine, rows, plan = self.engine, known.rows, plan_for(self.engine)
         if engine is not self.source and is_much(plan):
             rows = self.source.rows(without_codes(engine.to_table(rows)))
-            engine, plan = self.source, planned(self.source)
+            engine, plan = self.source, plan_for(self.source)
         files = len(plan.groups)
         _log.info("writing %d rows to %d files as %s", _rows(known.profile), files, instant)
         return engine, rows, plan

@@ -19,7 +19,8 @@ from metatable.engine.batches import one_piece
 from metatable.engine.protocol import Engine
 from metatable.index.protocol import LOCATION_COLUMN
 from metatable.storage.threads import in_order
-from metatable.write.plan import Destinations, WritePlan
+from metatable.write.plan import WritePlan
+from metatable.write.routes import Destinations
 from metatable.write.task_rows import TaskRows
 
 __all__ = ["held_rows"]

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from metatable.data.key_texts import KEY
 from metatable.data.taking import whole
-from metatable.write.plan import SOURCE_COLUMN, Destinations, WritePlan
+from metatable.write.plan import WritePlan
+from metatable.write.routes import SOURCE_COLUMN, Destinations
 
 __all__ = ["TaskRows"]
 

@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable.data import taking
-from metatable.write import bins, groups, plan, profile, written_files
+from metatable.write import bins, groups, planning, profile, written_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
@@ -134,7 +134,7 @@ def test_a_task_is_given_no_more_bytes_than_its_budget(
     few = len(held)
     assert max(held) > 100
     held.clear()
-    monkeypatch.setattr(plan, "TASK_BYTES", 10_000)
+    monkeypatch.setattr(planning, "TASK_BYTES", 10_000)
     assert table.upsert(_rows(keys)).updated == 3000
     assert len(held) > 30 > few
     assert max(held) <= 100

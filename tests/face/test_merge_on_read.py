@@ -20,7 +20,7 @@ from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
-from metatable.write import groups, plan, written_files
+from metatable.write import groups, planning, written_files
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
 
 FAST = {"durable": "false"}
@@ -99,7 +99,7 @@ def test_files_that_logs_are_put_on_weigh_nothing(
         return groups.write_groups(*given)
 
     monkeypatch.setattr(written_files, "write_groups", spied)
-    monkeypatch.setattr(plan, "TASK_BYTES", 10_000)
+    monkeypatch.setattr(planning, "TASK_BYTES", 10_000)
     told = table.upsert(arrow([row(f"k{number:05}", 1) for number in range(0, 400, 20)]))
     assert (told.updated, told.files) == (20, 20)
     assert len(called) <= LocalEngine().slots
