@@ -24,11 +24,8 @@ from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import (
-    ARRIVALS,
     MOST_TOGETHER,
     PLACES,
-    RECEIPT,
-    FileReceipt,
     empty_groups,
     held_groups,
     preparations,
@@ -36,6 +33,7 @@ from metatable.write.groups import (
 )
 from metatable.write.overwrite import Overwritten, entries_gone
 from metatable.write.plan import NO_TASK, GroupPlan, WritePlan
+from metatable.write.receipts import ARRIVALS, RECEIPT, FileReceipt
 from metatable.write.task_rows import TaskRows
 
 __all__ = ["Written", "written_groups"]

@@ -23,7 +23,7 @@ from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.thrift import decode_struct
 from metatable.storage.store import Store
-from metatable.write import groups
+from metatable.write import group_maker
 
 PAGE_ROWS = 4
 GROUP_ROWS = 40
@@ -147,7 +147,7 @@ def test_a_table_of_exchanged_pages_is_that_of_files_made_anew(
         batch = rows(random.Random(number).sample(range(100), 4), seed=100 + number)
         tables[0].upsert(batch)
         with monkeypatch.context() as patched:
-            patched.setattr(groups, "spliced_file", lambda *_: None)
+            patched.setattr(group_maker, "spliced_file", lambda *_: None)
             tables[1].upsert(batch)
         one, other = map(file_of, tables)
         assert stored(one).equals(stored(other))

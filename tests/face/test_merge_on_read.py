@@ -21,6 +21,7 @@ from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
 from metatable.write import groups, planning, written_files
+from metatable.write.made_group import MadeGroup
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
 
 FAST = {"durable": "false"}
@@ -222,13 +223,13 @@ def test_only_rows_of_deleted_keys_make_a_file_anew(
     table.upsert(arrow([row("c", 2, 20)]))
     assert (len(files(table, "*.parquet")), len(logs(table))) == (1, 2)
     held: list[tuple[bytes, ...]] = []
-    stored = groups._stored
+    stored = MadeGroup.stored
 
-    def spied(view: TableView, made: Any) -> Any:
+    def spied(made: MadeGroup, view: TableView) -> Any:
         held.append(made.bodies)
-        return stored(view, made)
+        return stored(made, view)
 
-    monkeypatch.setattr(groups, "_stored", spied)
+    monkeypatch.setattr(MadeGroup, "stored", spied)
     table.upsert(arrow([row("b", 2, 5)]))
     assert (len(files(table, "*.parquet")), len(logs(table))) == (2, 2)
     if index == "bucket":  # without one it opens a group

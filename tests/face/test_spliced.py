@@ -28,7 +28,7 @@ from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.store import Store
-from metatable.write import groups, spliced_slice
+from metatable.write import group_maker, spliced_slice
 from tests.face.every_kind import SCHEMA as EVERY_KIND
 from tests.face.every_kind import made_rows
 
@@ -67,12 +67,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         return filed
 
     with monkeypatch.context() as patched:
-        patched.setattr(groups, "spliced_file", spy)
+        patched.setattr(group_maker, "spliced_file", spy)
         yield seen
 
 
 def plainly(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(groups, "spliced_file", lambda *_: None)
+    monkeypatch.setattr(group_maker, "spliced_file", lambda *_: None)
 
 
 def everything(table: metatable.Table) -> pa.Table:

@@ -12,6 +12,8 @@ import pytest
 import metatable
 from metatable.storage.errors import StoreError
 from metatable.write import groups
+from metatable.write.group_maker import GroupMaker
+from metatable.write.made_group import MadeGroup
 
 FILES = 3
 
@@ -36,7 +38,7 @@ def rows(value: int) -> pa.Table:
 def test_files_are_stored_by_threads_that_merge_none(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, stored = groups._all_made, groups._stored
+    made, stored = GroupMaker.made, MadeGroup.stored
     merging, storing = set[int](), list[int]()
 
     def merged(*given: Any) -> Any:
@@ -47,8 +49,8 @@ def test_files_are_stored_by_threads_that_merge_none(
         storing.append(threading.get_ident())
         return stored(*given)
 
-    monkeypatch.setattr(groups, "_all_made", merged)
-    monkeypatch.setattr(groups, "_stored", put)
+    monkeypatch.setattr(GroupMaker, "made", merged)
+    monkeypatch.setattr(MadeGroup, "stored", put)
     assert table.upsert(rows(1)).updated == 10 * FILES
     assert len(storing) == FILES
     assert not merging & set(storing)
@@ -64,7 +66,7 @@ def test_a_file_that_cannot_be_stored_ends_the_commit_and_nothing_goes_on(
         threads.add(threading.get_ident())
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(groups, "_stored", failing)
+    monkeypatch.setattr(MadeGroup, "stored", failing)
     with pytest.raises(StoreError, match="the disk is full"):
         table.upsert(rows(1))
     assert threads

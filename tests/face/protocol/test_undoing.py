@@ -143,10 +143,10 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
     table: Table, between: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files go while they read them: that is no damage."""
-    from metatable.write import groups  # noqa: PLC0415  (patched where it is used)
+    from metatable.write.group_maker import GroupMaker  # noqa: PLC0415  (patched where it is used)
 
     table.upsert(arrow(rows(0, 6, 2)))
-    merge = groups._filed
+    merge = GroupMaker._filed
     waiting = [table.rollback]
     lock = threading.Lock()
 
@@ -156,7 +156,7 @@ def test_a_reader_and_a_writer_of_a_version_that_is_rolled_back_are_told_so(
                 waiting.pop()()
         return merge(*given)
 
-    monkeypatch.setattr(groups, "_filed", roll_back_first)
+    monkeypatch.setattr(GroupMaker, "_filed", roll_back_first)
     result = table.upsert(arrow(rows(2, 8, 3)))
     assert result.attempts == 2
     model = Model(is_global=True, ordering=False)
