@@ -17,12 +17,10 @@ change an answer.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,8 +31,11 @@ import pyarrow as pa
 
 from metatable.engine import by_row, many_matches
 from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
+from metatable.engine.beside import Beside, uneven
 from metatable.engine.folders import folder_of
 from metatable.engine.matching import Matches, attached_schema
+from metatable.engine.partitions import cut, is_full, once
+from metatable.engine.pool import logged, pooled, tidied
 from metatable.engine.protocol import Task
 from metatable.engine.spill import Hand, Memory, Spill
 from metatable.storage.counters import Counters
@@ -43,12 +44,7 @@ from metatable.storage.store import Store
 
 __all__ = ["LocalEngine", "LocalRows"]
 
-_log = logging.getLogger("metatable.engine")
-
 T = TypeVar("T")
-
-PARTITION_ROWS = 1 << 20
-"""Large, because a partition pays once for opening, sorting and decoding what it looks up."""
 
 AT_ONCE_ROWS = 1 << 20
 """Rows of partitions that are given to a task together, if it wants them at once."""
@@ -57,20 +53,11 @@ AT_ONCE_BYTES = 192 << 20
 """Bytes of the same, of all their columns: as much as four large partitions have, and as is under
 way on two threads anyway."""
 
-PARTITION_BYTES = 48 << 20
-"""Rows as wide as a page must not make partitions of gigabytes; several are under way."""
-
 MEMORY_BYTES = 256 << 20
 """What an engine holds of rows for later; beyond it a disk is fast enough."""
 
 RANGE_BYTES = 24 << 20
 """Matches of one range of hashes, of which several are looked through at a time."""
-
-BUSY_BYTES = 64 << 20
-"""If Arrow holds more than this, its pool gives back what it keeps for later."""
-
-LEAST_ROWS = 32 << 10
-"""Below this a second thread costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +110,9 @@ class LocalEngine:
         found = adopted(data)
         schema = viewless(found.schema)
         if isinstance(found, pa.RecordBatchReader):
-            return LocalRows(schema, _once(lambda: self._streamed(found, schema)))
+            return LocalRows(schema, once(lambda: self._streamed(found, schema)))
         self._memory.lend(found)
-        return LocalRows(schema, lambda: _cut(found, schema, self.slots))
+        return LocalRows(schema, lambda: cut(found, schema, self.slots))
 
     def schema(self, rows: LocalRows) -> pa.Schema:
         return rows.schema
@@ -160,7 +147,7 @@ class LocalEngine:
         schema = _longer(rows.schema, fields)
 
         def extended(source: Partition) -> Iterator[pa.RecordBatch]:
-            beside = _Beside(source(), inputs)
+            beside = Beside(source(), inputs)
             for answers in self._call(task, beside.asked(), fields):
                 yield from beside.answered(answers, schema)
             beside.finish()
@@ -174,7 +161,7 @@ class LocalEngine:
                 asked = joined([batch.select(list(inputs)) for batch in pieces])
                 answers = pa.Table.from_batches(self._call(task, asked, fields), fields)
                 if len(answers) != sum(map(len, pieces)):
-                    raise _uneven(f"{len(answers)} answers")
+                    raise uneven(f"{len(answers)} answers")
                 at = 0
                 for part in made:
                     table = pa.Table.from_batches(part, rows.schema)
@@ -357,7 +344,7 @@ class LocalEngine:
         spill = Spill(self._memory)
         hands, rows, size = [spill.hand()], 0, 0
         for batch in reader:
-            if rows >= PARTITION_ROWS or size >= PARTITION_BYTES:
+            if is_full(rows, size):
                 spill.full(hands[-1])
                 hands.append(spill.hand())
                 rows = size = 0
@@ -369,7 +356,7 @@ class LocalEngine:
             return [hand.batches for hand in hands]
         self._streams.append(spill)  # what it holds counts as long as this engine works
         whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)
-        return _cut(whole, schema, self.slots)
+        return cut(whole, schema, self.slots)
 
     def estimate(self, rows: LocalRows) -> None:
         """They are in this process."""
@@ -390,7 +377,7 @@ class LocalEngine:
         tasks = rows.partitions()
         if isinstance(tasks, list):  # no thread is made for what asks for none
             tasks = [one for one in tasks if one is not _nothing]
-        parts = _logged(self._each(tasks, receipts), tasks)
+        parts = logged(self._each(tasks, receipts), tasks)
         return pa.Table.from_batches([batch for part in parts for batch in part], schema=schema)
 
     def to_table(self, rows: LocalRows) -> pa.Table:
@@ -420,7 +407,7 @@ class LocalEngine:
 
     def _each(self, parts: Iterable[Partition], work: Callable[[Partition], T]) -> Iterator[T]:
         """`work(part)` for every part, in the order of the parts, whatever order they ran in."""
-        tidy = partial(_tidied, work)
+        tidy = partial(tidied, work)
         left = iter(parts)
         few = list(islice(left, 2)) if self.slots > 1 else []
         if self._random is not None:
@@ -428,14 +415,14 @@ class LocalEngine:
         elif len(few) < 2:  # one of them on a thread has nobody to work beside
             yield from map(tidy, chain(few, left))
         else:
-            yield from _pooled(chain(few, left), tidy, self.slots)
+            yield from pooled(chain(few, left), tidy, self.slots)
 
     def _each_in_random_order(
         self, parts: Sequence[Partition], work: Callable[[Partition], T]
     ) -> Iterator[T]:
         assert self._random is not None
         order = self._random.sample(range(len(parts)), len(parts))
-        results = _pooled([parts[place] for place in order], work, self.slots)
+        results = pooled([parts[place] for place in order], work, self.slots)
         by_place = dict(zip(order, results, strict=True))
         return (by_place[place] for place in range(len(parts)))
 
@@ -444,106 +431,9 @@ def _partitions(hands: Sequence[Hand]) -> list[Partition]:
     return [hand.batches for hand in hands]
 
 
-def _logged(parts: Iterable[T], tasks: Iterable[Partition]) -> Iterator[T]:
-    """The same; how far it is goes to the log, as text and as `done` and `of` of the record."""
-    of = len(tasks) if isinstance(tasks, Sequence) else None
-    for done, part in enumerate(parts, 1):
-        if of is not None and of > 1:
-            _log.debug("task %d of %d", done, of, extra={"done": done, "of": of})
-        yield part
-
-
 def _nothing() -> Iterator[pa.RecordBatch]:
     """A partition that surely has no rows."""
     return iter(())
-
-
-def _tidied(work: Callable[[Partition], T], part: Partition) -> T:
-    """`work(part)`, and what it has used goes back to the system."""
-    done = work(part)
-    if pa.total_allocated_bytes() > BUSY_BYTES:
-        pa.default_memory_pool().release_unused()
-    return done
-
-
-def _pooled(parts: Iterable[Partition], work: Callable[[Partition], T], slots: int) -> Iterator[T]:
-    pool = ThreadPoolExecutor(slots, thread_name_prefix="metatable")
-    ahead: deque[Future[T]] = deque()
-    try:
-        for part in parts:
-            ahead.append(pool.submit(work, part))
-            if len(ahead) >= 2 * slots:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _Beside:
-    """Rows that wait while a task works out the columns that go beside them."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch], inputs: Sequence[str]) -> None:
-        self._batches = batches
-        self._inputs = list(inputs)
-        self._waiting: deque[pa.RecordBatch] = deque()
-
-    def asked(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            if batch.num_rows:
-                self._waiting.append(batch)
-                yield batch.select(self._inputs)
-
-    def answered(self, answers: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The next rows, as many as there are answers, with the answers beside them."""
-        while answers.num_rows:
-            if not self._waiting:
-                raise _uneven("more answers than rows")
-            rows = self._waiting.popleft()
-            count = min(rows.num_rows, answers.num_rows)
-            columns = [*rows.slice(0, count).columns, *answers.slice(0, count).columns]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            answers = answers.slice(count)
-            if count < rows.num_rows:
-                self._waiting.appendleft(rows.slice(count))
-
-    def finish(self) -> None:
-        if self._waiting:
-            raise _uneven("fewer answers than rows")
-
-
-def _uneven(found: str) -> UsageError:
-    what = "a task that extends rows must answer row for row"
-    return UsageError(what, expected="one answer a row", found=found)
-
-
-def _cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:
-    """Slices of `table`, so many rows each that all slots have work, within the limits."""
-    if not table.num_rows:
-        return []
-    width = max(table.nbytes // table.num_rows, 1)
-    fair = max(-(-table.num_rows // slots), LEAST_ROWS)
-    most = max(min(fair, PARTITION_ROWS, PARTITION_BYTES // width), 1)
-    rounds = -(-table.num_rows // (most * slots))  # of as many each, or one slot works alone
-    rows = most if rounds == 1 else -(-table.num_rows // (rounds * slots))
-    starts = range(0, table.num_rows, rows)
-    return [partial(_slice, table, schema, start, rows) for start in starts]
-
-
-def _slice(table: pa.Table, schema: pa.Schema, start: int, rows: int) -> list[pa.RecordBatch]:
-    batches = joined(table.slice(start, rows).to_batches())
-    return [conform(batch, schema) for batch in batches]
-
-
-def _once(make: Callable[[], list[Partition]]) -> Callable[[], list[Partition]]:
-    made: list[list[Partition]] = []
-
-    def get() -> list[Partition]:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get
 
 
 def _longer(schema: pa.Schema, fields: pa.Schema) -> pa.Schema:

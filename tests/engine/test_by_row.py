@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from metatable.engine import local
+from metatable.engine import local, partitions
 from metatable.engine.by_row import ROW, listed
 from metatable.engine.local import LocalEngine
 from metatable.storage.counters import Counters
@@ -42,7 +42,7 @@ def wrong(rows: list[int], batches: Iterator[pa.RecordBatch], counters: Counters
 def test_a_row_that_is_named_twice_comes_out_twice_in_its_place(
     name: str, partition_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "PARTITION_ROWS", partition_rows)
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", partition_rows)
     monkeypatch.setattr(local, "AT_ONCE_ROWS", 10)
     engine, calls = LocalEngine(**ENGINES[name]), list[int]()
     payload = numbers(30).append_column("s", pa.array([f"s{n}" for n in range(30)]))

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from metatable.engine import local
-from metatable.engine.local import LocalEngine
+from metatable.engine import local, partitions
+from metatable.engine.local import LocalEngine, LocalRows
 from metatable.engine.spill import Hand
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -55,7 +55,7 @@ class TestLocalEngine(EngineContract):
 
 @pytest.fixture
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "PARTITION_ROWS", 3)
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", 3)
 
 
 def numbers(count: int) -> pa.Table:
@@ -144,7 +144,7 @@ def test_a_table_is_cut_without_copying() -> None:
 
 
 def test_wide_rows_make_smaller_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 1 << 20)
     table = pa.table({"wide": ["x" * 1000] * 5000})
     parts = [part for source in LocalEngine(1).rows(table).partitions() for part in source()]
     assert len(parts) == 5
@@ -152,9 +152,9 @@ def test_wide_rows_make_smaller_partitions(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_matches_beyond_memory_are_not_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 1 << 20)
     monkeypatch.setattr(local, "RANGE_BYTES", 1 << 20)
-    monkeypatch.setattr(local, "LEAST_ROWS", 1000)
+    monkeypatch.setattr(partitions, "LEAST_ROWS", 1000)
     count = 100_000
     rows = pa.table({"n": range(count)})
     schema = pa.schema({"n": pa.int64(), "text": pa.string()})
@@ -174,7 +174,7 @@ def test_matches_beyond_memory_are_not_held_at_once(monkeypatch: pytest.MonkeyPa
 
     with watched_memory() as pool:
         engine = LocalEngine(2, memory_bytes=1 << 20)
-        parts = local.LocalRows(rows.schema, lambda: local._cut(rows, rows.schema, 50))
+        parts = LocalRows(rows.schema, lambda: partitions.cut(rows, rows.schema, 50))
         joined = engine.attach(parts, engine.map(parts, ["n"], wide, schema), ["n"])
         told = engine.run(joined, check, pa.schema({"n": pa.int64()}))
     assert pc.sum(told["n"]).as_py() == count
@@ -184,7 +184,7 @@ def test_matches_beyond_memory_are_not_held_at_once(monkeypatch: pytest.MonkeyPa
 def test_a_stream_beyond_memory_waits_on_disk_in_its_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local, "PARTITION_BYTES", 1 << 20)
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 1 << 20)
     schema = pa.schema([("n", pa.int64())])
     alive: list[int] = []
 

@@ -16,7 +16,8 @@ import pytest
 import metatable
 from metatable import Table, UsageError, col
 from metatable.data.operations import BULK_INSERT
-from metatable.engine import local
+from metatable.engine import partitions
+from metatable.engine.local import LocalEngine
 from metatable.storage.store import Store
 from metatable.write import profile
 from metatable.write.commit_pass import write
@@ -120,11 +121,11 @@ def test_a_stream_of_any_size_is_sorted_over_all_of_it(
     table_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit waits on disk."""
-    monkeypatch.setattr(local, "PARTITION_ROWS", 100)
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", 100)
     rows = arrow(made_rows(600)).to_batches(max_chunksize=50)
     table = created(table_uri)
     reader = pa.RecordBatchReader.from_batches(SCHEMA, rows)
-    store, engine = Store(table.uri, FAST), local.LocalEngine(2, memory_bytes=1 << 12)
+    store, engine = Store(table.uri, FAST), LocalEngine(2, memory_bytes=1 << 12)
     told = write(store, engine, reader, BULK_INSERT, sort_by=("ts",))
     assert told.inserted == 600
     for city in ("ny", "sf"):

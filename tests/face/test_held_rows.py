@@ -55,7 +55,7 @@ def _played(
     table, counts = _create(path, key_scope=scope), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held, "LEAST_ROWS", least)
-        patch.setattr("metatable.engine.local.PARTITION_ROWS", 5)
+        patch.setattr("metatable.engine.partitions.PARTITION_ROWS", 5)
         for seed, (verb, keys) in enumerate(steps):
             rows = _rows(keys, seed)
             if cuts:
@@ -118,7 +118,7 @@ def test_rows_beyond_a_limit_are_dealt(
         monkeypatch.setattr("metatable.engine.spill.Hand.is_on_disk", True)
     else:
         monkeypatch.setattr(held, most, 99)
-        monkeypatch.setattr("metatable.engine.local.PARTITION_ROWS", 50)  # in two pieces
+        monkeypatch.setattr("metatable.engine.partitions.PARTITION_ROWS", 50)  # in two pieces
     assert table.upsert(two).updated == 100
     assert asked[-1] is None
     assert _told(table) == rows.sort_by("id").to_pylist()
