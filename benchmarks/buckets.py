@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +17,7 @@ from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, ti
 from metatable.data.children import WAYS
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.storage import cache
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.store import Store
 from metatable.storage.xxh32 import xxh32
 
@@ -111,7 +111,7 @@ def _placed(ring: Ring, keys: pa.Array) -> Any:
     return ring.place(hashes_of(keys, ("id",)))
 
 
-def _keys(numbers: npt.NDArray[np.int64]) -> pa.Array:
+def _keys(numbers: Int64s) -> pa.Array:
     """Texts of 32 characters, each number's own."""
     words = (numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(">u8")
     both = np.stack([words, numbers.astype(">u8").view(np.uint64)], axis=1)
@@ -190,7 +190,7 @@ def _files(setup: Setup, sizes: Sequence[int]) -> Callable[[], None]:
     return write
 
 
-def _is_crowded(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _is_crowded(hashes: Int64s) -> Bools:
     first = SPACE // 3
     return (hashes >= first) & (hashes < first + int(SPACE * CROWDED_HASHES))
 

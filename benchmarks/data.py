@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import metatable
+from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 
 __all__ = [
     "KEY_BYTES",
@@ -52,8 +53,6 @@ __all__ = [
     "uuid_entries",
 ]
 
-Numbers = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 Entries = tuple[pa.Array, pa.Array]
 """Keys and values of one length, binary, ascending by key."""
 
@@ -176,7 +175,7 @@ def batch_rows(kind: str, held: int, count: int) -> pa.Table:
     return rows_of(kind, chance.permutation(numbers), held, generation=1)
 
 
-def rows_of(kind: str, numbers: Numbers, held: int, generation: int = 0) -> pa.Table:
+def rows_of(kind: str, numbers: Int64s, held: int, generation: int = 0) -> pa.Table:
     """The rows of these numbers, of a table of `held`; another generation has other values."""
     lane = 10 * generation
     spread = _words(numbers, lane + 3)
@@ -199,13 +198,13 @@ def rows_of(kind: str, numbers: Numbers, held: int, generation: int = 0) -> pa.T
     return pa.table(columns, schema=SCHEMA)
 
 
-def numbers_of(seen: pa.ChunkedArray) -> Numbers:
+def numbers_of(seen: pa.ChunkedArray) -> Int64s:
     """The numbers of rows, by when they were seen."""
     micros = seen.cast(pa.int64()).to_numpy()
     return np.asarray((micros - _START_MS * 1000) // 10_000)
 
 
-def _keys(kind: str, numbers: Numbers) -> pa.Array:
+def _keys(kind: str, numbers: Int64s) -> pa.Array:
     first, second = _words(numbers, 0), _words(numbers, 1)
     if kind == "time":
         millis = (np.uint64(_START_MS) + numbers.astype(np.uint64) * np.uint64(10)) << np.uint64(16)
@@ -214,7 +213,7 @@ def _keys(kind: str, numbers: Numbers) -> pa.Array:
     return _text(np.insert(digits, [at - n for n, at in enumerate(_DASHES)], ord("-"), axis=1))
 
 
-def _words(numbers: Numbers, lane: int) -> Words:
+def _words(numbers: Int64s, lane: int) -> UInt64s:
     """64 random bits a number and lane (splitmix64)."""
     with np.errstate(over="ignore"):
         word = (numbers.astype(np.uint64) * np.uint64(64) + np.uint64(lane + 1)) * np.uint64(
@@ -225,11 +224,11 @@ def _words(numbers: Numbers, lane: int) -> Words:
     return np.asarray(word ^ (word >> np.uint64(31)), dtype=np.uint64)
 
 
-def _hex(words: Words) -> npt.NDArray[np.uint8]:
+def _hex(words: UInt64s) -> UInt8s:
     return _HEX[words.astype(">u8").view(np.uint8)].reshape(len(words), 16)
 
 
-def _text(digits: npt.NDArray[np.uint8]) -> pa.Array:
+def _text(digits: UInt8s) -> pa.Array:
     rows, width = digits.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits))]
@@ -308,7 +307,7 @@ def _varint(number: int) -> bytes:
     return bytes([*made, left])
 
 
-def _base64(raw: npt.NDArray[np.uint8]) -> pa.Array:
+def _base64(raw: UInt8s) -> pa.Array:
     """24 characters for 16 bytes each."""
     threes = np.concatenate([raw, np.zeros((len(raw), 2), np.uint8)], axis=1).reshape(-1, 6, 3)
     first, second, third = (threes[:, :, place] for place in range(3))

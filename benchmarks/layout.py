@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import SCHEMA, rows_of
 from benchmarks.harness import Case, Measure, Peer, Setup, absent, package, run_module, timed
+from metatable.storage.arrays import Int64s
 
 QUESTION = (
     "Rows with random keys are cut anew by other columns: what share of the bytes does a query of "
@@ -127,7 +127,7 @@ def _ranges(count: int, columns: Sequence[str]) -> list[list[tuple[str, Any, Any
     return found
 
 
-def _rows(count: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
+def _rows(count: int, numbers: Int64s) -> pa.Table:
     return rows_of("uuid", numbers, count).cast(_schema())
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 import metatable
@@ -17,6 +16,7 @@ from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, left_out, run_
 from benchmarks.hbase import MissingError, setting, table_in_hbase
 from metatable import Table
 from metatable.metadata.record_index import index_keys
+from metatable.storage.arrays import Int64s
 
 QUESTION = (
     "Where keys are in HBase: how long do 1,000 and a million of them take, beside the same rows "
@@ -69,7 +69,7 @@ def _fill(count: int, folder: Path, place: Mapping[str, str]) -> None:
         table.insert(_ids(numbers).append_column("value", pa.array(numbers)))
 
 
-def _ids(numbers: npt.NDArray[np.int64]) -> pa.Table:
+def _ids(numbers: Int64s) -> pa.Table:
     return pa.table({"id": [f"k{number:012d}" for number in numbers.tolist()]})
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -38,6 +37,7 @@ from metatable.data.options import Options
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS
 from metatable.data.slices import DataFile
 from metatable.storage import cache
+from metatable.storage.arrays import Int64s
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.paged_file import paged
 from metatable.storage.store import Store
@@ -70,8 +70,7 @@ value. Those of REPEATED are dictionaries."""
 REPEATED = (META_COLUMNS[0], "quantity", "city")
 GROUP_ROWS = 131_072
 
-Rows = npt.NDArray[np.int64]
-_Hit = tuple[int, Rows, Rows]
+_Hit = tuple[int, Int64s, Int64s]
 """A row group, places in it, and the rows of a batch that come there."""
 
 READING = (
@@ -302,7 +301,7 @@ class _Must:
 
     batch: pa.Table
     files: list[tuple[Path, list[_Hit]]]
-    new: Rows
+    new: Int64s
 
     @classmethod
     def of(cls, source: Path, batch: pa.Table) -> _Must:
@@ -360,7 +359,7 @@ def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) ->
         os.fsync(made.fileno())
 
 
-def _encoded(batch: pa.Table, numbers: Rows) -> None:
+def _encoded(batch: pa.Table, numbers: Int64s) -> None:
     rows = batch.take(pa.array(numbers))
     place = DataFile("day=2026-01-01", "some-0", "0-0-0", "20260101000000000", 0)
     made = add_meta_columns(rows, rows["id"], place).combine_chunks()

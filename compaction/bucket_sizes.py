@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from metatable.compaction.bounds import is_number
@@ -24,6 +23,7 @@ from metatable.data.slices import FileSlice
 from metatable.index.bucket.ring import SPACE, Resizing, Ring, hashes_of, new_prefix
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["CUTS", "MERGE_BELOW", "SPLIT_ABOVE", "BucketSizes"]
@@ -132,7 +132,7 @@ def _task(ring: Ring, resizing: Resizing, size_bytes: int, why: str) -> ResizeTa
     return ResizeTask(held.partition_path, held.seq_no, *resizing, size_bytes, why)
 
 
-def _sizes(ring: Ring, files: FileSystemView) -> tuple[npt.NDArray[np.int64], dict[int, FileSlice]]:
+def _sizes(ring: Ring, files: FileSystemView) -> tuple[Int64s, dict[int, FileSlice]]:
     """Bytes of each node's file, 0 where it has none; and the slices by number of their node."""
     file_ids = files.file_ids()
     numbers = pc.fill_null(pc.index_in(file_ids, value_set=ring.file_ids), -1).to_pylist()

@@ -14,22 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from metatable.compaction.service import Plan
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.slices import FileSlice
 from metatable.metadata.overlap import Overlap, overlap
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.arrays import Bools, Float64s, Int64s
 
 __all__ = ["ClusterPlan", "chosen"]
 
 DUE = 1.5
 """A curve through several columns comes to 1.3 at most; what has no order, to much more."""
-
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +74,11 @@ def chosen(
     return tuple(every[place] for place in sorted(taken))
 
 
-def _among(every: FileSystemView, files: FileSystemView) -> Mask:
+def _among(every: FileSystemView, files: FileSystemView) -> Bools:
     return np.isin(every.paths.to_numpy(zero_copy_only=False), files.paths.to_pylist())
 
 
-def _cutting(found: Sequence[Overlap], wanted: Mask) -> list[Mask]:
+def _cutting(found: Sequence[Overlap], wanted: Bools) -> list[Bools]:
     """Of each column, by folder: has it more than one value there?"""
     folder = found[0].files.folder_of[wanted]
     masks = []
@@ -95,7 +91,7 @@ def _cutting(found: Sequence[Overlap], wanted: Mask) -> list[Mask]:
     return masks
 
 
-def _due(found: Sequence[Overlap], wanted: Mask, cutting: Sequence[Mask]) -> Shares:
+def _due(found: Sequence[Overlap], wanted: Bools, cutting: Sequence[Bools]) -> Float64s:
     """Of each folder: how many times the depth that there has to be."""
     folder = found[0].files.folder_of
     count = len(found[0].files.folders)
@@ -108,7 +104,7 @@ def _due(found: Sequence[Overlap], wanted: Mask, cutting: Sequence[Mask]) -> Sha
     return np.asarray(product ** (1 / columns) / files ** ((columns - 1) / columns))
 
 
-def _excess(depths: Sequence[Rows]) -> float:
+def _excess(depths: Sequence[Int64s]) -> float:
     """The same of some files that overlap, by their depths among themselves."""
     least = len(depths[0]) ** ((len(depths) - 1) / len(depths))
     mean = np.prod([one.mean() for one in depths]) ** (1 / len(depths))
@@ -117,9 +113,9 @@ def _excess(depths: Sequence[Rows]) -> float:
 
 def _within(
     found: Sequence[Overlap],
-    cutting: Sequence[Mask],
-    order: Rows,
-    sizes: Rows,
+    cutting: Sequence[Bools],
+    order: Int64s,
+    sizes: Int64s,
     most_bytes: int,
 ) -> list[int]:
     """Rows of so many bytes, from the first in this order, each with those that it meets; two at

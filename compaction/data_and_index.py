@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.compaction.examined import Anew, Examined
@@ -37,6 +36,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.written import WrittenSlice
 from metatable.results import Fault
+from metatable.storage.arrays import UInt64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
@@ -180,7 +180,7 @@ def _look_for_surplus(
     partition: MetadataPartition,
     found: Examined,
     files: Sequence[DataFile | LogFile],
-    hashes: npt.NDArray[np.uint64],
+    hashes: UInt64s,
     scratch: Store | None,
 ) -> None:
     """Entries of what is gone."""

@@ -25,7 +25,6 @@ from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.compaction.hudi_rings import KeptRings
@@ -45,6 +44,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import staged_path
 from metatable.metadata.versions import load_newest, load_version
 from metatable.storage import clock
+from metatable.storage.arrays import Bools, UInt64s
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.hashing import xxh64
 from metatable.storage.listing import Listed
@@ -76,7 +76,7 @@ class Kept:
         self.store, self.newest, self.oldest = store, newest, oldest
         versions = range(oldest, newest.version)
         self.roots = [*in_order(self._root, versions), newest]
-        self._paths: npt.NDArray[np.uint64] | None = None
+        self._paths: UInt64s | None = None
         self._rings: KeptRings | None = None
         pinned = {one.version for one in newest.pins.values() if one.version < oldest}
         self.pinned = [*in_order(self._root, sorted(pinned))]
@@ -101,7 +101,7 @@ class Kept:
         return Kept(self.store, newest, max(self.oldest, newest.oldest))
 
     @property
-    def paths(self) -> npt.NDArray[np.uint64]:
+    def paths(self) -> UInt64s:
         """Hashes, in order, of the paths of the data files of the oldest kept version and of
         savepoints before it, and of the newest one where there are logs. Two paths of one hash
         would only keep what could go."""
@@ -109,7 +109,7 @@ class Kept:
             self._paths = self._read_paths()
         return self._paths
 
-    def _read_paths(self) -> npt.NDArray[np.uint64]:
+    def _read_paths(self) -> UInt64s:
         roots = [*self.pinned, self.roots[0]]
         roots += [self.newest] if self.newest.options.has_logs else []  # no need to open their logs
         held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
@@ -123,7 +123,7 @@ class Kept:
             self._rings = KeptRings.of(self.store, whole)
         return self._rings
 
-    def names(self, paths: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def names(self, paths: Sequence[str]) -> Bools:
         """Whether the oldest kept version, or a savepoint, names these data files."""
         asked = xxh64(pa.array(paths, pa.string()), 0)
         at = np.searchsorted(self.paths, asked)

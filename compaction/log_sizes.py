@@ -13,7 +13,6 @@ from datetime import timedelta
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from metatable.compaction.bounds import is_number
 from metatable.data.file_system_view import FileSystemView
@@ -22,6 +21,7 @@ from metatable.data.slices import FileSlice
 from metatable.data.timeline import next_instant
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import clock
+from metatable.storage.arrays import Bools
 from metatable.storage.errors import UsageError
 from metatable.storage.threads import in_order
 
@@ -74,9 +74,7 @@ class LogSizes:
             rows = rows[: max(1, int(np.searchsorted(read, self.most_bytes, "right")))]
         return [files[row] for row in rows.tolist()]
 
-    def _old(
-        self, snapshot: Snapshot, files: FileSystemView, due: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.bool_]:
+    def _old(self, snapshot: Snapshot, files: FileSystemView, due: Bools) -> Bools:
         found = np.zeros(len(files), np.bool_)
         if self.hours is not None:
             border = next_instant(clock.now() - timedelta(hours=self.hours))

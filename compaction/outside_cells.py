@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,12 +24,11 @@ from metatable.metadata.leases import leased
 from metatable.metadata.outside import DELETED, SEAL, OutsidePartition, client_for
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
+from metatable.storage.arrays import Bools
 
 __all__ = ["drop_cells"]
 
 _INSTANT = re.compile(rb"(\d{14}|\d{17})-")
-
-Mask = npt.NDArray[np.bool_]
 
 
 def drop_cells(kept: Kept) -> int:
@@ -59,7 +57,7 @@ class _Judge:
         self._views = [Snapshot(kept.store, root) for root in roots]
         self._dead: dict[bytes, bool] = {}
 
-    def gone(self, cells: pa.RecordBatch) -> Mask:
+    def gone(self, cells: pa.RecordBatch) -> Bools:
         names, keys = (cells[word].dictionary_encode() for word in ("name", "key"))
         name, row = names.indices.to_numpy(), keys.indices.to_numpy()
         believed = [view.published(names.dictionary) for view in self._views]
@@ -94,5 +92,5 @@ class _Judge:
         return (self._dead[one] for one in names)
 
 
-def _true(mask: pa.Array) -> Mask:
+def _true(mask: pa.Array) -> Bools:
     return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import identities
@@ -24,6 +23,7 @@ from metatable.metadata.outside import OutsidePartition
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
+from metatable.storage.arrays import Bools, UInt8s, UInt64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import xxh64
 
@@ -38,7 +38,7 @@ OF_FILE = slice(8, 32)
 
 def hashes_of_keys(
     view: Snapshot, index: Index, partition_path: str, keys: pa.Array, paths: pa.Array
-) -> npt.NDArray[np.uint64]:
+) -> UInt64s:
     """Eight bytes of hash for each row of a slice: of its entry in the record index, where there is
     one, else of its identity."""
     if _has(index, RecordIndexPartition):
@@ -51,7 +51,7 @@ def surplus_keys(
     view: Snapshot,
     partition: MetadataPartition,
     files: Sequence[DataFile | LogFile],
-    rows: npt.NDArray[np.uint64],
+    rows: UInt64s,
 ) -> Iterator[tuple[int, pa.Array]]:
     """(live entries looked at, keys of those that no live file stands for), batch by batch.
 
@@ -80,9 +80,9 @@ def surplus_keys(
 
 
 def _strange_of(
-    expected: npt.NDArray[np.uint64], hashes: Callable[[pa.Array], npt.NDArray[np.uint64]]
-) -> Callable[[pa.Array], npt.NDArray[np.bool_]]:
-    def strange(keys: pa.Array) -> npt.NDArray[np.bool_]:
+    expected: UInt64s, hashes: Callable[[pa.Array], UInt64s]
+) -> Callable[[pa.Array], Bools]:
+    def strange(keys: pa.Array) -> Bools:
         asked = hashes(keys)
         at = np.minimum(np.searchsorted(expected, asked), max(len(expected) - 1, 0))
         return expected[at] != asked if len(expected) else np.ones(len(asked), bool)
@@ -90,7 +90,7 @@ def _strange_of(
     return strange
 
 
-def _of_files(keys: pa.Array) -> npt.NDArray[np.uint64]:
+def _of_files(keys: pa.Array) -> UInt64s:
     """A hash of the part of each key of `column_stats` that names a file; 0 of what is no key."""
     try:
         return _hashed(decode_keys(keys))
@@ -105,7 +105,7 @@ def _of_file(key: pa.Array) -> int:
         return 0
 
 
-def _hashed(parts: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+def _hashed(parts: UInt8s) -> UInt64s:
     if not len(parts):
         return np.zeros(0, np.uint64)
     files = pa.py_buffer(np.ascontiguousarray(parts[:, OF_FILE]))

@@ -26,7 +26,6 @@ from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,6 +42,7 @@ from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, valida
 from metatable.index.protocol import LOCATION_FIELD
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 from metatable.storage.threads import in_order
@@ -110,9 +110,7 @@ class BloomIndex:
     def placement(self, view: TableView) -> None:
         return None
 
-    def holds(
-        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
-    ) -> npt.NDArray[np.bool_]:
+    def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
         batch = pa.RecordBatch.from_arrays([keys, partition_paths], names=[KEY, PATH])
         counters = Counters()
         asked = batch.select(identity_columns(self._options, batch.schema.names))
@@ -123,7 +121,7 @@ class BloomIndex:
         return held
 
 
-def _contained(batch: pa.RecordBatch, match: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _contained(batch: pa.RecordBatch, match: pa.RecordBatch) -> Bools:
     """Rows of `batch` whose identity is in `match` (one file's, so of one partition)."""
     here = pc.is_in(batch[KEY], value_set=match[KEY])
     if PATH in match.schema.names and match.num_rows:
@@ -144,7 +142,7 @@ class Ranges:
         """Bytes held in memory, about."""
         return int(self.files.nbytes + self.minimum.nbytes + self.maximum.nbytes)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Ranges:
+    def take(self, rows: Int64s) -> Ranges:
         """The ranges of some of the files (`rows` ascending)."""
         places = pa.array(rows)
         return Ranges(self.files.take(rows), self.minimum.take(places), self.maximum.take(places))
@@ -215,11 +213,11 @@ class _Probe:
     """Distinct keys of a table partition, in byte order, and their rows (`Candidates`)."""
 
     keys: AskedKeys
-    rows: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64] | None
+    rows: Int64s
+    ends: Int64s | None
 
     @classmethod
-    def of(cls, keys: pa.Array, rows: npt.NDArray[np.int64]) -> _Probe:
+    def of(cls, keys: pa.Array, rows: Int64s) -> _Probe:
         """Of keys in byte order, row by row."""
         again = same_as_previous(keys)
         if not again.any():
@@ -228,16 +226,14 @@ class _Probe:
         return cls(AskedKeys(keys.take(pa.array(first))), rows, np.append(first[1:], len(keys)))
 
     @classmethod
-    def of_part(
-        cls, every: AskedKeys, rows: npt.NDArray[np.int64], first: int, last: int
-    ) -> _Probe:
+    def of_part(cls, every: AskedKeys, rows: Int64s, first: int, last: int) -> _Probe:
         """The same of those keys from `first` to `last`, of which others are asked elsewhere."""
         own = every.part(first, last)
         if same_as_previous(own.texts).any():
             return cls.of(own.texts, rows[first:last])
         return cls(own, rows[first:last], None)
 
-    def passed(self, held: FileSlice, places: npt.NDArray[np.int64]) -> Candidates:
+    def passed(self, held: FileSlice, places: Int64s) -> Candidates:
         keys = self.keys.texts.take(pa.array(places))
         if self.ends is None:
             return Candidates(held, keys, self.rows[places])
@@ -284,7 +280,7 @@ def _probes(
     yield from zip(named, in_order(probe, range(count)), strict=True)
 
 
-def _same_as_before(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _same_as_before(batch: pa.RecordBatch, rows: Int64s) -> Bools:
     """Of the rows in this order: True where one equals the one before it in every column."""
     same = np.arange(len(rows)) > 0
     for column in batch.columns:
@@ -322,9 +318,7 @@ def _suspects_in(
             yield probe.passed(slices[place], passed)
 
 
-def key_slices(
-    keys: pa.Array, minimum: pa.Array, maximum: pa.Array
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def key_slices(keys: pa.Array, minimum: pa.Array, maximum: pa.Array) -> tuple[Int64s, Int64s]:
     """For each file the half-open range of the sorted `keys` that lie within its bounds.
 
     A file without bounds admits all keys.

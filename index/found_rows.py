@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.keyed_rows import Asked, places_of_keys
@@ -19,11 +18,11 @@ from metatable.data.slices import FileSlice
 from metatable.engine.by_row import ROW_FIELD
 from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 
 __all__ = ["ANSWERS", "Candidates", "found_rows"]
 
-Numbers = npt.NDArray[np.int64]
 
 ANSWERS = pa.schema([ROW_FIELD, *LOCATION_FIELD])
 
@@ -35,10 +34,10 @@ class Candidates:
 
     of: FileSlice
     keys: pa.Array
-    rows: Numbers
-    ends: Numbers | None = None
+    rows: Int64s
+    ends: Int64s | None = None
 
-    def rows_of(self, places: Numbers) -> tuple[Numbers, Numbers]:
+    def rows_of(self, places: Int64s) -> tuple[Int64s, Int64s]:
         """The rows of these keys, and which of the `places` each is of."""
         if self.ends is None:
             return self.rows[places], np.arange(len(places))
@@ -74,7 +73,7 @@ def found_rows(
 
 
 def _answers(
-    rows: Sequence[Numbers], positions: Sequence[Numbers], slices: Sequence[FileSlice], count: int
+    rows: Sequence[Int64s], positions: Sequence[Int64s], slices: Sequence[FileSlice], count: int
 ) -> pa.RecordBatch:
     """`rows[i]`, at `positions[i]`, are in `slices[i]`; others are nowhere."""
     slice_of = np.full(count, -1, np.int64)

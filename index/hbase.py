@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +23,7 @@ from metatable.index.record import KeyedIndex
 from metatable.metadata.outside import DELETED, OutsidePartition, client_for, seal_key
 from metatable.metadata.record_index import index_keys
 from metatable.metadata.view import Located, TableView
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 
 __all__ = ["HBaseIndex", "believed", "live_entries"]
@@ -52,9 +52,7 @@ class HBaseIndex(KeyedIndex):
         return Located(groups, of_key[coded.indices.to_numpy()])
 
 
-def believed(
-    view: TableView, cells: pa.Table, keys: pa.Array
-) -> tuple[npt.NDArray[np.int64], pa.Array]:
+def believed(view: TableView, cells: pa.Table, keys: pa.Array) -> tuple[Int64s, pa.Array]:
     """Of each of these distinct keys that has a cell that counts at this version: the number of
     the key, and the cell's value (binary)."""
     names = cells["name"].combine_chunks().dictionary_encode()
@@ -81,7 +79,7 @@ def live_entries(view: TableView) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
-def _decoded(values: pa.Array) -> tuple[tuple[tuple[str, str], ...], npt.NDArray[np.int64]]:
+def _decoded(values: pa.Array) -> tuple[tuple[tuple[str, str], ...], Int64s]:
     """The file groups (partition path, file id) that cells name, and of each cell which one it
     names; -1: deleted. Raises CorruptError."""
     coded = values.dictionary_encode()

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Bools, UInt32s, UInt64s
 from metatable.storage.filters import Filter
 from metatable.storage.filters.hudi import HudiBloom, chained
-from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 
 __all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter", "admitted"]
 
-Mask = npt.NDArray[np.bool_]
 
 MANY_KEYS = 8 << 10
 """Of one file: its keys are decoded for them all, unless hardly any passes its filter."""
@@ -43,7 +41,7 @@ class AskedKeys:
         """`every`: what these are a part of, from its key `first` on."""
         self.texts = texts
         self._every, self._first = every, first
-        self._hashes: dict[int, Hashes] = {}
+        self._hashes: dict[int, UInt64s] = {}
         self._chains = np.empty((0, len(texts)), np.uint32)
 
     def __len__(self) -> int:
@@ -53,7 +51,7 @@ class AskedKeys:
         """The keys [first, last). All are hashed together: for few, steps cost more than keys."""
         return AskedKeys(self.texts.slice(first, last - first), self, first)
 
-    def hashes(self, seed: int) -> Hashes:
+    def hashes(self, seed: int) -> UInt64s:
         """XXH64 of each text."""
         if self._every is not None:
             return self._every.hashes(seed)[self._first : self._first + len(self.texts)]
@@ -61,7 +59,7 @@ class AskedKeys:
             self._hashes[seed] = xxh64(self.texts, seed)
         return self._hashes[seed]
 
-    def chains(self, hashes: int) -> npt.NDArray[np.uint32]:
+    def chains(self, hashes: int) -> UInt32s:
         """So many of Hudi's hashes of each text, or more: (hash, key)."""
         if self._every is not None:
             chains = self._every.chains(hashes)
@@ -74,7 +72,7 @@ class AskedKeys:
 class KeyFilter(Protocol):
     """What a file says of keys without being read."""
 
-    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Bools:
         """For the keys [first, last): False only for one that the file does not hold."""
         ...
 
@@ -86,7 +84,7 @@ class HashFilters:
     parts: tuple[Filter, ...]
     seed: int
 
-    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Bools:
         hashes = keys.hashes(self.seed)[first:last]
         found = np.zeros(len(hashes), dtype=bool)
         for part in self.parts:
@@ -100,7 +98,7 @@ class HudiKeyFilter:
 
     bloom: HudiBloom
 
-    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Bools:
         if len(keys) > FEW_KEYS:
             return self.bloom.might_contain(keys.texts.slice(first, last - first))
         return self.bloom.might_contain_hashed(keys.chains(self.bloom.hashes)[:, first:last])
@@ -110,11 +108,11 @@ class HudiKeyFilter:
 class NoFilter:
     """A file that has none may hold every key."""
 
-    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Mask:
+    def might_contain(self, keys: AskedKeys, first: int, last: int) -> Bools:
         return np.ones(last - first, dtype=bool)
 
 
-def admitted(body: KeyFilter, keys: AskedKeys, first: int, last: int) -> Mask:
+def admitted(body: KeyFilter, keys: AskedKeys, first: int, last: int) -> Bools:
     """The same as `might_contain`; but where a filter denies less than half of some keys out of
     many, all of them are admitted, hashed or not: looking for a key that is not there takes less
     than asking for all of them."""

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import identity_columns, texts_of
@@ -23,6 +22,7 @@ from metatable.index.presence import BATCH_KEYS, held
 from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Bools
 from metatable.storage.counters import Counters
 
 __all__ = ["PlacedIndex"]
@@ -50,9 +50,7 @@ class PlacedIndex:
         where = partial(_locate_batches, self, view)
         return engine.extend(rows, inputs, where, LOCATION_FIELD)
 
-    def holds(
-        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
-    ) -> npt.NDArray[np.bool_]:
+    def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
         return held(self, view, keys, partition_paths)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from metatable.storage.arrays import Int64s
 
 __all__ = ["Placement"]
 
@@ -20,9 +20,7 @@ class Placement(Protocol):
     """Names the file group of each row. It must pickle, and say the same to everyone who asks at
     one version."""
 
-    def place(
-        self, keys: pa.Array, partition_paths: pa.Array
-    ) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> tuple[Int64s, pa.Array]:
         """Pairs of a row's number (ascending) and the id of a file group in its partition.
 
         Every row comes at least once. One that goes to two groups comes twice. A group that

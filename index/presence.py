@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
@@ -36,6 +35,7 @@ from metatable.index.protocol import (
     locations,
 )
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 
 __all__ = ["BATCH_KEYS", "chunks", "confirmed", "held", "hold", "present", "validate"]
@@ -60,9 +60,7 @@ def present(index: Index, engine: Engine[Any], rows: Any, view: TableView) -> An
     return confirmed(engine, rows, tagged, [*on, LOCATION_COLUMN], supposed, view)
 
 
-def held(
-    index: Index, view: TableView, keys: pa.Array, partition_paths: pa.Array
-) -> npt.NDArray[np.bool_]:
+def held(index: Index, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
     """Which record keys (texts) a view holds, in this process: `Index.holds` for any index."""
     engine = LocalEngine(1)
     rows = engine.rows(pa.table([keys, partition_paths], names=[KEY, PATH]))
@@ -97,7 +95,7 @@ def confirmed(
 
 
 def chunks(
-    held: FileSlice, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    held: FileSlice, tasks: int, batch: pa.RecordBatch, rows: Int64s
 ) -> Iterator[pa.RecordBatch]:
     """These rows of `batch` as candidates of a slice, for `validate`."""
     for start in range(0, len(rows), CHUNK_KEYS):
@@ -105,7 +103,7 @@ def chunks(
 
 
 def _chunk(
-    held: FileSlice, number: int, tasks: int, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
+    held: FileSlice, number: int, tasks: int, batch: pa.RecordBatch, rows: Int64s
 ) -> pa.RecordBatch:
     asked = batch.take(pa.array(rows))
     keys = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), asked.to_struct_array())
@@ -163,9 +161,7 @@ def _match_schema(identity: pa.Schema) -> pa.Schema:
     return pa.schema([*identity, *LOCATION_FIELD])
 
 
-def _matches(
-    current: FileSlice, rows: pa.RecordBatch, positions: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
+def _matches(current: FileSlice, rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:
     """Those of the rows whose keys have a position, with their location."""
     here = np.flatnonzero(positions >= 0)
     located = locations(

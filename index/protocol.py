@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,7 @@ from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.threads import in_order
@@ -100,9 +100,7 @@ class Index(Protocol):
         """Tells which file group a row goes to; None where it may be any of its partition."""
         ...
 
-    def holds(
-        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
-    ) -> npt.NDArray[np.bool_]:
+    def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
         """Which of these record keys (texts) the view holds. Asked where another writer was first,
         of keys that are to be inserted."""
         ...
@@ -134,7 +132,7 @@ def create_index(options: Options) -> Index:
 
 
 def locations(
-    places: npt.NDArray[np.int64],
+    places: Int64s,
     partition_paths: list[str],
     file_ids: list[str],
     instants: list[str],
@@ -151,7 +149,7 @@ def locations(
 
 
 def coded_locations(
-    places: npt.NDArray[np.int64],
+    places: Int64s,
     partition_paths: list[str],
     file_ids: list[str],
     instants: list[str],
@@ -176,7 +174,7 @@ def location_texts(location: pa.Array, name: str) -> pa.Array:
 
 def location_codes(
     location: pa.Array,
-) -> tuple[npt.NDArray[np.int64], list[str], list[str]] | None:
+) -> tuple[Int64s, list[str], list[str]] | None:
     """(a number for each row of a `CODED_LOCATION` column, -1 where it is null; of each number the
     partition path; the file id). Two numbers may mean one group. None of a column without codes."""
     paths, ids = (pc.struct_field(location, name) for name in ("partition_path", "file_id"))
@@ -215,7 +213,7 @@ def known_locations(view: TableView, at_most: int) -> pa.Array | None:
 
 def located_slices(
     view: TableView, location: pa.Array
-) -> list[tuple[tuple[str, str], FileSlice | None, npt.NDArray[np.int64]]]:
+) -> list[tuple[tuple[str, str], FileSlice | None, Int64s]]:
     """The file groups that a `LOCATION` column without nulls names: (partition path, file id),
     the current slice (None: there is none), and the numbers of the rows that name it."""
     names = ("partition_path", "file_id")

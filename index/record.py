@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +30,7 @@ from metatable.index.protocol import (
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.view import Located, TableView
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
@@ -69,7 +69,7 @@ class KeyedIndex:
 
     def find(
         self, view: TableView, batch: pa.RecordBatch
-    ) -> tuple[pa.Array, list[FileSlice], npt.NDArray[np.int64]]:
+    ) -> tuple[pa.Array, list[FileSlice], Int64s]:
         """What `tag` tells of a few rows, without a column for it: their record keys (texts), some
         slices, and in which of these each key is, -1 for nowhere. Raises CorruptError."""
         keys, found = _looked_up(self.locate, view, batch)
@@ -84,9 +84,7 @@ class KeyedIndex:
     def placement(self, view: TableView) -> None:
         return None
 
-    def holds(
-        self, view: TableView, keys: pa.Array, partition_paths: pa.Array
-    ) -> npt.NDArray[np.bool_]:
+    def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
         return np.asarray(self.locate(view, keys, partition_paths).group >= 0)
 
 

@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile, LogFile, decoded
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import Finding, UsageError
 
 __all__ = [
@@ -329,9 +329,9 @@ class DataFiles(Sequence[DataFile | LogFile]):
 
     root: str
     paths: pa.Array
-    sizes: npt.NDArray[np.int64]
-    row_counts: npt.NDArray[np.int64]
-    has_logs: npt.NDArray[np.bool_] | None = None
+    sizes: Int64s
+    row_counts: Int64s
+    has_logs: Bools | None = None
 
     @property
     def uris(self) -> list[str]:

@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
+from metatable.storage.arrays import UInt8s
 from metatable.storage.listing import Listed
 
 __all__ = ["Backend"]
@@ -47,7 +45,7 @@ class Backend(Protocol):
         `read` has them."""
         return None
 
-    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+    def map(self, path: str, size_bytes: int) -> UInt8s | None:
         return None
 
     def put(self, path: str, body: bytes, *, lasting: bool) -> None: ...

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -44,8 +45,7 @@ __all__ = [
     "words_of",
 ]
 
-Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+Offsets = Int32s | Int64s
 Voids = npt.NDArray[np.void]
 
 NO_BYTES = np.zeros(0, np.uint8)
@@ -57,7 +57,7 @@ _HIGHEST_BITS = 0x8080808080808080
 _MASKS = np.array([(1 << 64) - (1 << 8 * (_WORD - size)) for size in range(_WORD + 1)], np.uint64)
 
 
-def byte_layout(column: pa.Array) -> tuple[Offsets, Bytes]:
+def byte_layout(column: pa.Array) -> tuple[Offsets, UInt8s]:
     """(offsets of n + 1, data) of a string, binary, large or fixed-size column without nulls.
 
     Views (`string_view`, `binary_view`) are copied once. Raises UsageError for nulls and for
@@ -88,27 +88,25 @@ def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     yield from column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
 
 
-def fresh(size: int) -> Bytes:
+def fresh(size: int) -> UInt8s:
     """Memory of so many bytes, with anything in them. It is Arrow's, which keeps megabytes that
     were given back for who asks next: the system would have to clear each page anew."""
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
-def at_every_byte(data: Bytes, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+def at_every_byte(data: UInt8s, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """The number, or the bytes, of this kind that begin at each byte of `data`, as far as there is
     room for one: a view."""
     count = max(0, len(data) + 1 - np.dtype(kind).itemsize)
     return np.ndarray((count,), kind, data, strides=(1,))
 
 
-def pieces_at(data: Bytes, starts: Offsets, size: int) -> Voids:
+def pieces_at(data: UInt8s, starts: Offsets, size: int) -> Voids:
     """Copies of so many bytes from each of these places on, side by side."""
     return at_every_byte(data, f"V{size}")[starts]
 
 
-def first_words(
-    data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint64]:
+def first_words(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
     """The first eight bytes of each piece as a big-endian number, zeros behind a shorter one.
 
     `data` has eight bytes or more behind the start of every piece. Ascending pieces make
@@ -123,9 +121,7 @@ def first_words(
     return _of_sizes(found, sizes)
 
 
-def last_words(
-    data: Bytes, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint64]:
+def last_words(data: UInt8s, ends: Int64s, sizes: Int64s) -> UInt64s:
     """The last eight bytes of each piece as some number, with zeros for those that are missing.
 
     `data` has eight bytes or more. One of a piece that is shorter is asked of where it lies, so at
@@ -135,13 +131,11 @@ def last_words(
     starts = ends - _WORD
     if len(starts) and int(starts.min()) < 0:
         starts = np.maximum(starts, 0)
-    found: npt.NDArray[np.uint64] = words[starts]
+    found: UInt64s = words[starts]
     return _of_sizes(found, sizes)
 
 
-def _of_sizes(
-    words: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint64]:
+def _of_sizes(words: UInt64s, sizes: Int64s) -> UInt64s:
     """These words, in place, with zeros for low bytes that pieces of these sizes lack."""
     if sizes.strides == (0,):  # one number for all
         sizes = sizes[:1]
@@ -150,7 +144,7 @@ def _of_sizes(
     return words
 
 
-def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
+def from_layout(offsets: Offsets, data: UInt8s) -> pa.Array:
     """A `pa.binary()` column over these arrays, `pa.large_binary()` where the bytes need it."""
     wide = len(offsets) > 0 and int(offsets[-1]) >= 1 << 31
     starts = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
@@ -164,7 +158,7 @@ def from_layout(offsets: Offsets, data: Bytes) -> pa.Array:
 class Runs:
     """Runs of bytes, `data[starts[i]:ends[i]]`, ascending, whatever lies between them."""
 
-    data: Bytes
+    data: UInt8s
     starts: Offsets
     ends: Offsets
 
@@ -190,7 +184,7 @@ def joined_runs(some: Sequence[Runs]) -> Runs:
     return Runs(*map(np.concatenate, ([one.data for one in some], starts, ends)))
 
 
-def from_gaps(data: Bytes, starts: Offsets, lengths: Offsets) -> pa.Array:
+def from_gaps(data: UInt8s, starts: Offsets, lengths: Offsets) -> pa.Array:
     """The runs `data[starts[i]:][:lengths[i]]`, ascending, as a `pa.binary()` column.
 
     Runs of one length are pieces that numpy takes. Others are copied by Arrow: runs and the gaps
@@ -256,7 +250,7 @@ def voids(column: pa.Array) -> Voids:
     return data.view(np.dtype((np.void, width)))
 
 
-def words_of(pieces: Voids, at: int = 0) -> npt.NDArray[np.uint64]:
+def words_of(pieces: Voids, at: int = 0) -> UInt64s:
     """Eight bytes of each of the contiguous `pieces`, from `at` on, as big-endian numbers."""
     if not len(pieces):
         return np.zeros(0, np.uint64)
@@ -264,7 +258,7 @@ def words_of(pieces: Voids, at: int = 0) -> npt.NDArray[np.uint64]:
     return words.byteswap() if sys.byteorder == "little" else words.copy()
 
 
-def from_voids(pieces: Voids, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def from_voids(pieces: Voids, valid: Bools | None = None) -> pa.Array:
     """The contiguous `pieces` as a fixed-size binary column, not copied; null unless `valid`."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bits, pa.py_buffer(pieces.view(np.uint8))]
@@ -306,7 +300,7 @@ def gathered(columns: Iterable[pa.Array]) -> pa.Array:
     return from_layout(offsets_of(np.concatenate(sizes)), data)
 
 
-def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
+def spread(column: pa.Array, rows: Int64s, count: int) -> pa.Array:
     """`count` values: those of `column` at the ascending `rows`, empty ones elsewhere."""
     offsets, data = byte_layout(column)
     lengths = np.zeros(count, np.int64)
@@ -314,18 +308,18 @@ def spread(column: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Arra
     return from_layout(offsets[0] + offsets_of(lengths), data)
 
 
-def offsets_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def offsets_of(lengths: Int64s) -> Int64s:
     """n + 1 offsets of values of these lengths, laid end to end."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _fixed_layout(column: pa.Array, width: int) -> tuple[Offsets, Bytes]:
+def _fixed_layout(column: pa.Array, width: int) -> tuple[Offsets, UInt8s]:
     first = column.offset * width
     offsets = first + width * np.arange(len(column) + 1, dtype=np.int64)
     return offsets, _bytes(column.buffers()[1])
 
 
-def _bytes(buffer: pa.Buffer | None) -> Bytes:
+def _bytes(buffer: pa.Buffer | None) -> UInt8s:
     return NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)

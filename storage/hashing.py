@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from metatable.storage.byte_columns import (
-    Bytes,
     Offsets,
     at_every_byte,
     byte_chunks,
@@ -44,8 +44,6 @@ __all__ = [
     "xxh64_pair",
 ]
 
-Hashes = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int64]
 _Seeds = list[np.uint64]
 
 SPARK_SEED = 42
@@ -75,16 +73,16 @@ _SHIFT = [np.uint64(bits) for bits in range(64)]
 _LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 
-def xxh64(column: pa.Array | pa.ChunkedArray, seed: int = SPARK_SEED) -> Hashes:
+def xxh64(column: pa.Array | pa.ChunkedArray, seed: int = SPARK_SEED) -> UInt64s:
     """XXH64 of every value of a string or binary column (large and fixed-size ones too).
 
     Returns n uint64. Raises UsageError for nulls and for columns that have no bytes.
     """
-    hashes: Hashes = _hash(column, [seed])[0]
+    hashes: UInt64s = _hash(column, [seed])[0]
     return hashes
 
 
-def xxh64_pair(column: pa.Array | pa.ChunkedArray, seeds: tuple[int, int]) -> Hashes:
+def xxh64_pair(column: pa.Array | pa.ChunkedArray, seeds: tuple[int, int]) -> UInt64s:
     """XXH64 under two seeds: an array of shape (2, n). Cheaper than two calls."""
     return _hash(column, seeds)
 
@@ -94,7 +92,7 @@ def xxh64_one(data: bytes, seed: int = SPARK_SEED) -> int:
     return int(xxhash.xxh64_intdigest(data, seed & _MASK))
 
 
-def quick_hash(data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Hashes:
+def quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
     """64 bits of each piece `data[starts[i]:][:sizes[i]]`, which ascend: n uint64.
 
     To find equal pieces by, within a process, in a third of XXH64's time. Pieces that differ in
@@ -108,7 +106,7 @@ def quick_hash(data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np
     return found
 
 
-def _quick_hash(data: Bytes, starts: Rows, sizes: Rows) -> Hashes:
+def _quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
     begin, end = int(starts[0]), int(starts[-1] + sizes[-1])
     padded = np.concatenate([data[begin:end], np.zeros(8, np.uint8)])
     even = _even(starts, sizes)
@@ -119,7 +117,7 @@ def _quick_hash(data: Bytes, starts: Rows, sizes: Rows) -> Hashes:
     for at in range(0, int(sizes.max()), 8):
         if at >= least:
             rows = rows[sizes[rows] > at]
-        some: Rows | slice = slice(None) if len(rows) == len(sizes) else rows
+        some: Int64s | slice = slice(None) if len(rows) == len(sizes) else rows
         lane = words[starts[some] + (at - begin)]
         if at + 8 > least:
             lane &= _LOW_BYTES[np.minimum(sizes[some] - at, 8)]
@@ -130,7 +128,7 @@ def _quick_hash(data: Bytes, starts: Rows, sizes: Rows) -> Hashes:
     return found
 
 
-def _even(starts: Rows, sizes: Rows) -> tuple[int, int] | None:
+def _even(starts: Int64s, sizes: Int64s) -> tuple[int, int] | None:
     """(size, step) of pieces that are all of one size, at even distances; None of others."""
     size = int(sizes[0])
     if len(sizes) <= max(FEW_ROWS, 1) or not size or not (sizes == size).all():
@@ -139,7 +137,7 @@ def _even(starts: Rows, sizes: Rows) -> tuple[int, int] | None:
     return (size, step) if (np.diff(starts) == step).all() else None
 
 
-def _quick_hash_equal(padded: Bytes, count: int, size: int, step: int) -> Hashes:
+def _quick_hash_equal(padded: UInt8s, count: int, size: int, step: int) -> UInt64s:
     """The same of pieces of one size: each lane of all is a strided view."""
     found = np.full(count, size, np.uint64) * _P1
     for at in range(0, size, 8):
@@ -167,7 +165,7 @@ def md5_one(data: bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()
 
 
-def java_string_hash(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
+def java_string_hash(column: pa.Array | pa.ChunkedArray) -> Int32s:
     """`String.hashCode` of every value of a UTF-8 column: over UTF-16 units, wrapping int32."""
     parts = [_java_hash(*_utf16_units(offsets, data)) for offsets, data in _cut(column, CHUNK_ROWS)]
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
@@ -176,7 +174,7 @@ def java_string_hash(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32
 # How rows are cut up: into chunks, then by length
 
 
-def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
+def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> UInt64s:
     hashes = np.empty((len(seeds), len(column)), np.uint64)
     if len(column) <= FEW_ROWS:
         pieces = [values for part in byte_chunks(column) for values in _values(part)]
@@ -185,11 +183,11 @@ def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> Hashes:
         return hashes
     words = [np.uint64(seed & _MASK) for seed in seeds]
 
-    def hashed(part: tuple[Offsets, Bytes, Hashes]) -> None:
+    def hashed(part: tuple[Offsets, UInt8s, UInt64s]) -> None:
         with np.errstate(over="ignore"):  # all arithmetic is modulo 2 ** 64
             _hash_rows(part[0], part[1], words, part[2])
 
-    def parts() -> Iterator[tuple[Offsets, Bytes, Hashes]]:
+    def parts() -> Iterator[tuple[Offsets, UInt8s, UInt64s]]:
         done = 0
         for offsets, data in _cut(column, RAGGED_ROWS):
             rows = len(offsets) - 1
@@ -206,13 +204,13 @@ def _values(column: pa.Array) -> list[bytes]:
     return [bytes(raw[start:end]) for start, end in itertools.pairwise(ends)]
 
 
-def _cut(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, Bytes]]:
+def _cut(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, UInt8s]]:
     for offsets, data in map(byte_layout, byte_chunks(column)):
         for first in range(0, len(offsets) - 1, rows):
             yield offsets[first : first + rows + 1], data
 
 
-def _hash_rows(offsets: Offsets, data: Bytes, seeds: _Seeds, out: Hashes) -> None:
+def _hash_rows(offsets: Offsets, data: UInt8s, seeds: _Seeds, out: UInt64s) -> None:
     lengths = np.diff(offsets).astype(np.int64)
     width = int(lengths[0])
     if width >= LONG_BYTES or (lengths != width).any():
@@ -224,7 +222,7 @@ def _hash_rows(offsets: Offsets, data: Bytes, seeds: _Seeds, out: Hashes) -> Non
 
 
 def _hash_by_length(
-    offsets: Offsets, lengths: Rows, data: Bytes, seeds: _Seeds, out: Hashes
+    offsets: Offsets, lengths: Int64s, data: UInt8s, seeds: _Seeds, out: UInt64s
 ) -> None:
     """Lengths that many rows have are taken one by one, the rest in steps of XXH64."""
     clipped = np.minimum(lengths, LONG_BYTES).astype(np.uint16)  # sorted by radix, being short
@@ -251,7 +249,7 @@ def _hash_by_length(
 # Rows of one length, end to end: lane k of all rows is a strided view
 
 
-def _hash_equal(data: Bytes, start: int, width: int, seeds: _Seeds, out: Hashes) -> None:
+def _hash_equal(data: UInt8s, start: int, width: int, seeds: _Seeds, out: UInt64s) -> None:
     def lanes(at: int, kind: str) -> npt.NDArray[Any]:
         return np.ndarray((rows,), kind, buffer=data, offset=start + at, strides=(width,))
 
@@ -279,7 +277,7 @@ def _hash_equal(data: Bytes, start: int, width: int, seeds: _Seeds, out: Hashes)
 # Rows of any length: each step gathers its lanes
 
 
-def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes:
+def _hash_few(starts: Int64s, lengths: Int64s, data: UInt8s, seeds: _Seeds) -> UInt64s:
     """Each step takes the rows that still have bytes for it."""
     out = np.empty((len(seeds), len(starts)), np.uint64)
     long = np.flatnonzero(lengths >= LONG_BYTES)
@@ -301,7 +299,9 @@ def _hash_few(starts: Rows, lengths: Rows, data: Bytes, seeds: _Seeds) -> Hashes
     return out
 
 
-def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: Hashes) -> None:
+def _add_stripes(
+    data: UInt8s, starts: Int64s, stripes: Int64s, seeds: _Seeds, out: UInt64s
+) -> None:
     # rows that are through come first
     by_stripes = np.argsort(stripes.astype(np.uint16), kind="stable")
     rows = by_stripes[np.searchsorted(stripes[by_stripes], 1) :]
@@ -318,7 +318,7 @@ def _add_stripes(data: Bytes, starts: Rows, stripes: Rows, seeds: _Seeds, out: H
             states.add(k, at_every_byte(data, "<u8")[at + 8 * k])
 
 
-def _step(which: npt.NDArray[np.bool_], at: Rows, data: Bytes, kind: str, out: Hashes) -> None:
+def _step(which: Bools, at: Int64s, data: UInt8s, kind: str, out: UInt64s) -> None:
     """Add the lane at the cursor of some rows, and move their cursors."""
     rows = np.flatnonzero(which)
     cursor, some = at[rows], out[:, rows]
@@ -339,13 +339,13 @@ class _Stripes:
         self.states[:] = np.array(first, np.uint64).T[:, :, None]
         self.work = np.empty((len(seeds), rows), np.uint64)
 
-    def add(self, k: int, lane: npt.NDArray[np.uint64]) -> None:
+    def add(self, k: int, lane: UInt64s) -> None:
         state = self.states[k]
         state += lane * _P2
         _rotate(state, 31, self.work)
         state *= _P1
 
-    def join(self, seed: int, rows: int | None = None) -> Hashes:
+    def join(self, seed: int, rows: int | None = None) -> UInt64s:
         states = [state[seed, :rows].copy() for state in self.states]
         joined = np.zeros_like(states[0])
         for state, bits in zip(states, (1, 7, 12, 18), strict=True):
@@ -363,7 +363,7 @@ class _Stripes:
         self.states, self.work = self.states[:, :, rows:], self.work[:, rows:]
 
 
-def _add_8(out: Hashes, lane: npt.NDArray[np.uint64]) -> None:
+def _add_8(out: UInt64s, lane: UInt64s) -> None:
     mixed = lane * _P2
     _rotate(mixed, 31)
     mixed *= _P1
@@ -373,40 +373,40 @@ def _add_8(out: Hashes, lane: npt.NDArray[np.uint64]) -> None:
     out += _P4
 
 
-def _add_4(out: Hashes, lane: npt.NDArray[np.uint32]) -> None:
+def _add_4(out: UInt64s, lane: UInt32s) -> None:
     out ^= lane.astype(np.uint64) * _P1
     _rotate(out, 23)
     out *= _P2
     out += _P3
 
 
-def _add_1(out: Hashes, lane: npt.NDArray[np.uint8]) -> None:
+def _add_1(out: UInt64s, lane: UInt8s) -> None:
     out ^= lane.astype(np.uint64) * _P5
     _rotate(out, 11)
     out *= _P1
 
 
-_ADD: dict[str, Callable[[Hashes, npt.NDArray[Any]], None]] = {
+_ADD: dict[str, Callable[[UInt64s, npt.NDArray[Any]], None]] = {
     "<u8": _add_8,
     "<u4": _add_4,
     "u1": _add_1,
 }
 
 
-def _avalanche(out: Hashes) -> None:
+def _avalanche(out: UInt64s) -> None:
     for shift, prime in ((33, _P2), (29, _P3), (32, None)):
         out ^= out >> _SHIFT[shift]
         if prime is not None:
             out *= prime
 
 
-def _rotate(words: Hashes, bits: int, work: Hashes | None = None) -> None:
+def _rotate(words: UInt64s, bits: int, work: UInt64s | None = None) -> None:
     high = np.right_shift(words, _SHIFT[64 - bits], out=work)
     words <<= _SHIFT[bits]
     words |= high
 
 
-def _rotated(words: Hashes, bits: int) -> Hashes:
+def _rotated(words: UInt64s, bits: int) -> UInt64s:
     copy = words.copy()
     _rotate(copy, bits)
     return copy
@@ -415,7 +415,7 @@ def _rotated(words: Hashes, bits: int) -> Hashes:
 # Java's hash: h = 31 * h + unit
 
 
-def _java_hash(offsets: Rows, units: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+def _java_hash(offsets: Int64s, units: UInt32s) -> Int32s:
     """Sums of unit * 31 ** (units after it), by running sums of unit / 31 ** (units before).
 
     31 is odd, so it has an inverse modulo 2 ** 32 and the division is exact.
@@ -428,7 +428,7 @@ def _java_hash(offsets: Rows, units: npt.NDArray[np.uint32]) -> npt.NDArray[np.i
 
 
 @lru_cache(maxsize=1)
-def _powers_of_31(bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+def _powers_of_31(bits: int) -> tuple[UInt32s, UInt32s]:
     """The first 2 ** bits powers of 31 and of its inverse, modulo 2 ** 32."""
     factors = np.ones((2, 1 << bits), np.uint32)
     factors[:, 1:] = [[31], [pow(31, -1, 1 << 32)]]
@@ -436,7 +436,7 @@ def _powers_of_31(bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uin
     return powers, inverses
 
 
-def _utf16_units(offsets: Offsets, data: Bytes) -> tuple[Rows, npt.NDArray[np.uint32]]:
+def _utf16_units(offsets: Offsets, data: UInt8s) -> tuple[Int64s, UInt32s]:
     """(offsets in units, units) of UTF-8 text; every byte below 0x80 is its own unit."""
     starts = offsets.astype(np.int64) - int(offsets[0])
     text = data[offsets[0] : offsets[-1]]

@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import deflate
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from metatable.storage.arrays import UInt8s
 
 __all__ = ["gunzip", "gunzip_into"]
 
@@ -27,7 +28,6 @@ MOST_OF_A_BYTE = 1032
 AT_ONCE_BYTES = 16 << 20
 """So much is allocated on a claim's word; who inflates more takes memory as bytes come."""
 
-UInt8s = npt.NDArray[np.uint8]
 Call = Callable[..., int]
 
 

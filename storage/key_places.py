@@ -11,17 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.byte_columns import at_every_byte, byte_layout, size_of_all
 from metatable.storage.marked_words import MarkedWords
 
 __all__ = ["KeyPlaces", "found_among"]
 
-Positions = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 _WORD = 8
 
 
@@ -51,7 +49,7 @@ class KeyPlaces:
         alike = self.keys.take(pa.array(np.flatnonzero(np.isin(words, words[self.marked.twins]))))
         return len(alike.unique()) == len(alike)
 
-    def find(self, asked: pa.Array) -> tuple[Positions, Positions]:
+    def find(self, asked: pa.Array) -> tuple[Int64s, Int64s]:
         """(which of `asked` are among the keys, ascending; where these are)."""
         words = None if self.marked is None else _last_words(asked)
         if self.marked is None or words is None:
@@ -70,7 +68,7 @@ class KeyPlaces:
         return rows[same], places[same]
 
 
-def found_among(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
+def found_among(asked: pa.Array, keys: pa.Array) -> tuple[Int64s, Int64s]:
     """What `KeyPlaces.find` answers, by Arrow: sooner where both are few."""
     found = pc.index_in(asked, value_set=keys.cast(asked.type))
     if not found.null_count:  # most often, where rows were looked for
@@ -80,7 +78,7 @@ def found_among(asked: pa.Array, keys: pa.Array) -> tuple[Positions, Positions]:
     return rows, places[rows]
 
 
-def _last_words(keys: pa.Array) -> Words | None:
+def _last_words(keys: pa.Array) -> UInt64s | None:
     """The last eight bytes of each; None where one is shorter, or null."""
     if keys.null_count or not len(keys):
         return None
@@ -90,6 +88,6 @@ def _last_words(keys: pa.Array) -> Words | None:
         return None
     if size >= 0:  # read in one sweep
         first = int(offsets[0]) + size - _WORD
-        every: Words = np.ndarray((len(keys),), np.uint64, data, first, (size,))
+        every: UInt64s = np.ndarray((len(keys),), np.uint64, data, first, (size,))
         return every.copy()
     return np.asarray(at_every_byte(data, np.uint64)[offsets[1:] - _WORD])

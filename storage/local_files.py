@@ -29,8 +29,8 @@ from functools import partial
 from typing import IO, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import UInt8s
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
@@ -134,7 +134,7 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
-    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+    def map(self, path: str, size_bytes: int) -> UInt8s | None:
         try:
             with open(self._at(path), "rb") as file:
                 mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt64s
 from metatable.storage.word_places import ODD, slots_of
 
 __all__ = ["MOST_TWINS", "TOGETHER", "MarkedWords"]
 
-Positions = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Table = npt.NDArray[np.int32]
-Marks = npt.NDArray[np.bool_]
 
 TOGETHER = 1 << 15
 """Words that are looked up at once: they and their slots stay in the processor's cache."""
@@ -36,13 +32,13 @@ class MarkedWords:
     equal another one, which is in the tables.
     """
 
-    words: Words
-    marks: Marks
-    tables: tuple[Table, ...]
-    twins: Positions
+    words: UInt64s
+    marks: Bools
+    tables: tuple[Int32s, ...]
+    twins: Int64s
 
     @classmethod
-    def of(cls, words: Words) -> MarkedWords | None:
+    def of(cls, words: UInt64s) -> MarkedWords | None:
         """None: too many equal another one, or have found no slot. Memory: 50 to 100 bytes each."""
         made = _tables(words) if len(words) else None
         if made is None or len(made[1]) > len(words) * MOST_TWINS:
@@ -50,7 +46,7 @@ class MarkedWords:
         tables, twins = made
         return cls(words, tables[0] >= 0, tables, twins)
 
-    def find(self, asked: Words) -> tuple[Positions, Positions]:
+    def find(self, asked: UInt64s) -> tuple[Int64s, Int64s]:
         """(which of `asked` are among the words, ascending; where these are, of twins the one that
         is in the tables)."""
         parts = range(0, len(asked), TOGETHER)
@@ -69,10 +65,10 @@ class MarkedWords:
         return rows[is_held], places[is_held]
 
 
-def _tables(words: Words) -> tuple[tuple[Table, ...], Positions] | None:
+def _tables(words: UInt64s) -> tuple[tuple[Int32s, ...], Int64s] | None:
     """(tables, words that are in none because they equal another one). None: some have found no
     slot, as they would if somebody had chosen them."""
-    tables: list[Table] = []
+    tables: list[Int32s] = []
     twins, left = [], np.arange(len(words))
     for odd in ODD:
         share = 16 if tables else 8
@@ -91,7 +87,7 @@ def _tables(words: Words) -> tuple[tuple[Table, ...], Positions] | None:
     return None
 
 
-def _seeming(marks: Marks, asked: Words, start: int) -> tuple[Positions, Positions]:
+def _seeming(marks: Bools, asked: UInt64s, start: int) -> tuple[Int64s, Int64s]:
     """(rows, from `start` on, whose slots of the first table are taken; these slots)."""
     slots = slots_of(asked, len(marks), ODD[0])
     rows = np.flatnonzero(marks[slots])

@@ -10,7 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.byte_columns import Bytes, byte_layout, first_words, from_gaps, voids
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
+from metatable.storage.byte_columns import (
+    byte_layout,
+    first_words,
+    from_gaps,
+    voids,
+)
 
 __all__ = [
     "PrefixIndex",
@@ -30,7 +36,6 @@ _HASH = pa.binary(16)
 FEW_ROWS = 32
 """So few are sorted as objects: passes over columns cost their calls."""
 
-UInt64s = npt.NDArray[np.uint64]
 
 _LANE_BITS, _LANE = 16, 0xFFFF
 """Numbers of so many bits numpy sorts by radix."""
@@ -54,7 +59,7 @@ def as_binary(keys: pa.Array) -> pa.Array:
     return keys.cast(pa.binary())
 
 
-def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
+def sort_order(keys: pa.Array) -> Int64s:
     """Positions that put `keys` in unsigned byte order; stable, so equal keys keep theirs."""
     if keys.type == _HASH:
         return _order_of_hashes(keys)[0]
@@ -73,11 +78,11 @@ def sort_order(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def order_within(
-    groups: npt.NDArray[np.int32],
-    data: Bytes,
-    starts: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
+    groups: Int32s,
+    data: UInt8s,
+    starts: Int64s,
+    sizes: Int64s,
+) -> Int64s:
     """Positions that put `groups`, numbers from 0 on, in ascending order, and in each of them the
     pieces `data[starts[i]:][:sizes[i]]`, which ascend in `data`, in byte order."""
     words = _first_words_that_differ(data, starts, sizes)
@@ -94,7 +99,7 @@ def order_within(
     return order
 
 
-def number_order(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def number_order(numbers: Int64s) -> Int64s:
     """Positions that put numbers, none below 0, in ascending order; stable."""
     return _order(numbers.view(np.uint64))[0]
 
@@ -119,9 +124,7 @@ def has_repeats(words: UInt64s) -> bool:
     return bool((words[1:] == words[:-1]).any())
 
 
-def _first_words_that_differ(
-    data: Bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> UInt64s:
+def _first_words_that_differ(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
     """Eight bytes of each piece, behind what all of them begin with."""
     skip = 0
     while True:
@@ -135,7 +138,7 @@ def _first_words_that_differ(
         skip += alike
 
 
-def order_without_repeats(keys: pa.Array) -> npt.NDArray[np.int64]:
+def order_without_repeats(keys: pa.Array) -> Int64s:
     """Positions that put `keys` in unsigned byte order, of equal ones the first alone."""
     if keys.type == _HASH:
         order, repeats = _order_of_hashes(keys)
@@ -145,7 +148,7 @@ def order_without_repeats(keys: pa.Array) -> npt.NDArray[np.int64]:
     return order[~again] if again.any() else order
 
 
-def same_as_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
+def same_as_previous(keys: pa.Array) -> Bools:
     """Of a sorted column: True where a key equals the one before it."""
     same = np.zeros(len(keys), dtype=bool)
     if len(keys) > 1:
@@ -179,7 +182,7 @@ def _halves(keys: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return halves[:, 0], halves[:, 1]
 
 
-def _order_of_hashes(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _order_of_hashes(keys: pa.Array) -> tuple[Int64s, Int64s]:
     """What sorts them, and the places in that order that have the same key as the one before."""
     high, low = _halves(keys)
     first = high.astype(np.uint64)
@@ -190,7 +193,7 @@ def _order_of_hashes(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray
     return order, tied[low[order[tied + 1]] == low[order[tied]]] + 1
 
 
-def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
+def _order(numbers: UInt64s) -> tuple[Int64s, UInt64s]:
     """What sorts `numbers`, equal ones by position, and the sorted: a stable argsort, in a fraction
     of its time. Many are sorted by radix, by their first bits that differ, and then, among those
     whose bits are alike, by the rest."""
@@ -210,7 +213,7 @@ def _order(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     return order, in_order
 
 
-def _order_of_few(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
+def _order_of_few(numbers: UInt64s) -> tuple[Int64s, UInt64s]:
     """The same: as many of the bits that differ as there is room for are sorted in one word with
     the position, and then, among those whose bits are alike, the rest."""
     if len(numbers) < 2:
@@ -229,20 +232,20 @@ def _order_of_few(numbers: UInt64s) -> tuple[npt.NDArray[np.int64], UInt64s]:
     return order, in_order
 
 
-def _tied(ascending: UInt64s) -> npt.NDArray[np.int64]:
+def _tied(ascending: UInt64s) -> Int64s:
     """The places of numbers that are there more than once."""
     alike = np.zeros(len(ascending) + 1, np.bool_)
     np.equal(ascending[1:], ascending[:-1], out=alike[1:-1])
     return np.flatnonzero(alike[1:] | alike[:-1])
 
 
-def _sort_tied(tied: npt.NDArray[np.int64], order: npt.NDArray[np.int64], numbers: UInt64s) -> None:
+def _sort_tied(tied: Int64s, order: Int64s, numbers: UInt64s) -> None:
     """Those at these places, which are in order but for bits that nobody has looked at yet."""
     again = tied[np.argsort(numbers[tied], kind="stable")]
     order[tied], numbers[tied] = order[again], numbers[again]
 
 
-def _order_by_lanes(columns: Sequence[UInt64s]) -> npt.NDArray[np.int64]:
+def _order_by_lanes(columns: Sequence[UInt64s]) -> Int64s:
     """What sorts rows of numbers, by the first column before the next, equal ones by position: by
     radix, 16 bits at a time, the last ones first, but for those that all have alike."""
     order = np.arange(len(columns[0]))
@@ -255,7 +258,7 @@ def _order_by_lanes(columns: Sequence[UInt64s]) -> npt.NDArray[np.int64]:
     return order
 
 
-def _sorted_whole(keys: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _sorted_whole(keys: pa.Array, rows: Int64s) -> Int64s:
     taken = keys.take(pa.array(rows))
     indices = pc.sort_indices(pa.table({"key": taken}), [("key", "ascending")]).to_numpy()
     return _settle_ties(keys, rows[indices])
@@ -269,7 +272,7 @@ def _shared_bytes(first: bytes, last: bytes) -> int:
     return shared
 
 
-def _settle_ties(keys: pa.Array, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _settle_ties(keys: pa.Array, order: Int64s) -> Int64s:
     """Arrow's sort is not promised to be stable: put runs of equal keys in position order."""
     if len(order) < 2:
         return order
@@ -292,7 +295,7 @@ class PrefixIndex:
         self._shared = self._keys[0].as_py()[:shared] if shared else b""
         self._numbers = _eight_bytes(self._keys, shared)
 
-    def place(self, bounds: pa.Array, side: Literal["left", "right"]) -> npt.NDArray[np.int64]:
+    def place(self, bounds: pa.Array, side: Literal["left", "right"]) -> Int64s:
         """How many of the keys are less than each bound (left), or not greater (right).
 
         Of a null bound nothing is said.
@@ -314,8 +317,8 @@ class PrefixIndex:
         self,
         bounds: pa.Array,
         side: Literal["left", "right"],
-        first: npt.NDArray[np.int64],
-        last: npt.NDArray[np.int64],
+        first: Int64s,
+        last: Int64s,
     ) -> None:
         """Halve [first, last) of every bound that has ties, until `first` is its place."""
         passes = pc.less if side == "left" else pc.less_equal
@@ -329,13 +332,13 @@ class PrefixIndex:
             open_ = open_[first[open_] < last[open_]]
 
 
-def _true(mask: pa.Array) -> npt.NDArray[np.bool_]:
+def _true(mask: pa.Array) -> Bools:
     if not mask.null_count:  # filling takes longer than all else of few
         return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)
     return np.asarray(pc.fill_null(mask, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _eight_bytes(texts: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
+def _eight_bytes(texts: pa.Array, skip: int) -> UInt64s:
     """Bytes [skip, skip + 8) of each text as a big-endian integer, zeros where it ends; null: 0."""
     if not len(texts):
         return np.zeros(0, dtype=np.uint64)

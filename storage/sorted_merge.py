@@ -14,9 +14,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int32s
 from metatable.storage.byte_columns import joined, single
 from metatable.storage.ordering import is_ascending, order_without_repeats
 
@@ -26,7 +26,7 @@ ROUND_ENTRIES = 96 << 10
 """Entries of all streams that a round takes at most: what it makes of them stays near the
 processor, in memory that the next round uses again."""
 
-Merged = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
+Merged = tuple[pa.Array, pa.Array, Int32s]
 Part = tuple[pa.Array, pa.Array, int]
 """Keys, values, and the number of the stream that has them."""
 

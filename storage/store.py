@@ -27,10 +27,8 @@ from functools import partial
 from itertools import islice
 from typing import IO, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from metatable.storage.address import normal, texts
+from metatable.storage.arrays import UInt8s
 from metatable.storage.backend import Backend
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
@@ -205,7 +203,7 @@ class Store:
         self.counters.add("store.bytes_read", sum(found))
         _check_sizes(path, spans, found)
 
-    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+    def map(self, path: str, size_bytes: int) -> UInt8s | None:
         """A whole local file of this size as memory that is read when it is touched, else None.
 
         What is used of it is counted by `count_mapped`. The file must not be cut short while

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.arrays import Int32s, Int64s, UInt64s
 from metatable.storage.threads import in_order
 
 __all__ = ["ODD", "WordPlaces", "slots_of"]
 
-Positions = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
 
 ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 """What words are multiplied by, one number per table: the constants of xxHash and of the golden
@@ -40,14 +39,14 @@ class WordPlaces:
     """Distinct words, fewer than 2 ** 31. `rest`: those that are in no table, sorted, and where
     they stand among the words."""
 
-    words: Words
-    tables: tuple[Positions, ...]
-    rest: tuple[Words, Positions]
+    words: UInt64s
+    tables: tuple[Int32s, ...]
+    rest: tuple[UInt64s, Int32s]
 
     @classmethod
-    def of(cls, words: Words) -> WordPlaces | None:
+    def of(cls, words: UInt64s) -> WordPlaces | None:
         """None: two of them are equal. Memory besides: 12 to 22 bytes per word."""
-        tables: list[Positions] = []
+        tables: list[Int32s] = []
         left = np.arange(len(words), dtype=np.int32)
         for odd in ODD:
             if len(left) <= FEW:
@@ -63,11 +62,11 @@ class WordPlaces:
             return None
         return cls(words, tuple(tables), (rest, places))
 
-    def find(self, asked: Words) -> Positions:
+    def find(self, asked: UInt64s) -> Int32s:
         """Where each stands, -1 where it does not."""
         return np.concatenate([np.zeros(0, np.int32), *in_order(self._found, _parts(asked))])
 
-    def _found(self, asked: Words) -> Positions:
+    def _found(self, asked: UInt64s) -> Int32s:
         found, left = np.full(len(asked), -1, np.int32), np.arange(len(asked))
         for table, odd in zip(self.tables, ODD, strict=False):
             some = asked.take(left)
@@ -84,7 +83,7 @@ class WordPlaces:
         return found
 
 
-def _table(words: Words, rows: Positions, odd: int) -> tuple[Positions, Positions] | None:
+def _table(words: UInt64s, rows: Int32s, odd: int) -> tuple[Int32s, Int32s] | None:
     """(a table of these words, those of them that it does not hold). None: one of these equals one
     that it holds. An empty slot says 0, which is a place like others: whoever asks compares."""
     table = np.zeros(1 << max((SHARE * len(rows) - 1).bit_length(), LEAST_BITS), np.int32)
@@ -101,7 +100,7 @@ def _table(words: Words, rows: Positions, odd: int) -> tuple[Positions, Position
     return table, np.concatenate(left)
 
 
-def slots_of(words: Words, count: int, odd: int) -> npt.NDArray[np.int64]:
+def slots_of(words: UInt64s, count: int, odd: int) -> Int64s:
     """Of so many, a power of two."""
     slots = words * np.uint64(odd)
     slots >>= np.uint64(65 - count.bit_length())

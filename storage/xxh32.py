@@ -8,15 +8,18 @@ some columns. Nulls are refused, as in `hashing.py`.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from metatable.storage.byte_columns import Bytes, Offsets, byte_chunks, byte_layout
+from metatable.storage.arrays import Int64s, UInt8s, UInt32s
+from metatable.storage.byte_columns import (
+    Offsets,
+    byte_chunks,
+    byte_layout,
+)
 
 __all__ = ["xxh32"]
 
-Hashes = npt.NDArray[np.uint32]
 
 GATHERED_BYTES = 1 << 20
 """Gathered together: they stay in the processor's cache."""
@@ -30,7 +33,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 _JOINED_BY = np.array([1, 7, 12, 18], np.uint32)
 
 
-def xxh32(column: pa.Array | pa.ChunkedArray, seed: int = 0) -> Hashes:
+def xxh32(column: pa.Array | pa.ChunkedArray, seed: int = 0) -> UInt32s:
     """XXH32 of every value of a string or binary column.
 
     Returns n uint32. Raises UsageError for nulls and for columns that have no bytes.
@@ -39,7 +42,7 @@ def xxh32(column: pa.Array | pa.ChunkedArray, seed: int = 0) -> Hashes:
     return np.concatenate([np.zeros(0, np.uint32), *parts])
 
 
-def _hashed(offsets: Offsets, data: Bytes, seed: int) -> Hashes:
+def _hashed(offsets: Offsets, data: UInt8s, seed: int) -> UInt32s:
     out = np.empty(len(offsets) - 1, np.uint32)
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
     order = np.argsort(lengths, kind="stable")
@@ -57,12 +60,12 @@ def _hashed(offsets: Offsets, data: Bytes, seed: int) -> Hashes:
 
 
 def _hash_equal(
-    data: Bytes,
-    starts: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
+    data: UInt8s,
+    starts: Int64s,
+    rows: Int64s,
     width: int,
     seed: int,
-    out: Hashes,
+    out: UInt32s,
 ) -> None:
     """Rows of one length; the last word of each is filled up with bytes that do not count."""
     lanes = np.arange(-(-width // 4) * 4)
@@ -73,13 +76,13 @@ def _hash_equal(
         out[some] = _hash_matrix(data[places] if width else places.astype(np.uint8), width, seed)
 
 
-def _hash_matrix(matrix: npt.NDArray[np.uint8], width: int, seed: int) -> Hashes:
+def _hash_matrix(matrix: UInt8s, width: int, seed: int) -> UInt32s:
     """Row i's bytes are the first `width` of row i."""
-    words: Hashes = matrix.view("<u4")
+    words: UInt32s = matrix.view("<u4")
     start = np.uint32(seed)
     out = np.full(len(matrix), start + _P5, np.uint32)
     if width >= 16:
-        state: Hashes = np.empty((len(out), 4), np.uint32)
+        state: UInt32s = np.empty((len(out), 4), np.uint32)
         state[:] = start + _P1 + _P2, start + _P2, start, start - _P1
         for at in range(0, width // 16 * 4, 4):
             state = _rotated(state + words[:, at : at + 4] * _P2, np.uint32(13)) * _P1
@@ -94,5 +97,5 @@ def _hash_matrix(matrix: npt.NDArray[np.uint8], width: int, seed: int) -> Hashes
     return out
 
 
-def _rotated(words: Hashes, bits: np.uint32 | Hashes) -> Hashes:
+def _rotated(words: UInt32s, bits: np.uint32 | UInt32s) -> UInt32s:
     return (words << bits) | (words >> (np.uint32(32) - bits))

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
+from metatable.storage.arrays import UInt8s
 from metatable.storage.backend import Backend
 from metatable.storage.listing import Listed
 from metatable.storage.store import Store
@@ -92,7 +91,7 @@ class Watched(Backend):
         self._count("read_whole", path)
         return self._inner.read_whole(path)
 
-    def map(self, path: str, size_bytes: int) -> npt.NDArray[np.uint8] | None:
+    def map(self, path: str, size_bytes: int) -> UInt8s | None:
         self._count("map", path)
         return self._inner.map(path, size_bytes)
 

@@ -15,7 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from metatable.data.hashing_metadata import LAST_HASH
-from metatable.index.bucket.ring import SPACE, Numbers, Ring
+from metatable.index.bucket.ring import (
+    SPACE,
+    Ring,
+)
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Directory"]
@@ -34,7 +38,7 @@ class Directory(Ring):
         return tuple(SPACE // count * (one + 1) - 1 for one in range(count))
 
     @property
-    def local_depths(self) -> Numbers:
+    def local_depths(self) -> Int64s:
         """How many bits of a hash each bucket goes by."""
         return HASH_BITS - np.log2(self.widths).astype(np.int64)
 
@@ -43,7 +47,7 @@ class Directory(Ring):
         """The global depth."""
         return int(self.local_depths.max())
 
-    def places(self) -> Numbers:
+    def places(self) -> Int64s:
         """The directory: the bucket that each of the 2^depth places points to."""
         return np.repeat(np.arange(len(self.nodes)), 1 << (self.depth - self.local_depths))
 

@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,12 +29,12 @@ from metatable.data.hashing_metadata import (
     HashingNode,
 )
 from metatable.data.key_texts import parts_of
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.xxh32 import xxh32
 
 __all__ = ["Resizing", "Ring", "hashes_of", "new_prefix", "part_of"]
 
-Numbers = npt.NDArray[np.int64]
 
 SPACE = LAST_HASH + 1
 
@@ -43,14 +42,14 @@ Resizing = tuple[tuple[HashingNode, ...], tuple[HashingNode, ...]]
 """Nodes that go, and those that come for them: what `Ring.resized` is given."""
 
 
-def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Numbers:
+def hashes_of(keys: pa.Array, columns: Sequence[str]) -> Int64s:
     """The hash of every record key (texts, as `KeyGenerator` makes them of `columns`)."""
     parts = parts_of(keys, columns)
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
     return (xxh32(joined) & np.uint32(LAST_HASH)).astype(np.int64)
 
 
-def part_of(nodes: Sequence[HashingNode], hashes: Numbers) -> Numbers:
+def part_of(nodes: Sequence[HashingNode], hashes: Int64s) -> Int64s:
     """Which of the nodes that a bucket is parted into (one or two, in their order) has each hash of
     that bucket."""
     first = nodes[-1].value + 1  # behind the bucket: all of it comes before that is passed again
@@ -70,7 +69,7 @@ class Ring:
     engine: ClassVar[str] = "consistent_hashing"
 
     metadata: HashingMetadata
-    values: Numbers
+    values: Int64s
     file_ids: pa.Array
 
     @classmethod
@@ -100,12 +99,12 @@ class Ring:
     def nodes(self) -> tuple[HashingNode, ...]:
         return self.metadata.nodes
 
-    def place(self, hashes: Numbers) -> Numbers:
+    def place(self, hashes: Int64s) -> Int64s:
         """The number of each hash's node."""
         return np.searchsorted(self.values, hashes) % len(self.values)
 
     @property
-    def widths(self) -> Numbers:
+    def widths(self) -> Int64s:
         """How many hashes each node holds: together all that there are."""
         widths = (self.values - np.roll(self.values, 1)) % SPACE
         return np.where(widths == 0, SPACE, widths)  # a node that is alone

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.hashing_metadata import FIRST_INSTANT, HashingMetadata
@@ -20,6 +19,7 @@ from metatable.data.options import EXTENDIBLE, Options
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Int64s
 from metatable.storage.cache import cached, shared
 
 __all__ = ["RingBuckets", "put_first_ring", "ring_kind", "rings_of"]
@@ -73,9 +73,7 @@ class RingBuckets:
 
     view: TableView
 
-    def place(
-        self, keys: pa.Array, partition_paths: pa.Array
-    ) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> tuple[Int64s, pa.Array]:
         folders = partition_paths.dictionary_encode()
         hashes = hashes_of(keys, self.view.options.key)
         codes = folders.indices.to_numpy()

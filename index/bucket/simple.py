@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import parts_of
+from metatable.storage.arrays import Int64s
 from metatable.storage.hashing import java_string_hash
 
 __all__ = ["SimpleBuckets", "bucket_numbers", "file_id_of"]
@@ -27,7 +27,7 @@ __all__ = ["SimpleBuckets", "bucket_numbers", "file_id_of"]
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
-def bucket_numbers(keys: pa.Array, columns: Sequence[str], count: int) -> npt.NDArray[np.int64]:
+def bucket_numbers(keys: pa.Array, columns: Sequence[str], count: int) -> Int64s:
     """The bucket of every record key (texts, as `KeyGenerator` makes them of `columns`)."""
     hashes = np.ones(len(keys), np.uint32)
     for part in parts_of(keys, columns):
@@ -47,9 +47,7 @@ class SimpleBuckets:
     columns: tuple[str, ...]
     count: int
 
-    def place(
-        self, keys: pa.Array, partition_paths: pa.Array
-    ) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> tuple[Int64s, pa.Array]:
         buckets, places = np.unique(
             bucket_numbers(keys, self.columns, self.count), return_inverse=True
         )

@@ -17,7 +17,6 @@ from itertools import chain
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -41,6 +40,7 @@ from metatable.data.stored_columns import (
     schema_with_ids,
 )
 from metatable.data.taking import taken
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.local_files import in_temporary_folder
@@ -93,7 +93,7 @@ def add_meta_columns(
     keys: pa.Array,
     data_file: DataFile,
     task: int = 0,
-    numbers: npt.NDArray[np.int64] | None = None,
+    numbers: Int64s | None = None,
 ) -> pa.Table:
     """Rows of the table as rows of `data_file`, written by its instant.
 
@@ -107,9 +107,7 @@ def add_meta_columns(
     return with_meta_columns_of(table, keys, data_file.instant, words, own)
 
 
-def add_changing_columns(
-    table: pa.Table, instant: str, task: int, numbers: npt.NDArray[np.int64]
-) -> pa.Table:
+def add_changing_columns(table: pa.Table, instant: str, task: int, numbers: Int64s) -> pa.Table:
     """The same with those meta columns alone that a row of one key has anew in each file."""
     columns = [*_changing(instant, str(task), numbers), *table.columns]
     return pa.table(columns, schema=pa.schema([*META_FIELDS[:2], *table.schema]))
@@ -120,7 +118,7 @@ def with_meta_columns_of(
     keys: pa.Array,
     instant: str,
     words: Sequence[pa.Array],
-    numbers: npt.NDArray[np.int64],
+    numbers: Int64s,
 ) -> pa.Table:
     """The same for rows of several files. `words` (strings): partition path, file name and task of
     each row."""
@@ -130,9 +128,7 @@ def with_meta_columns_of(
     return pa.table(columns, schema=pa.schema([*META_FIELDS, *table.schema]))
 
 
-def _changing(
-    instant: str, tasks: pa.Array | str, numbers: npt.NDArray[np.int64]
-) -> tuple[pa.Array, pa.Array]:
+def _changing(instant: str, tasks: pa.Array | str, numbers: Int64s) -> tuple[pa.Array, pa.Array]:
     """The instant and the sequence number of each row."""
     own = pc.cast(pa.array(numbers), pa.string())
     sequence = pc.binary_join_element_wise(instant, tasks, own, "_")
@@ -311,7 +307,7 @@ def _steps(
 
 def read_record_keys(
     store: Store, data_file: DataFile, first: str | None = None, last: str | None = None
-) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+) -> tuple[pa.Array, Int64s]:
     """Key text (string array) and row position of the rows that may lie in [first, last].
 
     Row groups whose statistics cannot hold the range are not read; the others come whole.
@@ -516,10 +512,10 @@ def _leaves(field: pa.Field) -> list[str]:
 
 def _row_groups(
     footer: pq.FileMetaData, first: str | None, last: str | None
-) -> tuple[npt.NDArray[np.int64], list[int]]:
+) -> tuple[Int64s, list[int]]:
     """Where each row group starts (and the end), and which ones may hold keys of the range."""
     counts = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-    starts: npt.NDArray[np.int64] = np.cumsum([0, *counts])
+    starts: Int64s = np.cumsum([0, *counts])
     leaf = _leaf(footer)
     low = None if first is None else first.encode()
     high = None if last is None else last.encode()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import SPARK_SEED, java_string_hash, xxh64
@@ -34,8 +35,6 @@ __all__ = [
 ]
 
 HASH_SPACE = 1 << 32
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class BucketFunction:
         """How many places there are in a partition of so many buckets."""
         return buckets if self.modulo else HASH_SPACE
 
-    def places(self, keys: pa.Array, space: int) -> Places:
+    def places(self, keys: pa.Array, space: int) -> Int64s:
         """The places of these keys as int64. Raises UsageError where the function, which may be a
         user's, gives anything but n integers in [0, space)."""
         found = np.asarray(self.place(keys, space))
@@ -72,13 +71,13 @@ class BucketFunction:
         return found.astype(np.int64)
 
 
-def place_by_text(keys: pa.Array | pa.ChunkedArray, space: int = HASH_SPACE) -> Places:
+def place_by_text(keys: pa.Array | pa.ChunkedArray, space: int = HASH_SPACE) -> Int64s:
     """The top 32 bits of XXH64 of each text, scaled to the space: n int64 in [0, space)."""
     top = xxh64(keys, SPARK_SEED) >> np.uint64(32)
     return ((top * np.uint64(space)) >> np.uint64(32)).astype(np.int64)
 
 
-def place_by_hash(hashes: pa.Array | pa.ChunkedArray) -> Places:
+def place_by_hash(hashes: pa.Array | pa.ChunkedArray) -> Int64s:
     """The top bits of each 128-bit hash, which is a key itself: n int64 in [0, 2**32)."""
     if isinstance(hashes, pa.ChunkedArray):
         hashes = hashes.combine_chunks()
@@ -88,7 +87,7 @@ def place_by_hash(hashes: pa.Array | pa.ChunkedArray) -> Places:
     return data[offsets[0] : offsets[-1]].view(">u4")[::4].astype(np.int64)
 
 
-def _java_string(keys: pa.Array | pa.ChunkedArray, count: int) -> Places:
+def _java_string(keys: pa.Array | pa.ChunkedArray, count: int) -> Int64s:
     """Java's string hash, its absolute value modulo the number of buckets."""
     return np.asarray(np.abs(java_string_hash(keys).astype(np.int64)) % count)
 

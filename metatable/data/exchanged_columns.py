@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +21,7 @@ from metatable.data.base_file import PAGE_ROWS
 from metatable.data.merge import changed_columns, put_columns
 from metatable.data.spliced_file import StoredParts
 from metatable.data.taking import taken, whole
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.exchanged import Exchange, Gone, exchanged, is_exchangeable
@@ -32,7 +32,6 @@ from metatable.storage.parquet.parts import Chunk
 
 __all__ = ["MOST_PAGES", "NOT_EXCHANGED", "ExchangedColumns", "Hit", "are_few", "exchanged_columns"]
 
-Numbers = npt.NDArray[np.int64]
 
 MOST_PAGES = 1 / 3
 """Of a column: with more of them, its neighbours cost little more."""
@@ -43,7 +42,7 @@ class Hit:
     """In a row group, `rows` take the places (in it, ascending) of as many."""
 
     group: int
-    places: Numbers
+    places: Int64s
     rows: pa.Table
 
 
@@ -59,7 +58,7 @@ class ExchangedColumns:
 NOT_EXCHANGED = ExchangedColumns()
 
 
-def are_few(places: Numbers, count: int) -> bool:
+def are_few(places: Int64s, count: int) -> bool:
     """Whether rows of a row group of so many are in few of its blocks."""
     return len(np.unique(places // PAGE_ROWS)) <= MOST_PAGES * -(-count // PAGE_ROWS)
 
@@ -90,7 +89,7 @@ class _Places:
 
     names: tuple[str, ...]
     chunks: tuple[dict[str, Chunk], ...]
-    pages: tuple[dict[str, Numbers], ...]
+    pages: tuple[dict[str, Int64s], ...]
 
     @classmethod
     def of(cls, held: StoredParts, file: PagedFile, hits: Sequence[Hit]) -> _Places:
@@ -116,7 +115,7 @@ class _Places:
         return cls(tuple(in_step), tuple(chunks), tuple(pages))
 
 
-def _are_in_step(pages: Numbers, count: int) -> bool:
+def _are_in_step(pages: Int64s, count: int) -> bool:
     """Whether each block of a row group of so many rows begins with a page."""
     return bool(np.isin(np.arange(0, count, PAGE_ROWS), pages[:, ROW]).all())
 
@@ -160,13 +159,13 @@ def _exchanged(
     return [_told(of.names, changed, [next(found) for _ in changed]) for _ in hits]
 
 
-def _rows_of(blocks: Numbers, count: int) -> Numbers:
+def _rows_of(blocks: Int64s, count: int) -> Int64s:
     """The rows of these blocks of a row group of so many."""
     every = (blocks[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
     return np.asarray(every[every < count])
 
 
-def _pages_of(blocks: Numbers, places: Numbers) -> Numbers:
+def _pages_of(blocks: Int64s, places: Int64s) -> Int64s:
     """Which pages of a column hold the rows of these blocks, where its pages lie at `places`."""
     return np.flatnonzero(np.isin(places[:, ROW] // PAGE_ROWS, blocks))
 

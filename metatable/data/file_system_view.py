@@ -12,11 +12,11 @@ from itertools import repeat
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.slices import DataFile, FileSlice, is_log
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import byte_layout, from_gaps, gathered, size_of_all
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import quick_hash
@@ -24,7 +24,6 @@ from metatable.storage.ordering import order_within, sort_order
 
 __all__ = ["FILE", "FileSystemView", "name_hashes", "names_of", "slices_of"]
 
-Int64s = npt.NDArray[np.int64]
 
 STEP_PATHS = 16 << 10
 """Paths that are cut at a time: what comes of them stays near the processor."""
@@ -49,8 +48,8 @@ class FileSystemView(Sequence[FileSlice]):
     rows: Int64s
     sizes: Int64s
     folders: pa.Array
-    folder_of: npt.NDArray[np.int32]
-    alone: npt.NDArray[np.bool_]
+    folder_of: Int32s
+    alone: Bools
     logs: pa.ListArray | None = None
 
     @classmethod
@@ -123,7 +122,7 @@ class FileSystemView(Sequence[FileSlice]):
         begins = pc.list_element(pc.split_pattern(self.names(), "_", max_splits=1), 0)
         return pc.utf8_ltrim(begins, ".") if self.alone.any() else begins
 
-    def take(self, rows: npt.NDArray[np.int64]) -> FileSystemView:
+    def take(self, rows: Int64s) -> FileSystemView:
         """Some of the slices, in the same order (`rows` ascending); all folders stay."""
         return FileSystemView(
             self.held.take(pa.array(self.rows[rows])),
@@ -136,7 +135,7 @@ class FileSystemView(Sequence[FileSlice]):
         )
 
     @property
-    def has_logs(self) -> npt.NDArray[np.bool_]:
+    def has_logs(self) -> Bools:
         """Which slices have logs."""
         if self.logs is None:
             return self.alone
@@ -147,7 +146,7 @@ class FileSystemView(Sequence[FileSlice]):
         """Log files of all slices."""
         return int(self.logs_of_each()[1].sum())
 
-    def logs_of_each(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def logs_of_each(self) -> tuple[Int64s, Int64s]:
         """(bytes, number) of the logs of each slice."""
         sizes, slices = self.all_sizes()
         are_logs = np.concatenate([self.alone, np.ones(len(slices) - len(self), np.bool_)])
@@ -162,7 +161,7 @@ class FileSystemView(Sequence[FileSlice]):
         return replace(based, logs=None)
 
     @property
-    def is_pending(self) -> npt.NDArray[np.bool_]:
+    def is_pending(self) -> Bools:
         """Of which slices a compaction is scheduled."""
         paths, _, slices = self._told()
         found = np.zeros(len(self), np.bool_)
@@ -170,7 +169,7 @@ class FileSystemView(Sequence[FileSlice]):
         return found
 
     @property
-    def slice_sizes(self) -> npt.NDArray[np.int64]:
+    def slice_sizes(self) -> Int64s:
         """Bytes of each slice, logs included."""
         bases = np.where(self.alone, 0, self.sizes)
         return np.asarray(bases + self.logs_of_each()[0])
@@ -180,7 +179,7 @@ class FileSystemView(Sequence[FileSlice]):
         """Of all files."""
         return int(self.all_sizes()[0].sum())
 
-    def all_files(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def all_files(self) -> tuple[pa.Array, Int64s, Int64s]:
         """(paths, sizes, ordinal of the slice) of the first files, and behind them of all logs
         besides."""
         paths, sizes, slices = self._told()
@@ -194,14 +193,14 @@ class FileSystemView(Sequence[FileSlice]):
         """The same without the paths."""
         return (self.sizes, np.arange(len(self))) if self.logs is None else self.all_files()[1:]
 
-    def name_hashes(self) -> npt.NDArray[np.uint64]:
+    def name_hashes(self) -> UInt64s:
         """`quick_hash` of the bare name of each of `all_files`."""
         first = name_hashes(self.held).take(self.rows)
         if self.logs is None:
             return first
         return np.concatenate([first, name_hashes(self.all_files()[0][len(self) :])])
 
-    def _told(self) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _told(self) -> tuple[pa.Array, Int64s, Int64s]:
         """The same, and in the place of a slice's logs also the base file that is to come."""
         slices = np.arange(len(self))
         if self.logs is None:
@@ -214,7 +213,7 @@ class FileSystemView(Sequence[FileSlice]):
             np.concatenate([slices, of]),
         )
 
-    def within(self, partition_paths: Sequence[str]) -> npt.NDArray[np.int64]:
+    def within(self, partition_paths: Sequence[str]) -> Int64s:
         """The rows of the slices of these partitions, ascending."""
         asked = pc.is_in(self.folders, value_set=pa.array(partition_paths, pa.string()))
         return np.flatnonzero(asked.to_numpy(zero_copy_only=False)[self.folder_of])
@@ -252,7 +251,7 @@ def names_of(paths: pa.Array) -> pa.Array:
     return from_gaps(data, names_at, offsets[1:] - names_at).cast(pa.string())
 
 
-def name_hashes(paths: pa.Array) -> npt.NDArray[np.uint64]:
+def name_hashes(paths: pa.Array) -> UInt64s:
     """`quick_hash` of each bare name."""
     (offsets, data), names_at = byte_layout(paths), _name_starts(paths)
     return quick_hash(data, names_at, offsets[1:] - names_at)
@@ -296,18 +295,18 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray]:
     return flat.filter(pa.array(is_first)), pa.ListArray.from_arrays(offsets, others)
 
 
-def _are_logs(paths: pa.Array) -> npt.NDArray[np.bool_]:
+def _are_logs(paths: pa.Array) -> Bools:
     return _begin_as_logs(paths, _name_starts(paths))
 
 
-def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> npt.NDArray[np.bool_]:
+def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> Bools:
     offsets, data = byte_layout(paths)
     if not len(paths) or (names_at == offsets[1:]).any():  # a name without a byte
         return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
     return np.asarray(data[names_at] == ord("."))
 
 
-def _columns(files: pa.StructArray) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def _columns(files: pa.StructArray) -> tuple[pa.Array, Int64s]:
     return pc.struct_field(files, "path"), pc.struct_field(files, "size").to_numpy()
 
 
@@ -328,7 +327,7 @@ def _name_starts(paths: pa.Array) -> Int64s:
     return found
 
 
-def _place_of_names(paths: npt.NDArray[np.uint8]) -> int:
+def _place_of_names(paths: UInt8s) -> int:
     """Where the names begin in a table of paths of one size; -1: not at one place."""
     place = paths[0].tobytes().rfind(b"/") + 1
     if place and (paths[:, place - 1] != ord("/")).any():
@@ -336,7 +335,7 @@ def _place_of_names(paths: npt.NDArray[np.uint8]) -> int:
     return -1 if (paths[:, place:] == ord("/")).any() else place
 
 
-def _folders(paths: pa.Array, names_at: Int64s) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+def _folders(paths: pa.Array, names_at: Int64s) -> tuple[pa.Array, Int32s]:
     """The distinct partition paths in byte order, "" for that of an unpartitioned table, and the
     place there of each path's."""
     offsets, data = byte_layout(paths)

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import chain, islice, pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +25,7 @@ from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import whole
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.key_places import KeyPlaces, found_among
 from metatable.storage.parquet.chosen_pages import find_rows, read_rows
@@ -44,7 +44,6 @@ __all__ = [
     "together",
 ]
 
-Positions = npt.NDArray[np.int64]
 
 KEY_ROWS = 8 << 10
 """Rows of a file for each key that is asked: with fewer, decoding all of it takes no longer."""
@@ -70,7 +69,7 @@ class Asked:
     of: FileSlice
     keys: pa.Array
     are_there: bool = False
-    positions: Positions | None = None
+    positions: Int64s | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Found:
     """Rows of a file, ascending. `keys`: theirs, where these are all that is asked for."""
 
     file: PagedFile
-    positions: Positions
+    positions: Int64s
     keys: pa.Array | None = None
 
 
@@ -133,7 +132,7 @@ def places_of_keys(
     columns: TableSchema,
     ordering: str | None,
     workers: int | None = None,
-) -> Iterator[tuple[Asked, Positions, Positions]]:
+) -> Iterator[tuple[Asked, Int64s, Int64s]]:
     """Which of the keys that are asked of each slice it holds, ascending, and their positions; of a
     slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
     other, on so many `workers`, a few ahead. Raises CorruptError."""
@@ -149,7 +148,7 @@ def _places(
     ordering: str | None,
     workers: int | None,
     asked: Sequence[Asked],
-) -> list[tuple[Asked, Positions, Positions]]:
+) -> list[tuple[Asked, Int64s, Int64s]]:
     looked = _looked(store, asked, FOUND_ROWS)
     find = partial(_places_in, store, columns, ordering)
     shared = logs_together(store, (one.of for one in asked), _KEYS, columns, ordering)
@@ -162,7 +161,7 @@ def _places_in(
     columns: TableSchema,
     ordering: str | None,
     looked: tuple[Asked, tuple[Found, pa.Array] | None, ReadLogs | None],
-) -> tuple[Asked, Positions, Positions]:
+) -> tuple[Asked, Int64s, Int64s]:
     asked, held, logs = looked
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
@@ -287,7 +286,7 @@ def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
     return Found(held.file, held.positions[rows], keys.take(pa.array(rows)))
 
 
-def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Positions, int]:
+def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Int64s, int]:
     """(which of these keys, by number, are among those asked; how many these are)."""
     if max(len(keys), len(asked)) <= FEW_KEYS:
         wanted = set(raw_texts(asked))

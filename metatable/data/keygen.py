@@ -24,12 +24,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.options import Options
 from metatable.data.taking import whole
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["DEFAULT_PARTITION", "KeyGenerator", "text"]
@@ -329,8 +329,8 @@ def _distinct(columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
 
 
 def _numbered(
-    values: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    values: Int64s,
+) -> tuple[Int64s, Int64s]:
     """Each value's rank among the distinct ones, and the first row of each of these."""
     most = int(values.max(initial=0))
     if most > max(len(values), _FEW_VALUES):

@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import byte_layout, size_of_all
 
 __all__ = ["without"]
 
-Positions = npt.NDArray[np.int64]
 Pieces = npt.NDArray[Any]
 """Each value of a column a word, or a piece of some bytes."""
 
 _WORDS = (1, 2, 4, 8)
 
 
-def without(table: pa.Table, rows: Positions) -> pa.Table:
+def without(table: pa.Table, rows: Int64s) -> pa.Table:
     """`table` without the ascending `rows`, the others in any order. Its memory is written on:
     nobody else may hold it, nor read it again."""
     if not len(rows):
@@ -47,13 +47,13 @@ def without(table: pa.Table, rows: Positions) -> pa.Table:
     return pa.table(found, schema=table.schema)
 
 
-def _filtered(table: pa.Table, rows: Positions) -> pa.Table:
+def _filtered(table: pa.Table, rows: Int64s) -> pa.Table:
     kept = np.ones(table.num_rows, np.bool_)
     kept[rows] = False
     return table.filter(pa.array(kept))
 
 
-def _moved(count: int, rows: Positions) -> tuple[Positions, Positions]:
+def _moved(count: int, rows: Int64s) -> tuple[Int64s, Int64s]:
     """(places among those that are left which rows of the end take, these rows)."""
     left = count - len(rows)
     cut = int(np.searchsorted(rows, left))

@@ -26,7 +26,6 @@ from functools import cache, partial
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.block_rows import blocks_rows
@@ -35,6 +34,7 @@ from metatable.data.log_blocks import ROLLBACK, Deletes, blocks_deletes
 from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
 from metatable.data.schema_text import TableSchema
 from metatable.data.taking import rows_of, taker, whole
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.key_places import KeyPlaces
@@ -42,8 +42,6 @@ from metatable.storage.threads import WORKERS, in_order
 
 __all__ = ["ReadLogs", "SliceLogs", "live_blocks"]
 
-Positions = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _NONE = -1
 """A delete without an ordering value, where else the event stands that a key came to."""
@@ -122,8 +120,8 @@ class SliceLogs:
     """
 
     places: KeyPlaces
-    events: Positions
-    is_row: Mask
+    events: Int64s
+    is_row: Bools
     rows: pa.Table
     ordering: str | None
     values: pa.Array
@@ -190,7 +188,7 @@ class SliceLogs:
         given = self.rows.column_names if columns is None else list(columns)
         take = _taker(self.rows.select(given))
 
-        def left_of(piece: pa.Table) -> tuple[pa.Table, Positions, Mask]:
+        def left_of(piece: pa.Table) -> tuple[pa.Table, Int64s, Bools]:
             rows, hits, wins = self._found(piece)
             return without(piece.select(given), rows[wins]), hits, wins
 
@@ -211,13 +209,13 @@ class SliceLogs:
         for start in range(0, len(new), step):
             yield take(new[start : start + step])
 
-    def _found(self, piece: pa.Table) -> tuple[Positions, Positions, Mask]:
+    def _found(self, piece: pa.Table) -> tuple[Int64s, Int64s, Bools]:
         """Rows of a piece whose keys the logs have, which keys these are, and whether what the logs
         say of them takes their places."""
         rows, hits = self.places.find(whole(piece.column(self.key)))
         return rows, hits, self._wins(piece, rows, hits)
 
-    def _see(self, hits: Positions, seen: Mask) -> None:
+    def _see(self, hits: Int64s, seen: Bools) -> None:
         """Of keys that a piece has: no other one may have them."""
         again, before = seen[hits], np.count_nonzero(seen)
         seen[hits] = True
@@ -227,19 +225,19 @@ class SliceLogs:
             key = self.places.keys[int(twice[0])].as_py()
             raise CorruptError("a key is stored twice in one file", key=key)
 
-    def _put(self, piece: pa.Table, rows: Positions, hits: Positions, take: Take) -> pa.Table:
+    def _put(self, piece: pa.Table, rows: Int64s, hits: Int64s, take: Take) -> pa.Table:
         put = self.is_row[hits]
         places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
         places[rows[put]] = piece.num_rows + np.arange(int(put.sum()))
         kept[rows[~put]] = False
         return put_into(piece, take, self.events[hits[put]], places[kept])
 
-    def _wins(self, piece: pa.Table, rows: Positions, hits: Positions) -> Mask:
+    def _wins(self, piece: pa.Table, rows: Int64s, hits: Int64s) -> Bools:
         if self.ordering is None:
             return np.ones(len(rows), np.bool_)
         events = self.events[hits]
         old = whole(piece.column(self.ordering)).take(pa.array(rows))
-        wins: Mask = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
+        wins: Bools = newer(old, self.values.take(pa.array(np.maximum(events, 0))))
         wins |= events == _NONE
         return wins
 
@@ -254,7 +252,7 @@ def _taker(rows: pa.Table) -> Take:
     """Gives rows by their numbers; all of them, as they lie there, without a copy."""
     ready = cache(partial(taker, rows))
 
-    def take(wanted: Positions) -> pa.Table:
+    def take(wanted: Int64s) -> pa.Table:
         if len(wanted) == rows.num_rows and (np.diff(wanted) == 1).all():
             return rows
         return ready()(pa.array(wanted))
@@ -275,8 +273,8 @@ class _Events:
         self.rows: list[pa.Table] = []
         self.keys: list[pa.Array] = []
         self.deleted_values: list[pa.Array] = []
-        self.unordered: list[Mask] = []  # of all events, in their order
-        self.is_row: list[Mask] = []
+        self.unordered: list[Bools] = []  # of all events, in their order
+        self.is_row: list[Bools] = []
 
     def add_rows(self, block: LogBlock, rows: pa.Table) -> None:
         keys = whole(rows.column(self.key))
@@ -293,7 +291,7 @@ class _Events:
         unordered = deletes.unordered.to_numpy(zero_copy_only=False)
         self._add(deletes.keys, unordered, is_row=False)
 
-    def _add(self, keys: pa.Array, unordered: Mask, is_row: bool) -> None:
+    def _add(self, keys: pa.Array, unordered: Bools, is_row: bool) -> None:
         self.keys.append(keys.cast(pa.string()))
         self.unordered.append(unordered)
         self.is_row.append(np.full(len(keys), is_row))
@@ -329,8 +327,8 @@ class _Events:
 
 
 def _greatest(
-    codes: Positions, count: int, is_row: Mask, unordered: Mask, values: pa.Array
-) -> Positions:
+    codes: Int64s, count: int, is_row: Bools, unordered: Bools, values: pa.Array
+) -> Int64s:
     """For each key its greatest event, the later of equal ones; `_NONE` where all that is left is
     a delete without an ordering value."""
     number = np.arange(len(codes))
@@ -347,6 +345,6 @@ def _greatest(
     return last
 
 
-def _joined(masks: list[Mask]) -> Mask:
-    none: Mask = np.zeros(0, np.bool_)
+def _joined(masks: list[Bools]) -> Bools:
+    none: Bools = np.zeros(0, np.bool_)
     return np.concatenate([none, *masks])

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
 from metatable.data.taking import rows_of, taken, whole
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.key_places import KeyPlaces
 
@@ -49,9 +49,7 @@ RUN_ROWS = 512
 FIRST_ROWS = 128
 """A column that changes is as a rule another one among so few rows that change."""
 
-Positions = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Take = Callable[[Positions], pa.Table]
+Take = Callable[[Int64s], pa.Table]
 """Rows by their numbers."""
 
 
@@ -65,9 +63,9 @@ class Merge:
     `deleted_keys`: a string array; a delete of an absent key counts nowhere.
     """
 
-    source: Positions
-    kept: Mask
-    new: Positions
+    source: Int64s
+    kept: Bools
+    new: Int64s
     counts: RowCounts
     deleted_keys: pa.Array
 
@@ -99,7 +97,7 @@ class Merge:
         )
         return cls(source, kept, new, counts, whole(base.column(KEY)).take(pa.array(gone)))
 
-    def within(self, rows: Positions, count: int) -> Merge:
+    def within(self, rows: Int64s, count: int) -> Merge:
         """The same for a slice of `count` rows, of which those that were looked at are these."""
         source, kept = np.arange(count), np.ones(count, np.bool_)
         stored = len(self.source)
@@ -161,7 +159,7 @@ def deduplicate(table: pa.Table, key_columns: Sequence[str], ordering: str | Non
     return table.filter(pa.array(survives))
 
 
-def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Mask:
+def newer(base_ordering: pa.Array, incoming_ordering: pa.Array) -> Bools:
     """For each pair whether the incoming row replaces the stored one, that is, is not older."""
     base, incoming = whole(base_ordering), whole(incoming_ordering)
     if base.type != incoming.type:
@@ -195,7 +193,7 @@ def _refuse_repeated(put: pa.Array, gone: pa.Array) -> None:
         raise UsageError("a key is both put and deleted", keys=put.filter(both)[:5].to_pylist())
 
 
-def _places(stored: pa.ChunkedArray, asked: KeyPlaces) -> Positions:
+def _places(stored: pa.ChunkedArray, asked: KeyPlaces) -> Int64s:
     """The row that holds each key; -1: none does. What is hashed are the keys asked, as a rule the
     fewer. Raises CorruptError where two rows hold one."""
     start, places = 0, np.full(len(asked.keys), -1, np.int64)
@@ -213,15 +211,15 @@ def _places(stored: pa.ChunkedArray, asked: KeyPlaces) -> Positions:
 
 
 def _winners(
-    base: pa.Table, upserts: pa.Table, rows: Positions, targets: Positions, ordering: str | None
-) -> Mask:
+    base: pa.Table, upserts: pa.Table, rows: Int64s, targets: Int64s, ordering: str | None
+) -> Bools:
     if ordering is None:
         return np.ones(len(rows), np.bool_)
     old = whole(base.column(ordering)).take(pa.array(targets))
     return newer(old, whole(upserts.column(ordering)).take(pa.array(rows)))
 
 
-def put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> pa.Table:
+def put_into(piece: pa.Table, take: Take, put: Int64s, places: Int64s) -> pa.Table:
     """The rows at these places of a piece and, behind it, of the upserts put into it.
 
     Columns that come out as they were are not taken: keys, for one.
@@ -236,7 +234,7 @@ def put_into(piece: pa.Table, take: Take, put: Positions, places: Positions) -> 
     return pa.table(columns, schema=piece.schema)
 
 
-def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[str]:
+def changed_columns(piece: pa.Table, rows: pa.Table, places: Int64s) -> list[str]:
     """Columns that are other ones once these rows have taken the places of as many.
 
     Of numbers with a point nobody looks: -0 equals 0, and is another value. Nor of nested ones.
@@ -255,9 +253,7 @@ def changed_columns(piece: pa.Table, rows: pa.Table, places: Positions) -> list[
     return [name for name in piece.column_names if name not in kept]
 
 
-def put_columns(
-    piece: pa.Table, rows: pa.Table, places: Positions, names: Sequence[str]
-) -> pa.Table:
+def put_columns(piece: pa.Table, rows: pa.Table, places: Int64s, names: Sequence[str]) -> pa.Table:
     """Some columns of the rows at these places of a piece and, behind it, of others. Those that are
     dictionaries in the piece stay such.
 
@@ -273,7 +269,7 @@ def put_columns(
     return pa.concat_tables(runs or [both.slice(0, 0)]).combine_chunks()
 
 
-def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
+def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Int64s, int]:
     """A number for each row, equal for rows that agree in all columns, and how many there are.
 
     Numbers of a single column are given in the order of first appearance.
@@ -286,13 +282,13 @@ def codes_of(columns: Sequence[pa.ChunkedArray]) -> tuple[Positions, int]:
     return codes, count
 
 
-def _column_codes(column: pa.ChunkedArray) -> tuple[Positions, int]:
+def _column_codes(column: pa.ChunkedArray) -> tuple[Int64s, int]:
     encoded = whole(column).dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, len(encoded.dictionary)
 
 
-def ascending(ordering: pa.ChunkedArray) -> Positions:
+def ascending(ordering: pa.ChunkedArray) -> Int64s:
     """Row numbers from lowest to greatest, null first, NaN last, equal ones in their order."""
     column = whole(ordering)
     if pa.types.is_floating(column.type):
@@ -300,17 +296,17 @@ def ascending(ordering: pa.ChunkedArray) -> Positions:
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
         return np.lexsort((values, ~nulls))
     order = pc.array_sort_indices(column, null_placement="at_start")
-    rows: Positions = order.to_numpy(zero_copy_only=False).astype(np.int64)
+    rows: Int64s = order.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
 
 
-def _numpy_mask(mask: pa.Array) -> Mask:
-    filled: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+def _numpy_mask(mask: pa.Array) -> Bools:
+    filled: Bools = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return filled
 
 
 def _repeated(
-    table: pa.Table, key_columns: Sequence[str], codes: Positions, rows: Positions
+    table: pa.Table, key_columns: Sequence[str], codes: Int64s, rows: Int64s
 ) -> UsageError:
     """The error that names up to five of the keys that repeat."""
     _, first = np.unique(codes, return_index=True)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +25,7 @@ from metatable.data.samples import every
 from metatable.data.sort_texts import column_texts, hexadecimal, sort_texts
 from metatable.data.space_filling import hilbert_codes
 from metatable.data.taking import whole
+from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex
 
@@ -98,15 +98,15 @@ class RowOrder:
         ]
         return hexadecimal(np.min(codes, axis=0)), hexadecimal(np.max(codes, axis=0))
 
-    def _ranks(self, place: int, column: pa.Array) -> npt.NDArray[np.uint64]:
+    def _ranks(self, place: int, column: pa.Array) -> UInt64s:
         cuts = PrefixIndex(pa.array(self.cuts[place], pa.string()))
         texts = column_texts(column, self.columns[place])
         return cuts.place(texts, "right").astype(np.uint64)
 
-    def _along(self, ranks: Sequence[npt.NDArray[np.uint64]]) -> pa.Array:
+    def _along(self, ranks: Sequence[UInt64s]) -> pa.Array:
         return hexadecimal(self._codes(ranks))
 
-    def _codes(self, ranks: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    def _codes(self, ranks: Sequence[UInt64s]) -> UInt64s:
         return hilbert_codes(ranks, min(RANK_BITS, CURVE_BITS // len(ranks)))
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.ordering import sort_order
 
 __all__ = ["FILE_TEXTS", "Sample", "every"]
@@ -41,13 +41,13 @@ class Sample:
         self.texts += texts
         self.weights += [step] * (len(texts) - 1) + [rows - step * (len(texts) - 1)]
 
-    def in_order(self) -> tuple[list[str], npt.NDArray[np.int64]]:
+    def in_order(self) -> tuple[list[str], Int64s]:
         """(the texts, ascending; the rows before each of them, and behind that all rows)."""
         order = sorted(range(len(self.texts)), key=self.texts.__getitem__)
         before = np.cumsum([0, *(self.weights[place] for place in order)])
         return [self.texts[place] for place in order], before
 
-    def cut(self, borders: Sequence[int]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    def cut(self, borders: Sequence[int]) -> tuple[tuple[str, ...], Int64s]:
         """Texts between parts that begin after about so many rows (ascending, the first 0), and
         which of the parts there are: those for which the sample is too coarse are left out."""
         texts, before = self.in_order()

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import chain, filterfalse, islice
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,6 +24,7 @@ from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
@@ -98,7 +98,7 @@ def read_slice_keys(
     first: str | None = None,
     last: str | None = None,
     logs: ReadLogs | None = None,
-) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+) -> tuple[pa.Array, Int64s]:
     """Key text (string array) and row position of the rows that may lie in [first, last]. `logs` as
     of `read_slice`."""
     if not file_slice.logs:

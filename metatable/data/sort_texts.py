@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY
 from metatable.data.keygen import text
 from metatable.data.taking import whole
+from metatable.storage.arrays import Float64s, UInt64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["check_sortable", "column_texts", "hexadecimal", "sort_texts"]
@@ -75,7 +75,7 @@ def _ended(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(escaped, _END, "")
 
 
-def _bits(column: pa.Array) -> npt.NDArray[np.uint64] | None:
+def _bits(column: pa.Array) -> UInt64s | None:
     """Of each value 64 bits that ascend as the values do; None for a type without."""
     kind, t = column.type, pa.types
     if t.is_floating(kind):
@@ -91,7 +91,7 @@ def _bits(column: pa.Array) -> npt.NDArray[np.uint64] | None:
     return np.asarray(signed.astype(np.int64).view(np.uint64) ^ _SIGN)
 
 
-def _of_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
+def _of_floats(values: Float64s) -> UInt64s:
     values = np.where(np.isnan(values), np.nan, values) + 0.0  # one NaN, one zero
     bits = values.view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
@@ -109,7 +109,7 @@ def _masked(texts: pa.Array, column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-def hexadecimal(bits: npt.NDArray[np.uint64]) -> pa.Array:
+def hexadecimal(bits: UInt64s) -> pa.Array:
     """16 digits each, the highest first."""
     raw = np.ascontiguousarray(bits.astype(">u8")).view(np.uint8)
     digits = np.stack([_DIGITS[raw >> 4], _DIGITS[raw & 15]], axis=1).ravel()

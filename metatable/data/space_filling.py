@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
+
+from metatable.storage.arrays import UInt64s
 
 __all__ = ["hilbert_codes"]
 
-UInt64s = npt.NDArray[np.uint64]
 
 _ONE = np.uint64(1)
 

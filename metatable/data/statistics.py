@@ -21,7 +21,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +28,7 @@ from metatable.data.parquet import open_parquet
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
 from metatable.data.stored_columns import StoredColumns
+from metatable.storage.arrays import Int64s
 from metatable.storage.store import Store
 
 __all__ = [
@@ -93,7 +93,7 @@ def of_parts(
 
 
 def _ends_of_parts(
-    table: pa.Table, columns: Sequence[str], counts: npt.NDArray[np.int64]
+    table: pa.Table, columns: Sequence[str], counts: Int64s
 ) -> list[dict[int, _Ends]]:
     """For each column the least and greatest value of the parts (numbers) that have rows, `counts`
     of them; of a column with NaN none: they would have to be looked for in each part."""

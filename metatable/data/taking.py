@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from metatable.storage.arrays import Int64s, UInt16s
 
 __all__ = ["grouped", "joined", "rows_of", "taken", "taker", "whole"]
 
@@ -80,8 +81,8 @@ def rows_of(table: pa.Table, size_bytes: int) -> int:
 
 def _gathered(
     chunks: Sequence[pa.RecordBatch],
-    starts: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
+    starts: Int64s,
+    rows: Int64s,
 ) -> list[pa.Table]:
     """These rows of chunks that begin at `starts`: taken from each, then put in order."""
     order = np.argsort(rows, kind="stable")
@@ -102,7 +103,7 @@ def _gathered(
     return [pa.Table.from_batches(parts).combine_chunks().take(pa.array(places))]
 
 
-def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+def grouped(columns: Mapping[str, Any]) -> tuple[pa.Table, list[Int64s]]:
     """The distinct rows of some columns of equal length, and for each of them the numbers
     (int64, ascending) of the rows that have these values; null equals null. Of columns that are
     dictionaries as well, as their values: sooner, where these are few."""
@@ -123,7 +124,7 @@ def _plain(columns: Mapping[str, Any]) -> pa.Table:
     )
 
 
-def _codes(columns: Iterable[Any]) -> npt.NDArray[np.uint16] | None:
+def _codes(columns: Iterable[Any]) -> UInt16s | None:
     """A number for each row, equal where rows agree in all columns: of dictionaries whose values
     make few pairs, and of nulls alone; None of others."""
     codes, count = None, 1
@@ -142,14 +143,14 @@ def _codes(columns: Iterable[Any]) -> npt.NDArray[np.uint16] | None:
     return None if codes is None or not len(codes) else codes.astype(np.uint16)
 
 
-def _rows_of_codes(codes: npt.NDArray[np.uint16]) -> list[npt.NDArray[np.int64]]:
+def _rows_of_codes(codes: UInt16s) -> list[Int64s]:
     """The rows of each number, ascending; the number that is met first in front."""
     order = np.argsort(codes, kind="stable")  # by radix, being short
     cuts = np.flatnonzero(np.diff(codes[order])) + 1
     return sorted(np.split(order, cuts), key=lambda rows: int(rows[0]))
 
 
-def _grouped_by_values(numbered: pa.Table) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+def _grouped_by_values(numbered: pa.Table) -> tuple[pa.Table, list[Int64s]]:
     names = numbered.column_names
     if numbered.num_rows == 1:
         return numbered, [np.zeros(1, np.int64)]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int32s
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -240,7 +241,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _places(column: pa.Array, by: str, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _places(column: pa.Array, by: str, count: int) -> Int32s:
     if column.null_count:
         raise UsageError("a row has no partition to go to", column=by, found=None)
     places = column.cast(pa.int32()).to_numpy(zero_copy_only=False)
@@ -248,4 +249,4 @@ def _places(column: pa.Array, by: str, count: int) -> np.ndarray[Any, np.dtype[n
         strange = int(places[(places < 0) | (places >= count)][0])
         expected = f"0 to {count - 1}"
         raise UsageError("no such partition", column=by, expected=expected, found=strange)
-    return cast("np.ndarray[Any, np.dtype[np.int32]]", places)
+    return cast("Int32s", places)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.engine.batches import Partition, joined
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["ROW", "ROW_FIELD", "beside", "listed"]
@@ -68,7 +68,7 @@ def listed(answers: Iterable[pa.RecordBatch], field: pa.Field) -> Iterator[pa.Re
         at += count
 
 
-def _check(rows: npt.NDArray[np.int64], count: int) -> None:
+def _check(rows: Int64s, count: int) -> None:
     steps = np.diff(rows, prepend=-1, append=count)
     if (steps < 0).any() or (steps > 1).any() or steps[[0, -1]].min() < 1:
         raise UsageError(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from metatable.engine.batches import Partition
 from metatable.engine.matching import hashes_of
+from metatable.storage.arrays import Int32s, UInt64s
 
 __all__ = ["ASKED", "ASKING", "RANGE", "asked", "offered", "offering", "telling", "told"]
 
@@ -77,7 +78,5 @@ def told(asking: Partition, offered: Partition, on: Sequence[str]) -> Iterator[p
         yield batch.drop_columns([RANGE]).append_column(ASKING, lists)
 
 
-def _ranges(
-    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]], ranges: int
-) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _ranges(hashes: UInt64s, ranges: int) -> Int32s:
     return (hashes % np.uint64(ranges)).astype(np.int32)

@@ -22,13 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 
 __all__ = ["Matches", "attached_schema", "hashes_of"]
 
-U64 = np.ndarray[Any, np.dtype[np.uint64]]
-I64 = np.ndarray[Any, np.dtype[np.int64]]
 
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _STEP = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -75,7 +74,7 @@ class Matches:
         added = [column.take(places) for column in self._payload]
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
-    def _pairs(self, keys: Sequence[pa.Array], hashes: U64) -> tuple[I64, I64]:
+    def _pairs(self, keys: Sequence[pa.Array], hashes: UInt64s) -> tuple[Int64s, Int64s]:
         """(row, match or -1) by row, every row at least once."""
         order = np.argsort(hashes, kind="stable")
         first = np.searchsorted(self._hashes, hashes[order], "left")
@@ -93,7 +92,7 @@ class Matches:
         by_row = np.argsort(rows, kind="stable")
         return rows[by_row], matches[by_row]
 
-    def _equal(self, keys: Sequence[pa.Array], rows: I64, matches: I64) -> Any:
+    def _equal(self, keys: Sequence[pa.Array], rows: Int64s, matches: Int64s) -> Any:
         equal = np.ones(len(rows), dtype=bool)
         for ours, theirs in zip(keys, self._keys, strict=True):
             left, right = ours.take(pa.array(rows)), theirs.take(pa.array(matches))
@@ -104,12 +103,12 @@ class Matches:
         return equal
 
 
-def hashes_of(batch: pa.RecordBatch, on: Sequence[str]) -> U64:
+def hashes_of(batch: pa.RecordBatch, on: Sequence[str]) -> UInt64s:
     """What rows that are equal in these columns have in common."""
     return _hashes([batch.column(name) for name in on], batch.num_rows)
 
 
-def _hashes(keys: Sequence[pa.Array], count: int) -> U64:
+def _hashes(keys: Sequence[pa.Array], count: int) -> UInt64s:
     """One 64-bit hash a row over all key columns; null has one of its own."""
     total = np.zeros(count, dtype=np.uint64)
     for column in keys:
@@ -118,7 +117,7 @@ def _hashes(keys: Sequence[pa.Array], count: int) -> U64:
     return total
 
 
-def _hash(column: pa.Array) -> U64:
+def _hash(column: pa.Array) -> UInt64s:
     kind = column.type
     if pa.types.is_integer(kind):
         return _mix(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column)
@@ -131,17 +130,17 @@ def _hash(column: pa.Array) -> U64:
     return _spread(xxh64(present), column)
 
 
-def _mix(values: Any, column: pa.Array) -> U64:
+def _mix(values: Any, column: pa.Array) -> UInt64s:
     with np.errstate(over="ignore"):
         mixed = values.astype(np.int64).view(np.uint64) * _NULL_HASH
         mixed ^= mixed >> np.uint64(32)
         mixed *= _STEP
     if column.null_count:
         mixed[column.is_null().to_numpy(zero_copy_only=False)] = _NULL_HASH
-    return cast("U64", mixed)
+    return cast("UInt64s", mixed)
 
 
-def _spread(present: U64, column: pa.Array) -> U64:
+def _spread(present: UInt64s, column: pa.Array) -> UInt64s:
     if not column.null_count:
         return present
     hashes = np.full(len(column), _NULL_HASH)

@@ -13,13 +13,13 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.metadata.kept_blocks import KeptBlocks
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt64s
 from metatable.storage.byte_columns import from_voids, joined, voids, words_of
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
@@ -30,9 +30,7 @@ from metatable.storage.threads import WORKERS, in_order
 __all__ = ["Answers", "apart", "ask", "asked_of"]
 
 R = TypeVar("R")
-Rows = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
-Files = list[tuple[int, slice | Rows]]
+Files = list[tuple[int, slice | Int64s]]
 
 _NOWHERE = (1 << 31) - 1
 """Of a key that was answered: no file has it."""
@@ -59,16 +57,16 @@ class Answers:
     `sources`: int32, which file has answered, -1 where none has.
     """
 
-    rows: Rows
+    rows: Int64s
     values: pa.Array
-    sources: npt.NDArray[np.int32]
+    sources: Int32s
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
     """Keys of `rows`, in order; `files`: numbers of HFiles, newest first, with the keys of each."""
 
-    rows: Rows
+    rows: Int64s
     keys: pa.Array
     files: Files
 
@@ -165,7 +163,7 @@ def _by_range(refs: Sequence[HFileRef], keys: pa.Array) -> list[Callable[[], _Sh
     return [partial(share, *one) for one in ranges]
 
 
-def _between(words: UInt64s, lo: int, hi: int) -> npt.NDArray[np.bool_]:
+def _between(words: UInt64s, lo: int, hi: int) -> Bools:
     inside = words >= np.uint64(lo << 32)
     if hi < HASH_SPACE:
         inside &= words < np.uint64(hi << 32)
@@ -179,12 +177,12 @@ def _place_of(ascending: UInt64s, border: int) -> int:
     return int(np.searchsorted(ascending, np.uint64(border << 32)))
 
 
-def _has_any(places: Rows, ref: HFileRef) -> bool:
+def _has_any(places: Int64s, ref: HFileRef) -> bool:
     lo, hi = np.searchsorted(places, [ref.lo, ref.hi])
     return bool(lo < hi)
 
 
-def _ends(keys: pa.Array, order: Sequence[int] | Rows) -> tuple[bytes, bytes]:
+def _ends(keys: pa.Array, order: Sequence[int] | Int64s) -> tuple[bytes, bytes]:
     """The least and the greatest key; `order` has their places first and last."""
     if not len(keys):
         return b"", b""
@@ -244,7 +242,7 @@ def _answered(
 
 def _kept(
     share: _Share, refs: Sequence[HFileRef], reader: Callable[[HFileRef], HFileReader]
-) -> tuple[Rows, npt.NDArray[np.bool_], Rows, pa.Array] | None:
+) -> tuple[Int64s, Bools, Int64s, pa.Array] | None:
     """Of a few keys: the file that each could be in, which are answered from blocks that are kept,
     which of them are there, by number, and the values of these. None where files have keys in
     common, or one of them none."""
@@ -273,13 +271,13 @@ def _size_of(held: tuple[KeptBlocks | None]) -> int:
     return 1000 if held[0] is None else held[0].size_bytes
 
 
-def _taken(keys: pa.Array, rows: Rows) -> pa.Array:
+def _taken(keys: pa.Array, rows: Int64s) -> pa.Array:
     if pa.types.is_fixed_size_binary(keys.type):
         return from_voids(voids(keys)[rows])
     return keys.take(pa.array(rows))
 
 
-def _told(reader: HFileReader, keys: pa.Array, *, keep: bool) -> tuple[Rows, pa.Array]:
+def _told(reader: HFileReader, keys: pa.Array, *, keep: bool) -> tuple[Int64s, pa.Array]:
     """Which of ascending keys are there, and their values, of fixed size where the file's are."""
     if pa.types.is_fixed_size_binary(keys.type):
         hits = reader.find_alike(voids(keys), keep=keep)

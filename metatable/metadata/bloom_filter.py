@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +26,7 @@ from metatable.metadata.payload import (
     schema_text,
 )
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters import Filter, build, decode
 from metatable.storage.hashing import xxh64
@@ -72,7 +71,7 @@ class BloomFilterPartition(MetadataPartition):
         return {"schema": schema_text().encode()}
 
 
-def hashes_of(record_keys: pa.Array) -> npt.NDArray[np.uint64]:
+def hashes_of(record_keys: pa.Array) -> UInt64s:
     """What filters are built from and asked with: XXH64 of the record-key text."""
     return xxh64(record_keys, SEED)
 
@@ -96,9 +95,7 @@ def filters_of(entries: Entries, slices: Sequence[FileSlice]) -> Iterator[tuple[
         start += len(places)
 
 
-def _decoded(
-    values: pa.Array, slices: Sequence[FileSlice], places: npt.NDArray[np.int64]
-) -> Iterator[Filter]:
+def _decoded(values: pa.Array, slices: Sequence[FileSlice], places: Int64s) -> Iterator[Filter]:
     if values.null_count:
         missing = int(places[values.is_valid().to_pylist().index(False)])
         raise CorruptError("live slice has no filter", path=slices[missing].path)

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.errors import CorruptError, UsageError
 
@@ -45,7 +45,6 @@ __all__ = [
     "wrappers_of",
 ]
 
-Rows = npt.NDArray[np.int64]
 
 DECIMAL = 10
 _TIMESTAMP_UNITS = {15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
@@ -113,9 +112,9 @@ def physical(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return column.cast(_PHYSICAL[form_of(kind).wrapper])
 
 
-def wrap(parts: Sequence[tuple[str, pa.Array, Rows]], count: int) -> pa.Array:
+def wrap(parts: Sequence[tuple[str, pa.Array, Int64s]], count: int) -> pa.Array:
     """One union over `count` rows from (wrapper, physical values, their rows) parts."""
-    by_wrapper: dict[str, list[tuple[pa.Array, Rows]]] = {}
+    by_wrapper: dict[str, list[tuple[pa.Array, Int64s]]] = {}
     for wrapper, values, rows in parts:
         by_wrapper.setdefault(wrapper, []).append((values, rows))
     children = {
@@ -147,7 +146,7 @@ def _java_length(number: int) -> int:
     return (number if number >= 0 else ~number).bit_length() // 8 + 1
 
 
-def _one_child(held: Sequence[tuple[pa.Array, Rows]], count: int) -> pa.Array:
+def _one_child(held: Sequence[tuple[pa.Array, Int64s]], count: int) -> pa.Array:
     """A wrapper's struct over all rows; null where the bound is absent or wrapped otherwise."""
     if not held:
         return pa.nulls(count, pa.struct([pa.field("value", pa.int32())]))

@@ -15,7 +15,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,6 +39,7 @@ from metatable.metadata.payload import (
 )
 from metatable.metadata.view import StatsColumn
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import Bools, Int64s, UInt64s
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.cache import cached
 from metatable.storage.hashing import quick_hash
@@ -67,8 +67,6 @@ _OF_FILES = ["minimum", "maximum", "value_count"]
 
 
 _NAME = "column_stats"
-
-Words = npt.NDArray[np.uint64]
 
 
 class ColumnStatsPartition(MetadataPartition):
@@ -175,9 +173,7 @@ def maxima(
     return stats_of(entries, column, type, files)["maximum"].combine_chunks()
 
 
-def row_counts(
-    entries: Entries, files: Sequence[FileSlice], at_most: bool = False
-) -> npt.NDArray[np.int64]:
+def row_counts(entries: Entries, files: Sequence[FileSlice], at_most: bool = False) -> Int64s:
     """Rows of each slice, from the statistics of its record keys; -1 where they are missing, and
     where there are logs, unless it may be `at_most` so many."""
     told = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
@@ -195,7 +191,7 @@ def rows_in(entries: Entries, files: Sequence[DataFile | LogFile]) -> list[int]:
     return [next(counts) if there else -1 for there in values.is_valid().to_pylist()]
 
 
-def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
+def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, Int64s]:
     """(partition path, name, ordinal of the slice) of all files, the first of each slice before
     the others; of slices in columns, without an object per file."""
     if isinstance(files, FileSystemView):
@@ -215,15 +211,13 @@ def _first_paths(files: Sequence[FileSlice]) -> pa.Array:
     return pa.array([one.path for one in files], pa.string())
 
 
-def _with_logs(files: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+def _with_logs(files: Sequence[FileSlice]) -> Bools:
     if isinstance(files, FileSystemView):
         return files.has_logs
     return np.array([bool(one.logs) for one in files], np.bool_)
 
 
-def _of_slices(
-    columns: Sequence[pa.Array], slices: npt.NDArray[np.int64], count: int
-) -> list[pa.Array]:
+def _of_slices(columns: Sequence[pa.Array], slices: Int64s, count: int) -> list[pa.Array]:
     """`_TOLD` of slices, from those of their files: what may be in any of them.
 
     A bound that one file does not tell nobody knows, unless the file has nothing but nulls;
@@ -292,7 +286,7 @@ def _in_one(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _taken(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
+def _taken(column: pa.Array, places: Int64s) -> pa.Array:
     """The values at these places, null where they are -1. Numbers alone are moved by numpy, which
     takes a fifth of the time."""
     absent = places < 0
@@ -338,7 +332,7 @@ def _with_words(files: FileSystemView) -> tuple[FileSystemView, WordPlaces | Non
     return files, WordPlaces.of(words)
 
 
-def _places_among(asked: WordPlaces | None, held: Words) -> npt.NDArray[np.int64] | None:
+def _places_among(asked: WordPlaces | None, held: UInt64s) -> Int64s | None:
     """Where the words asked are among those that are held, -1: nowhere. None: some are equal."""
     if asked is None:
         return None

@@ -19,7 +19,6 @@ from itertools import chain
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +30,7 @@ from metatable.metadata.manifest import Manifest
 from metatable.metadata.pages import HFileRef, all_refs
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.versions import gone_since, load_newest, load_version
+from metatable.storage.arrays import Int32s
 from metatable.storage.byte_columns import joined
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
@@ -65,7 +65,7 @@ class Found:
     """
 
     values: pa.Array
-    sources: npt.NDArray[np.int32]
+    sources: Int32s
     refs: tuple[HFileRef, ...]
 
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView, slices_of
@@ -30,6 +29,7 @@ from metatable.metadata.payload import (
     schema_text,
 )
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import Bools
 from metatable.storage.cache import cached, shared
 
 __all__ = [
@@ -101,7 +101,7 @@ def _slices(
     return [next(present) if valid else None for valid in found.is_valid().to_pylist()]
 
 
-def published_since(entries: Entries, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+def published_since(entries: Entries, slices: Sequence[FileSlice]) -> Bools:
     """For each slice that `entries.since(version)` shows: whether its base file came after that
     version.
 

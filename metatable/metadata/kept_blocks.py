@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt64s
 from metatable.storage.byte_columns import Voids, words_of
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
-from metatable.storage.hfile.columns import Int64s, UInt64s
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading.alike import Alike
 from metatable.storage.hfile.reading.file_filter import META as FILTER
@@ -27,7 +26,6 @@ from metatable.storage.hfile.reading.packed import PACKED
 
 __all__ = ["MOST_BLOCKS", "KeptBlocks"]
 
-Bools = npt.NDArray[np.bool_]
 
 MOST_BLOCKS = 64 << 10
 """Of all files: the table has sixteen bytes of each."""

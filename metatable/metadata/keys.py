@@ -24,9 +24,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import byte_layout, first_words, from_layout
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import (
@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | str"
-Parts = npt.NDArray[np.uint8]
 
 HUDI_SEED = 0xFFFFFFFF_DABADABA
 """Java's int 0xdabadaba, sign-extended."""
@@ -97,7 +96,7 @@ def column_partition_prefix(column: str, partition_path: str) -> bytes:
     return _prefix(COLUMN_PARTITION_CHARS, column, partition_text(partition_path))
 
 
-def partition_words(keys: pa.Array) -> npt.NDArray[np.uint64]:
+def partition_words(keys: pa.Array) -> UInt64s:
     """Of `column_stats` keys eight characters, n uint64, that are of the table partition's hash
     alone: keys with other ones are of other partitions."""
     starts, data = byte_layout(keys)
@@ -108,7 +107,7 @@ def partition_words(keys: pa.Array) -> npt.NDArray[np.uint64]:
     return first_words(data, starts[:-1].astype(np.int64) + _PARTITION_AT, np.full(1, 8))
 
 
-def decode_keys(keys: pa.Array, path: str = "") -> Parts:
+def decode_keys(keys: pa.Array, path: str = "") -> UInt8s:
     """The joined hashes inside keys of one length: n rows of 24 or 32 bytes.
 
     Raises CorruptError where a key is not the base64 of so many bytes.
@@ -163,13 +162,13 @@ def record_key_hash(keys: pa.Array | pa.ChunkedArray, salts: tuple[int, int]) ->
 # Hashes of the parts: n rows of 8 or 16 bytes, one row for a single text
 
 
-def _hash_64(column: Column) -> Parts:
+def _hash_64(column: Column) -> UInt8s:
     if isinstance(column, str):
         return _rows(xxh64_one(column.encode(), HUDI_SEED).to_bytes(8, "big"), 8)
     return xxh64(column, HUDI_SEED).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
-def _partition_64(column: Column) -> Parts:
+def _partition_64(column: Column) -> UInt8s:
     if isinstance(column, str):
         return _hash_64(partition_text(column))
     parts = _hash_64(column).copy()
@@ -177,14 +176,14 @@ def _partition_64(column: Column) -> Parts:
     return parts
 
 
-def _hash_128(column: Column) -> Parts:
+def _hash_128(column: Column) -> UInt8s:
     if isinstance(column, str):
         return _rows(md5_one(column.encode()), 16)
     digests = md5(column)
     return _rows(digests.buffers()[1], 16)[: len(digests)]
 
 
-def _joined(*columns: tuple[Callable[[Column], Parts], Column]) -> Parts:
+def _joined(*columns: tuple[Callable[[Column], UInt8s], Column]) -> UInt8s:
     """The hashes of all columns side by side. Columns that repeat texts are hashed once each."""
     lengths = {len(column) for _, column in columns if not isinstance(column, str)}
     if len(lengths) > 1:
@@ -198,7 +197,7 @@ def _joined(*columns: tuple[Callable[[Column], Parts], Column]) -> Parts:
     return joined
 
 
-def _distinct(hash_of: Callable[[Column], Parts], column: Column) -> Parts:
+def _distinct(hash_of: Callable[[Column], UInt8s], column: Column) -> UInt8s:
     if isinstance(column, str):
         return hash_of(column)
     if isinstance(column, pa.ChunkedArray):
@@ -208,11 +207,11 @@ def _distinct(hash_of: Callable[[Column], Parts], column: Column) -> Parts:
     texts = column.dictionary_encode()
     if texts.null_count or 2 * len(texts.dictionary) > len(column):
         return hash_of(column)
-    parts: Parts = hash_of(texts.dictionary)[texts.indices.to_numpy(zero_copy_only=False)]
+    parts: UInt8s = hash_of(texts.dictionary)[texts.indices.to_numpy(zero_copy_only=False)]
     return parts
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+def _lengths(column: pa.Array) -> Int64s:
     return np.diff(byte_layout(column)[0]).astype(np.int64)
 
 
@@ -225,7 +224,7 @@ def partition_text(partition_path: str) -> str:
 _PAD, _ZERO = ord("="), ord("A")
 
 
-def _encode(parts: Parts) -> pa.Array:
+def _encode(parts: UInt8s) -> pa.Array:
     """Rows of 24 bytes fill whole groups of three; rows of 32 lack a byte, shown by "="."""
     rows, width = parts.shape
     lacking = -width % 3
@@ -243,11 +242,11 @@ def _prefix(chars: int, *texts: str) -> bytes:
     return binascii.b2a_base64(raw, newline=False)[:chars]
 
 
-def _rows(raw: bytes | pa.Buffer, width: int) -> Parts:
+def _rows(raw: bytes | pa.Buffer, width: int) -> UInt8s:
     return np.frombuffer(raw, np.uint8).reshape(-1, width)
 
 
-def _fixed(rows: Parts) -> pa.Array:
+def _fixed(rows: UInt8s) -> pa.Array:
     """n rows of bytes as a fixed-size binary column; no copy."""
     kind = pa.binary(rows.shape[1])
     return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)])

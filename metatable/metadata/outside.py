@@ -30,7 +30,6 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,6 +40,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import ENTRIES, MetadataPartition, Rewriter, Storer
 from metatable.metadata.record_index import RecordIndexPartition
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.key_values import Client, client_of
 from metatable.storage.ordering import as_binary
@@ -73,7 +73,7 @@ class OutsidePartition(RecordIndexPartition):
     def space(self) -> int:
         return HASH_SPACE
 
-    def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def places(self, keys: pa.Array) -> Int64s:
         return place_by_text(keys)
 
     def key_range(self, lo: int, hi: int) -> None:
@@ -124,7 +124,7 @@ def client_for(options: Options) -> Client:
     return client_of(options.hbase_address, options.hbase_table, options.hbase_requests_per_second)
 
 
-def published(entries: Entries, names: pa.Array) -> npt.NDArray[np.bool_]:
+def published(entries: Entries, names: pa.Array) -> Bools:
     """Which of these commits (binary) have put entries that count at this version."""
     found = entries.values(OutsidePartition(entries.options), names)
     return np.asarray(found.is_valid().to_numpy(zero_copy_only=False))

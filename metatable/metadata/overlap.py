@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,11 +31,10 @@ from metatable.data.sort_texts import check_sortable, column_texts
 from metatable.data.statistics import BOUND_LENGTH
 from metatable.metadata.view import StatsColumn, TableView
 from metatable.metadata.written import stats_columns
+from metatable.storage.arrays import Bools, Int32s, Int64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["Overlap", "check_clustered", "mean_depths", "overlap"]
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,19 +43,19 @@ class Overlap:
     and `high` are numbers in the order of the bounds."""
 
     files: FileSystemView
-    depth: Numbers
-    meets: Numbers
-    low: Numbers
-    high: Numbers
+    depth: Int64s
+    meets: Int64s
+    low: Int64s
+    high: Int64s
 
-    def met(self, row: int) -> npt.NDArray[np.bool_]:
+    def met(self, row: int) -> Bools:
         """Which files share a part of this one's range, itself included."""
         files = self.files.folder_of
         shares = (self.low < self.high[row]) & (self.low[row] < self.high)
         shares[row] = True
         return np.asarray(shares & (files == files[row]))
 
-    def among(self, rows: Numbers) -> Numbers:
+    def among(self, rows: Int64s) -> Int64s:
         """The depth of some files, as if there were no others."""
         return _swept(self.files.folder_of[rows], self.low[rows], self.high[rows])[0]
 
@@ -88,7 +86,7 @@ def overlap(view: TableView, column: str) -> Overlap:
     return Overlap(stats.files, *_swept(stats.files.folder_of, low, high), low, high)
 
 
-def _ranks(stats: StatsColumn, column: str) -> tuple[Numbers, Numbers]:
+def _ranks(stats: StatsColumn, column: str) -> tuple[Int64s, Int64s]:
     """Numbers in the order of the bounds, of all files together."""
     minimum, maximum = stats.minimum, _least_above(stats.minimum, stats.maximum)
     bounds = [column_texts(one, column) for one in (minimum, maximum)]
@@ -120,7 +118,7 @@ def _least_above(minimum: pa.Array, maximum: pa.Array) -> pa.Array:
     return pc.if_else(pc.fill_null(pc.and_(is_cut, pc.equal(*heads)), False), minimum, maximum)
 
 
-def _swept(folder: npt.NDArray[np.int32], low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
+def _swept(folder: Int32s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
     """(depth, files met) of each range: all ends in order, a table partition behind the other. At
     one value ranges end, then single values begin and end, one by one, then ranges begin."""
     count, alone = len(low), low == high

@@ -19,7 +19,6 @@ from itertools import chain, pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +28,7 @@ from metatable.data.slices import FileSlice
 from metatable.metadata.owner import Owner
 from metatable.metadata.pages import HFileRef, border
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import Bools, Int32s, Int64s
 from metatable.storage.filters.split_block import KIND as SPLIT_BLOCK
 from metatable.storage.hfile.codec import ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.reader import HFileReader
@@ -47,16 +47,14 @@ ENTRIES = pa.schema(
     ]
 )
 
-Entry = tuple[pa.Array, pa.Array, npt.NDArray[np.int32]]
+Entry = tuple[pa.Array, pa.Array, Int32s]
 """A batch on its way from old HFiles to a new one: keys, raw values, number of the source."""
 
 
 class Rewriter(Protocol):
     """Carries raw values from old HFiles into a new one, batch by batch."""
 
-    def values(
-        self, values: pa.Array, sources: npt.NDArray[np.int32]
-    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def values(self, values: pa.Array, sources: Int32s) -> tuple[pa.Array, Bools]:
         """(values as the new file stores them, True where the entry is a tombstone)."""
         ...
 
@@ -122,7 +120,7 @@ class MetadataPartition:
         """How many places there are; buckets are equal ranges of them."""
         return HASH_SPACE
 
-    def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def places(self, keys: pa.Array) -> Int64s:
         """The place of each stored key, int64 in [0, space)."""
         return place_by_text(keys)
 
@@ -174,7 +172,7 @@ class MetadataPartition:
         """How values move from these HFiles into a new one; as they are, unless overridden."""
         return _AsTheyAre(self.tombstone)
 
-    def tombstones(self, values: pa.Array) -> npt.NDArray[np.bool_]:
+    def tombstones(self, values: pa.Array) -> Bools:
         """True where a stored value is the tombstone; False where it is null."""
         return _equal(values, self.tombstone)
 
@@ -288,9 +286,7 @@ class _AsTheyAre:
     def __init__(self, tombstone: bytes) -> None:
         self._tombstone = tombstone
 
-    def values(
-        self, values: pa.Array, sources: npt.NDArray[np.int32]
-    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def values(self, values: pa.Array, sources: Int32s) -> tuple[pa.Array, Bools]:
         return values, _equal(values, self._tombstone)
 
     def metas(self) -> Mapping[str, bytes]:
@@ -299,7 +295,7 @@ class _AsTheyAre:
 
 def _rewritten(
     batches: Iterable[Entry], rewriter: Rewriter, keep_tombstones: bool
-) -> Iterator[tuple[pa.Array, pa.Array, npt.NDArray[np.bool_]]]:
+) -> Iterator[tuple[pa.Array, pa.Array, Bools]]:
     for keys, raw, sources in batches:
         values, dead = rewriter.values(raw, sources)
         if not keep_tombstones and dead.any():
@@ -309,7 +305,7 @@ def _rewritten(
             yield keys, values, dead
 
 
-def _equal(values: pa.Array, constant: bytes) -> npt.NDArray[np.bool_]:
+def _equal(values: pa.Array, constant: bytes) -> Bools:
     if pa.types.is_fixed_size_binary(values.type) and values.type.byte_width != len(constant):
         return np.zeros(len(values), bool)
     same = pc.fill_null(pc.equal(values, pa.scalar(constant, values.type)), False)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,6 +40,7 @@ from metatable.metadata.bounds import (
     wrap,
     wrappers_of,
 )
+from metatable.storage.arrays import Int32s, Int64s
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError
 
@@ -70,9 +70,7 @@ def schema_text() -> str:
 # files
 
 
-def encode_files(
-    paths: pa.Array, sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32] | None = None
-) -> pa.Array:
+def encode_files(paths: pa.Array, sizes: Int64s, offsets: Int32s | None = None) -> pa.Array:
     """Values of `files`: value i is of the files from offsets[i] to offsets[i + 1], if not told
     one each."""
     if offsets is None:
@@ -94,9 +92,7 @@ def decode_files(values: pa.Array, path: str = "") -> pa.ListArray:
     return pa.ListArray.from_arrays(column.offsets, listed, mask=pa.array(gone, pa.bool_()))
 
 
-def _encode_files(
-    paths: pa.Array, sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32], deleted: bool
-) -> pa.Array:
+def _encode_files(paths: pa.Array, sizes: Int64s, offsets: Int32s, deleted: bool) -> pa.Array:
     files = _struct(size=pa.array(sizes, pa.int64()), isDeleted=_repeat(deleted, len(paths)))
     listed = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), paths, files)
     return _encode(_FILES, filesystemMetadata=listed)
@@ -215,7 +211,7 @@ _STATS_FIELDS = {
     "uncompressed_bytes": "totalUncompressedSize",
 }
 
-_Groups = list[tuple[pa.DataType, Form, npt.NDArray[np.int64]]]
+_Groups = list[tuple[pa.DataType, Form, Int64s]]
 
 
 def _by_type(stats: Sequence[ColumnStats]) -> _Groups:

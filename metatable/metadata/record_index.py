@@ -21,7 +21,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +34,7 @@ from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition, Rewriter, Storer
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import Bools, Int32s, Int64s
 from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, in_short
@@ -77,7 +77,7 @@ class RecordIndexPartition(MetadataPartition):
     def space(self) -> int:
         return self._function.space(self.bucket_count)
 
-    def places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def places(self, keys: pa.Array) -> Int64s:
         if self.keys_are_hashes:
             return place_by_hash(keys)
         return self._function.places(keys.cast(pa.string()), self.space)
@@ -157,11 +157,11 @@ class _Told:
     """Numbers of locations, 0 where there is none, of some `rows` of the keys asked; `sources`:
     the number of the file that says so."""
 
-    rows: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
-    sources: npt.NDArray[np.int32]
+    rows: Int64s
+    numbers: Int64s
+    sources: Int32s
 
-    def sources_with_hits(self, count: int) -> npt.NDArray[np.bool_]:
+    def sources_with_hits(self, count: int) -> Bools:
         found = np.zeros(count + 1, bool)
         found[np.where(self.numbers > 0, self.sources, -1)] = True
         return found[:count]
@@ -188,7 +188,7 @@ class _Names:
         self._starts[sources] = np.cumsum(sizes + 1) - sizes - 1
         self._counts[sources] = sizes
 
-    def slots(self, part: _Told) -> npt.NDArray[np.int64]:
+    def slots(self, part: _Told) -> Int64s:
         """The slot of each row's location. Raises CorruptError for a number that means none."""
         wrong = part.numbers > self._counts.take(part.sources)
         if wrong.any():
@@ -201,7 +201,7 @@ class _Names:
             )
         return self._starts.take(part.sources) + part.numbers
 
-    def located(self, slots: npt.NDArray[np.int64], seen: npt.NDArray[np.bool_]) -> Located:
+    def located(self, slots: Int64s, seen: Bools) -> Located:
         """Only the groups that were found, each once, though many files may name it."""
         order: dict[tuple[str, str], int] = {}
         places = np.full(self.count, -1, dtype=np.int64)
@@ -245,9 +245,7 @@ class _Renumber:
         """Of number n of source s, at `starts[s] + n`: its new number, 0 while it has none."""
         self._numbers: dict[tuple[str, str], int] = {}
 
-    def values(
-        self, values: pa.Array, sources: npt.NDArray[np.int32]
-    ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def values(self, values: pa.Array, sources: Int32s) -> tuple[pa.Array, Bools]:
         numbers = _values_to_numbers(values)
         self._check(numbers, sources)
         places = self._starts.take(sources) + numbers
@@ -260,7 +258,7 @@ class _Renumber:
     def metas(self) -> Mapping[str, bytes]:
         return {LOCATIONS: _encode_locations(list(self._numbers))}
 
-    def _check(self, numbers: npt.NDArray[np.int64], sources: npt.NDArray[np.int32]) -> None:
+    def _check(self, numbers: Int64s, sources: Int32s) -> None:
         if numbers.max(initial=0) <= self._counts.min():
             return
         wrong = np.flatnonzero(numbers > self._counts.take(sources))
@@ -273,7 +271,7 @@ class _Renumber:
                 found=int(numbers[wrong[0]]),
             )
 
-    def _learn(self, places: npt.NDArray[np.int64]) -> None:
+    def _learn(self, places: Int64s) -> None:
         first = np.full(len(self._new), len(places))
         first[places[::-1]] = np.arange(len(places))[::-1]  # the last to be assigned stays
         for place in np.argsort(first)[: np.count_nonzero(first < len(places))].tolist():
@@ -303,11 +301,11 @@ def _encode_locations(locations: Sequence[Sequence[str]]) -> bytes:
     return json.dumps(locations, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _numbers_to_values(numbers: npt.NDArray[np.int64]) -> pa.Array:
+def _numbers_to_values(numbers: Int64s) -> pa.Array:
     return from_voids(numbers.astype(">u4").view("V4"))
 
 
-def _values_to_numbers(values: pa.Array) -> npt.NDArray[np.int64]:
+def _values_to_numbers(values: pa.Array) -> Int64s:
     """0 for null and for tombstones."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)

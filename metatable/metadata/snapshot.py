@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
@@ -21,6 +19,7 @@ from metatable.metadata import (
 )
 from metatable.metadata.entries import Entries
 from metatable.metadata.view import Located, StatsColumn
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.filters import Filter
 
 __all__ = ["Snapshot"]
@@ -45,7 +44,7 @@ class Snapshot(Entries):
     ) -> list[FileSlice | None]:
         return files.current_slices(self, partition_paths, file_ids)
 
-    def came(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+    def came(self, slices: Sequence[FileSlice]) -> Bools:
         return files.published_since(self, slices)
 
     def stats(
@@ -56,9 +55,7 @@ class Snapshot(Entries):
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
         return column_stats.maxima(self, self._name_in_stats(column), type, slices)
 
-    def row_counts(
-        self, slices: Sequence[FileSlice], at_most: bool = False
-    ) -> npt.NDArray[np.int64]:
+    def row_counts(self, slices: Sequence[FileSlice], at_most: bool = False) -> Int64s:
         return column_stats.row_counts(self, slices, at_most)
 
     def filters(self, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
@@ -72,7 +69,7 @@ class Snapshot(Entries):
     def locate(self, keys: pa.Array, partition_paths: pa.Array | pa.Scalar) -> Located:
         return record_index.locate(self, keys, partition_paths)
 
-    def published(self, commits: pa.Array) -> npt.NDArray[np.bool_]:
+    def published(self, commits: pa.Array) -> Bools:
         return outside.published(self, commits)
 
     def latest_commit(self) -> bytes | None:

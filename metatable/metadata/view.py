@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
@@ -20,6 +18,7 @@ from metatable.data.hashing_metadata import HashingMetadata
 from metatable.data.options import Options
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.filters import Filter
 from metatable.storage.store import Store
@@ -83,7 +82,7 @@ class TableView(Protocol):
         """The current slice of each file group, None for a group that is not there."""
         ...
 
-    def came(self, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
+    def came(self, slices: Sequence[FileSlice]) -> Bools:
         """For a view made by `since`: which of these slices got a new base file after that
         version."""
         ...
@@ -98,9 +97,7 @@ class TableView(Protocol):
         """The column's maximum in each slice, of its type. Null: nothing is known."""
         ...
 
-    def row_counts(
-        self, slices: Sequence[FileSlice], at_most: bool = False
-    ) -> npt.NDArray[np.int64]:
+    def row_counts(self, slices: Sequence[FileSlice], at_most: bool = False) -> Int64s:
         """Rows of each slice; -1 where the number is not known. `at_most`: an upper bound will
         do."""
         ...
@@ -117,7 +114,7 @@ class TableView(Protocol):
         """The file group of each record key (texts), of a table that has a record index."""
         ...
 
-    def published(self, commits: pa.Array) -> npt.NDArray[np.bool_]:
+    def published(self, commits: pa.Array) -> Bools:
         """Which of these commits count, named as their entries in a key-value store name them."""
         ...
 
@@ -150,7 +147,7 @@ class StatsColumn:
     null_count: pa.Array
     value_count: pa.Array
 
-    def take(self, rows: npt.NDArray[np.int64]) -> StatsColumn:
+    def take(self, rows: Int64s) -> StatsColumn:
         """The bounds and counts of some of the files (`rows` ascending)."""
         places = pa.array(rows)
         return StatsColumn(self.files.take(rows), *(one.take(places) for one in self.columns))
@@ -166,4 +163,4 @@ class Located:
     was not found, `group[i]` is -1."""
 
     groups: tuple[tuple[str, str], ...]
-    group: npt.NDArray[np.int64]
+    group: Int64s

@@ -23,7 +23,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +38,7 @@ from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.view import TableView
 from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
+from metatable.storage.arrays import Bools, Int32s, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
@@ -58,8 +58,6 @@ PART_BYTES = 32 << 20
 much."""
 
 _GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK_COLUMN, pa.int32())])
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Changes(Rows):
@@ -214,9 +212,7 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
         yield from _rows_of(view, before, read, was, gone, pa.repeat(DELETE, len(gone)))
 
 
-def _are_of_one_commit(
-    was: pa.DictionaryArray, now: pa.DictionaryArray, places: Numbers
-) -> npt.NDArray[np.bool_]:
+def _are_of_one_commit(was: pa.DictionaryArray, now: pa.DictionaryArray, places: Int64s) -> Bools:
     """Whether each row names the same commit as the one at its place before (-1: none was)."""
     if not len(was):
         return np.zeros(len(now), bool)
@@ -224,7 +220,7 @@ def _are_of_one_commit(
     return np.asarray((then >= 0) & (then == _numbered(now, now.dictionary)))
 
 
-def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> npt.NDArray[np.int32]:
+def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> Int32s:
     """The first place of each commit in `named`; -1: it is not there."""
     numbers = pc.index_in(commits.dictionary, value_set=named)
     return np.asarray(numbers.take(commits.indices).fill_null(-1))
@@ -258,7 +254,7 @@ def _rows_of(
     file: FileSlice,
     read: pa.Schema,
     states: pa.RecordBatch,
-    chosen: Numbers,
+    chosen: Int64s,
     kinds: pa.Array,
 ) -> Iterator[pa.RecordBatch]:
     """The chosen rows of a slice, each with its kind; what is known of them is not read again."""

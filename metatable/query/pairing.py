@@ -8,9 +8,10 @@ slices in another order, are paired by a hash table, which costs fifty times as 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from metatable.storage.arrays import Int64s
 
 __all__ = ["places_in"]
 
@@ -21,7 +22,7 @@ PATIENCE = 64
 """So many rows taken out, one right behind the other, are no longer a matter of walking."""
 
 
-def places_in(was: pa.Array, now: pa.Array) -> npt.NDArray[np.int64]:
+def places_in(was: pa.Array, now: pa.Array) -> Int64s:
     """For each of `now` its place in `was`, -1 for none; texts, each once in `was`."""
     places = np.full(len(now), -1, np.int64)
     walked = _walk(was, now, places)
@@ -35,7 +36,7 @@ def places_in(was: pa.Array, now: pa.Array) -> npt.NDArray[np.int64]:
     return places
 
 
-def _walk(was: pa.Array, now: pa.Array, places: npt.NDArray[np.int64]) -> int:
+def _walk(was: pa.Array, now: pa.Array, places: Int64s) -> int:
     """Fill in `places`, up to the first of `now` that is not among the next of `was`: which one."""
     here = there = skipped = 0
     while here < len(now) and there < len(was) and skipped < PATIENCE:

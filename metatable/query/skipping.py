@@ -38,14 +38,12 @@ from metatable.metadata.column_stats import FEW_PARTITIONS
 from metatable.metadata.view import TableView
 from metatable.query.expressions import Expression
 from metatable.query.predicates import COMPARE, columns_of, evaluate, literals, sortable
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Bounds", "Selection", "keep_files", "may_hold", "partition_bounds"]
 
 _log = logging.getLogger("metatable.query")
-
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ class Selection:
     """
 
     slices: FileSystemView
-    after_partitions: Rows
-    after_statistics: Rows
-    row_counts: Rows
+    after_partitions: Int64s
+    after_statistics: Int64s
+    row_counts: Int64s
 
     def files(self) -> FileSystemView:
         """The files to read, by partition path and file name."""
@@ -99,14 +97,14 @@ def keep_files(bound: Expression | None, view: TableView) -> Selection:
     return Selection(slices, left, left[kept], counts[kept])
 
 
-def _row_counts(bounds: Bounds, has_logs: Mask) -> Rows:
+def _row_counts(bounds: Bounds, has_logs: Bools) -> Int64s:
     """Rows of each slice, -1 where they are not known: keys of a log may be in its base, too."""
-    counts: Rows = bounds.value_count.cast(pa.int64()).fill_null(-1).to_numpy()
+    counts: Int64s = bounds.value_count.cast(pa.int64()).fill_null(-1).to_numpy()
     return np.where(has_logs, -1, counts)
 
 
 def _statistics(
-    view: TableView, slices: FileSystemView, column: str, rows: Rows, folders: Rows
+    view: TableView, slices: FileSystemView, column: str, rows: Int64s, folders: Int64s
 ) -> Bounds:
     """A column's bounds in the files `rows`, which are all those of the `folders`."""
     kind, count = _kind(view, column), len(slices.folders)
@@ -209,7 +207,7 @@ def _values(words: pa.Array, kind: pa.DataType) -> pa.Array:
 # Evaluating
 
 
-def may_hold(bound: Expression, count: int, bounds_of: Callable[[str], Bounds | None]) -> Mask:
+def may_hold(bound: Expression, count: int, bounds_of: Callable[[str], Bounds | None]) -> Bools:
     """For which of `count` files the (bound) expression may be true of some row."""
     return evaluate(bound, _Files(count, bounds_of))
 
@@ -221,10 +219,10 @@ class _Files:
         self._count = count
         self._bounds_of = bounds_of
 
-    def constant(self, value: bool) -> Mask:
+    def constant(self, value: bool) -> Bools:
         return np.full(self._count, value)
 
-    def compare(self, column: str, op: str, value: Any) -> Mask:
+    def compare(self, column: str, op: str, value: Any) -> Bools:
         bounds = self._bounds_of(column)
         if bounds is None:
             return self.constant(True)
@@ -240,7 +238,7 @@ class _Files:
             empty = ~_perhaps(COMPARE[op](nearest, literal))
         return ~empty & _some_value(bounds)
 
-    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> Mask:
+    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> Bools:
         bounds = self._bounds_of(column)
         if bounds is None:
             return self.constant(True)
@@ -252,13 +250,13 @@ class _Files:
             empty = _between_all(asked, bounds)
         return ~empty & _some_value(bounds)
 
-    def is_null(self, column: str, negated: bool) -> Mask:
+    def is_null(self, column: str, negated: bool) -> Bools:
         bounds = self._bounds_of(column)
         if bounds is None:
             return self.constant(True)
         return _some_value(bounds) if negated else _perhaps(pc.greater(bounds.null_count, 0))
 
-    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> Mask:
+    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> Bools:
         bounds = self._bounds_of(column)
         if bounds is None:
             return self.constant(True)
@@ -272,29 +270,29 @@ class _Files:
         above &= ~_perhaps(pc.starts_with(low, begin))  # known, and no such text
         return ~(below | above) & _some_value(bounds)
 
-    def both(self, left: Mask, right: Mask) -> Mask:
+    def both(self, left: Bools, right: Bools) -> Bools:
         return left & right
 
-    def either(self, left: Mask, right: Mask) -> Mask:
+    def either(self, left: Bools, right: Bools) -> Bools:
         return left | right
 
 
-def _surely(truth: pa.Array) -> Mask:
+def _surely(truth: pa.Array) -> Bools:
     """True where it is known to be."""
     return np.asarray(truth.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _perhaps(truth: pa.Array) -> Mask:
+def _perhaps(truth: pa.Array) -> Bools:
     """False only where it is known to be."""
     return np.asarray(truth.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _some_value(bounds: Bounds) -> Mask:
+def _some_value(bounds: Bounds) -> Bools:
     """Whether a row may be other than null."""
     return _perhaps(pc.less(bounds.null_count, bounds.value_count))
 
 
-def _between_all(asked: pa.Array, bounds: Bounds) -> Mask:
+def _between_all(asked: pa.Array, bounds: Bounds) -> Bools:
     """Whether surely none of the values asked for lies between a file's bounds.
 
     All are ranked together, so that a long list costs no more than a sort: the least value

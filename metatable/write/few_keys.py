@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge
 from metatable.data.spliced_file import StoredParts
 from metatable.data.taking import whole
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.page_places import key_pages
@@ -74,7 +73,7 @@ def merge_of_few(
     return merge.within(rows, int(file.rows.sum())) if is_as_told else None
 
 
-def _rows(held: StoredParts, file: PagedFile, keys: pa.Array) -> npt.NDArray[np.int64] | None:
+def _rows(held: StoredParts, file: PagedFile, keys: pa.Array) -> Int64s | None:
     """The rows among which all are that hold some of these keys; None: too many, or not told."""
     [pages] = key_pages(held.store, [file], KEY)
     if pages is None:

@@ -24,7 +24,6 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,14 +43,13 @@ from metatable.metadata.written import (
     stats_of_parts,
     stats_of_rows,
 )
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import offsets_of
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import LogBlock
 from metatable.write.new_slice import PIECE_BYTES, Entering
 
 __all__ = ["LogMaker", "LoggedGroup", "NewLog", "fits_log", "stats_of_log"]
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +77,8 @@ class LoggedGroup:
     target: LogFile
     base: FileSlice
     forwards: tuple[LogFile, ...]
-    here: Rows
-    gone: Rows
+    here: Int64s
+    gone: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +87,11 @@ class _Part:
 
     group: LoggedGroup
     file: LogFile
-    numbers: Rows
-    gone: Rows
+    numbers: Int64s
+    gone: Int64s
 
     @property
-    def here(self) -> Rows:
+    def here(self) -> Int64s:
         return self.group.here[self.numbers]
 
 
@@ -165,7 +163,7 @@ class LogMaker:
         for part, first, then, stats in told:
             yield NewLog.of(part.file, log_file.LogFile.encode([*first, *then]), stats)
 
-    def _rows(self, parts: Sequence[_Part], counts: Rows) -> pa.Table:
+    def _rows(self, parts: Sequence[_Part], counts: Int64s) -> pa.Table:
         """The rows as logs have them: each names its group in place of a file."""
         numbers = np.concatenate([one.numbers for one in parts])
         here = pa.array(np.concatenate([one.here for one in parts]))
@@ -202,11 +200,11 @@ class LogMaker:
         return taker(self.columns)
 
     @cached_property
-    def _hashes(self) -> Rows:
+    def _hashes(self) -> Int64s:
         return hashes_of(self.keys, self.view.options.key)
 
 
-def _each(words: Sequence[str], counts: Rows) -> pa.Array:
+def _each(words: Sequence[str], counts: Int64s) -> pa.Array:
     """Each word so many times."""
     return pa.array(words, pa.string()).take(pa.array(np.repeat(np.arange(len(words)), counts)))
 

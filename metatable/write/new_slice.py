@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.base_file import (
@@ -37,6 +36,7 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import rows_of, taken, taker
 from metatable.metadata.view import TableView
 from metatable.metadata.written import PassingRows, stats_columns
+from metatable.storage.arrays import Int64s
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.ordering import sort_order
 
@@ -63,7 +63,7 @@ class Entering:
 
     columns: pa.Table
     keys: pa.Array
-    here: npt.NDArray[np.int64]
+    here: Int64s
     target: DataFile
     place: int
     texts: pa.Array | None = None
@@ -99,7 +99,7 @@ class Entering:
         """Gives some of them, by number, as rows of the new file."""
         take = taker(self.columns)
 
-        def made(numbers: npt.NDArray[np.int64]) -> pa.Table:
+        def made(numbers: Int64s) -> pa.Table:
             rows = pa.array(self.here[numbers])
             columns, keys = take(rows), self.keys.take(rows)
             return add_meta_columns(columns, keys, self.target, self.place, numbers).cast(schema)
@@ -112,7 +112,7 @@ class Entering:
         own = [name for name in schema.names if name in self.columns.schema.names]
         take = taker(self.columns.select(own))
 
-        def made(numbers: npt.NDArray[np.int64]) -> pa.Table:
+        def made(numbers: Int64s) -> pa.Table:
             columns = take(pa.array(self.here[numbers]))
             told = columns, self.target.instant, self.place, numbers
             return add_changing_columns(*told).cast(schema)

@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,6 +44,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
+from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -80,7 +80,7 @@ class Overwritten:
 
     paths: tuple[str, ...] | None
     files: FileSystemView
-    rows: npt.NDArray[np.int64]
+    rows: Int64s
     """The rows of each slice; -1 where the number is not known."""
 
     @property

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,7 @@ from metatable.engine.batches import gathered
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hashing import xxh64
@@ -98,7 +98,7 @@ def _filled(
 
 def _stored(
     view: TableView, wanted: pa.Schema, rows: pa.Table
-) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+) -> Iterator[tuple[Int64s, pa.Table]]:
     """(numbers of rows, the stored rows of their keys), a piece of a file at a time."""
     known = np.flatnonzero(whole(rows[LOCATION_COLUMN]).is_valid().to_numpy(zero_copy_only=False))
     location, keys = whole(rows[LOCATION_COLUMN]).take(pa.array(known)), whole(rows[KEY])

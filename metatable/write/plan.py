@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +20,7 @@ from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.index.placement import Placement
 from metatable.index.protocol import location_codes
+from metatable.storage.arrays import Int64s
 
 __all__ = ["LEAVES", "NO_TASK", "GroupPlan", "WritePlan", "whole_file"]
 
@@ -109,7 +109,7 @@ class WritePlan:
         new = [group.target for group in self.groups if group.base is None]
         return tuple((one.partition_path, one.file_id) for one in new)
 
-    def located(self, location: pa.Array) -> npt.NDArray[np.int64]:
+    def located(self, location: pa.Array) -> Int64s:
         """The group of each location that an index has told, -1 where it is null; `LEAVES`, where
         what is stored leaves the table."""
         if self.replaces:
@@ -124,7 +124,7 @@ class WritePlan:
         of_code = self.ordinals(pa.array(paths, pa.string()), pa.array(file_ids, pa.string()))
         return np.append(of_code, -1)[codes]
 
-    def ordinals(self, partition_paths: pa.Array, file_ids: pa.Array) -> npt.NDArray[np.int64]:
+    def ordinals(self, partition_paths: pa.Array, file_ids: pa.Array) -> Int64s:
         """The group of each pair, -1 where it is none of the plan's, or null."""
         names = pc.binary_join_element_wise(partition_paths, file_ids, "\0")
         known = [f"{g.target.partition_path}\0{g.target.file_id}" for g in self.groups]

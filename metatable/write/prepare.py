@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,7 @@ from metatable.data.merge import deduplicate
 from metatable.data.operations import DELETE, MERGE
 from metatable.data.options import Options
 from metatable.engine.protocol import TASK_COLUMN, Engine
+from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
@@ -197,7 +197,7 @@ def _hashes(
         yield pa.RecordBatch.from_arrays(columns, names=[_HASH, TASK_COLUMN])
 
 
-def _hashed(identity: Sequence[str], batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+def _hashed(identity: Sequence[str], batch: pa.RecordBatch) -> UInt64s:
     hashes = xxh64(batch[KEY], 0)
     for name in identity[1:]:
         hashes = hashes * _ODD + xxh64(batch[name], 0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +20,7 @@ from metatable.data.slices import is_file_id
 from metatable.data.taking import grouped, whole
 from metatable.index.placement import Placement
 from metatable.index.protocol import LOCATION_COLUMN
+from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 
@@ -95,9 +95,7 @@ def is_open(group: Mapping[str, str | None]) -> bool:
     return not stays and group["target_id"] is None
 
 
-def _places(
-    table: pa.Table, placement: Placement | None
-) -> tuple[dict[str, pa.Array], npt.NDArray[np.int64]]:
+def _places(table: pa.Table, placement: Placement | None) -> tuple[dict[str, pa.Array], Int64s]:
     """Where rows come from and, where that is decided, go to; and which rows these are."""
     location = whole(table[LOCATION_COLUMN])
     paths, located_path = whole(table[PATH]), pc.struct_field(location, "partition_path")
@@ -117,7 +115,7 @@ def _places(
     return columns | {"target_id": file_ids}, rows
 
 
-def _check_placed(rows: npt.NDArray[np.int64], file_ids: pa.Array, count: int) -> None:
+def _check_placed(rows: Int64s, file_ids: pa.Array, count: int) -> None:
     """Placements are written by others, too: no row may be lost, no id make a name of no file."""
     placed = np.zeros(count, dtype=bool)
     placed[rows] = True
@@ -136,6 +134,6 @@ def _check_placed(rows: npt.NDArray[np.int64], file_ids: pa.Array, count: int) -
             )
 
 
-def _sample(keys: pa.Array, rows: npt.NDArray[np.int64], finest: int) -> list[str]:
+def _sample(keys: pa.Array, rows: Int64s, finest: int) -> list[str]:
     step = min(finest, -(-len(rows) // SAMPLE_KEYS))
     return every(keys.take(pa.array(rows)), step)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +19,7 @@ from metatable.data.operations import DELETE
 from metatable.data.taking import whole
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.protocol import LOCATION_COLUMN
+from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex
@@ -45,14 +45,12 @@ class Destinations:
     deleted no pair.
     """
 
-    source: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
+    source: Int64s
+    rows: Int64s
+    groups: Int64s
 
     @classmethod
-    def of(
-        cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table, source: npt.NDArray[np.int64]
-    ) -> Destinations:
+    def of(cls, plan: WritePlan, batch: pa.RecordBatch | pa.Table, source: Int64s) -> Destinations:
         """The destinations of a batch, from its key texts and from where its rows come from."""
         if plan.operation == DELETE:
             nothing = np.zeros(0, dtype=np.int64)
@@ -106,7 +104,7 @@ def _place_inserts(
     paths: pa.Array,
     encoded: pa.DictionaryArray,
     keys: pa.Array,
-    target: npt.NDArray[np.int64],
+    target: Int64s,
 ) -> None:
     """Fill in what has no target yet; `encoded`: the same paths."""
     wanted = np.flatnonzero(target < 0)
@@ -125,7 +123,7 @@ def _place_inserts(
         target[rows] = np.array(ordinals)[between.place(keys.take(pa.array(rows)), "right")]
 
 
-def _refuse_unplanned(paths: pa.Array, rows: npt.NDArray[np.int64]) -> None:
+def _refuse_unplanned(paths: pa.Array, rows: Int64s) -> None:
     if len(rows):
         found = paths[int(rows[0])].as_py()
         raise CorruptError("a row appeared after the plan was made", partition_path=found)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import IO, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -46,6 +45,7 @@ from metatable.data.statistics import ColumnStats
 from metatable.data.taking import rows_of, whole
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.paged_file import PagedFile
@@ -183,7 +183,7 @@ class _Ready:
     group and, behind it, of these, and what is done already."""
 
     hit: Hit
-    places: npt.NDArray[np.int64]
+    places: Int64s
     paged: ExchangedColumns = NOT_EXCHANGED
 
 
@@ -249,7 +249,7 @@ class _Made:
             self.names.update((size, one) for size, [one] in zip(sizes, made, strict=True))
         return self.names[group.here.stop - group.here.start]
 
-    def _put(self, group: _Group) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _put(self, group: _Group) -> tuple[Int64s, Int64s]:
         """(rows put in, by number; places of all rows in the row group and, behind it, these)."""
         stored = len(self.merge.source)
         source = self.merge.source[group.here][self.merge.kept[group.here]]
@@ -287,9 +287,7 @@ class _Made:
         made = self._changed(ready.hit.group, left, ready.places)
         return self.held.copied(group.number, [self._named(group), *made, *paged.chunks])
 
-    def _changed(
-        self, group: int, rows: pa.Table, places: npt.NDArray[np.int64]
-    ) -> tuple[Chunk, ...]:
+    def _changed(self, group: int, rows: pa.Table, places: Int64s) -> tuple[Chunk, ...]:
         """Those of these columns that change, decoded and encoded whole."""
         if not rows.num_columns:
             return ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY
 from metatable.data.taking import whole
+from metatable.storage.arrays import Int64s
 from metatable.write.plan import WritePlan
 from metatable.write.routes import SOURCE_COLUMN, Destinations
 
@@ -20,16 +20,16 @@ __all__ = ["TaskRows"]
 class _Grouped:
     """Row numbers, each with a group: one sort, instead of a look at all rows for each group."""
 
-    rows: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
+    rows: Int64s
+    groups: Int64s
 
     @classmethod
-    def of(cls, rows: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> _Grouped:
+    def of(cls, rows: Int64s, groups: Int64s) -> _Grouped:
         short = not len(groups) or groups.max() < np.iinfo(np.int16).max
         order = np.argsort(groups.astype(np.int16) if short else groups, kind="stable")  # by radix
         return cls(rows[order], groups[order])
 
-    def of_group(self, place: int) -> npt.NDArray[np.int64]:
+    def of_group(self, place: int) -> Int64s:
         """Its row numbers, ascending where those given were."""
         lo, hi = np.searchsorted(self.groups, [place, place + 1])
         return np.asarray(self.rows[lo:hi])
@@ -73,7 +73,7 @@ class TaskRows:
         no = np.zeros(0, np.int64)
         return cls(table, Destinations(no, no, no), whole(table[KEY]), *[_Grouped.of(no, no)] * 2)
 
-    def keys(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+    def keys(self, rows: Int64s) -> pa.Array:
         return self.all_keys.take(pa.array(rows))
 
     def size_bytes(self, place: int) -> int:
@@ -81,17 +81,17 @@ class TaskRows:
         count = len(self.entering.of_group(place))
         return int(self.table.nbytes * count / max(self.table.num_rows, 1))
 
-    def new(self, place: int) -> npt.NDArray[np.int64]:
+    def new(self, place: int) -> Int64s:
         """Rows put into this group whose key no group held."""
         rows = self.entering.of_group(place)
         return np.asarray(rows[self.to.source[rows] == -1])
 
-    def arriving(self, place: int) -> npt.NDArray[np.int64]:
+    def arriving(self, place: int) -> Int64s:
         """Rows put into this group that it did not hold: new ones and those that move."""
         rows = self.entering.of_group(place)
         return np.asarray(rows[self.to.source[rows] != place])
 
-    def gone(self, place: int) -> npt.NDArray[np.int64]:
+    def gone(self, place: int) -> Int64s:
         """Rows whose key this group held, and that go elsewhere or nowhere."""
         rows = self.leaving.of_group(place)
         stays = np.isin(rows, self.entering.of_group(place), assume_unique=True)

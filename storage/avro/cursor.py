@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import Bytes, at_every_byte
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
+from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Cursor", "one_for_all"]
 
-Longs = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 _WORD_BYTES = 8
 _WINDOW_BYTES = 256
@@ -32,7 +31,7 @@ _WINDOW_BYTES = 256
 _SOON_BYTES = 16
 """And at least, if rows have as many: hardly dearer than a word."""
 
-_NO_WINDOW: Bytes = np.zeros((0, 0), np.uint8)
+_NO_WINDOW: UInt8s = np.zeros((0, 0), np.uint8)
 _HIGHEST_BITS = np.uint64(0x8080808080808080)
 _GAPS = tuple(
     (np.uint64(between), np.uint64(shift))
@@ -58,10 +57,10 @@ class Cursor:
 
     def __init__(
         self,
-        data: Bytes,
-        at: Longs,
-        end: Longs,
-        rows: Longs,
+        data: UInt8s,
+        at: Int64s,
+        end: Int64s,
+        rows: Int64s,
         path: str,
         room: list[int] | None = None,
     ) -> None:
@@ -76,12 +75,12 @@ class Cursor:
         return len(self.end)
 
     @cached_property
-    def every(self) -> Longs:
+    def every(self) -> Int64s:
         """All its rows."""
         return np.arange(len(self))
 
     @property
-    def at(self) -> Longs:
+    def at(self) -> Int64s:
         """Never changed where it is: whoever has asked keeps it."""
         if self._moved:
             self._from, self._moved = self._from + self._moved, 0
@@ -94,7 +93,7 @@ class Cursor:
             self._left = int((self.end - self.at).min(initial=np.iinfo(np.int64).max))
         return self._left
 
-    def _move_to(self, at: Longs) -> None:
+    def _move_to(self, at: Int64s) -> None:
         self._from, self._moved = at, 0
         self._left, self._alike = None, b""
         self._window = _NO_WINDOW
@@ -106,20 +105,20 @@ class Cursor:
         self._alike = self._alike[count:]
         self._passed += count
 
-    def of(self, rows: Longs) -> Cursor:
+    def of(self, rows: Int64s) -> Cursor:
         """A cursor of some (ascending) rows; `back` returns what it has read to this one."""
         if len(rows) == len(self):
             return self
         parts = self.at[rows], self.end[rows], self.rows[rows]
         return Cursor(self.data, *parts, self.path, self.room)
 
-    def back(self, some: Cursor, rows: Longs) -> None:
+    def back(self, some: Cursor, rows: Int64s) -> None:
         if some is not self:
             at = self.at.copy()
             at[rows] = some.at
             self._move_to(at)
 
-    def refuse(self, wrong: npt.NDArray[np.bool_], what: str) -> None:
+    def refuse(self, wrong: Bools, what: str) -> None:
         """Raise CorruptError if any row is wrong."""
         if wrong.any():
             self.fail(what, int(np.argmax(wrong)))
@@ -148,13 +147,13 @@ class Cursor:
             return seen
         return at_every_byte(self.data, kind)[self.runs(one_for_all(size, len(self)))]
 
-    def runs(self, lengths: Longs) -> Longs:
+    def runs(self, lengths: Int64s) -> Int64s:
         """Step over so many bytes a row; where they begin."""
         starts = self.at
         self.skip(lengths)
         return starts
 
-    def skip(self, lengths: Longs) -> None:
+    def skip(self, lengths: Int64s) -> None:
         """Step over so many bytes a row."""
         if len(lengths) and lengths.strides == (0,) and 0 <= lengths[0] <= self.left:
             self._step(int(lengths[0]))
@@ -164,7 +163,7 @@ class Cursor:
         )
         self._move_to(self.at + lengths)
 
-    def longs(self) -> Longs:
+    def longs(self) -> Int64s:
         """Avro's variable-length, zig-zag coded integer; with no strides where all rows have the
         same, as in nearly all cases of unions and in many lengths."""
         size, words = _long_size(self._alike), None
@@ -182,7 +181,7 @@ class Cursor:
             return _from_zigzag(words & np.uint64(0x7F))
         return _from_zigzag(self._long_words(words))
 
-    def _next_words(self) -> Words | None:
+    def _next_words(self) -> UInt64s | None:
         """The eight bytes that each row has next, the first the lowest; None: the data end before.
         Also learns how many bytes are alike."""
         words = self._seen("<u8")
@@ -217,7 +216,7 @@ class Cursor:
             return None
         return np.ndarray((rows,), kind, self._window, self._passed, (reach,)).copy()
 
-    def _long_words(self, words: Words) -> Words:
+    def _long_words(self, words: UInt64s) -> UInt64s:
         """The number, zig-zag coded, that begins in these `_next_words`, but for longer ones all of
         it: eight bytes are seven bits each."""
         ends = ~words & _HIGHEST_BITS
@@ -233,12 +232,12 @@ class Cursor:
         self._move_to(self.at + sizes)
         return self._more_bytes(words, np.flatnonzero(ends == 0), 7 * _WORD_BYTES)
 
-    def _long_bytes(self) -> Words:
+    def _long_bytes(self) -> UInt64s:
         """The same byte by byte."""
         self._move_to(self.at.copy())
         return self._more_bytes(np.zeros(len(self), np.uint64), np.arange(len(self)), 0)
 
-    def _more_bytes(self, value: Words, rows: Longs, shift: int) -> Words:
+    def _more_bytes(self, value: UInt64s, rows: Int64s, shift: int) -> UInt64s:
         """The bytes that are left of the numbers of some rows, put into `value`."""
         while len(rows):
             at = self.at[rows]
@@ -264,12 +263,12 @@ def _long_of(raw: bytes) -> int:
     return number >> 1 ^ -(number & 1)
 
 
-def _from_zigzag(value: Words) -> Longs:
+def _from_zigzag(value: UInt64s) -> Int64s:
     half = (value >> np.uint64(1)).view(np.int64)
     return np.asarray(half ^ -(value & np.uint64(1)).view(np.int64))
 
 
-def one_for_all(number: int, count: int) -> Longs:
+def one_for_all(number: int, count: int) -> Int64s:
     """A number so many times, in the room of one."""
     return np.ndarray((count,), np.int64, np.int64(number).tobytes(), strides=(0,))
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.avro.cursor import Cursor, one_for_all
 from metatable.storage.avro.logical import from_stored
 from metatable.storage.avro.schema import (
@@ -36,8 +36,6 @@ from metatable.storage.byte_columns import Runs, from_gaps, is_ascii, offsets_of
 from metatable.storage.errors import CorruptError
 
 __all__ = ["decode_records"]
-
-Longs = npt.NDArray[np.int64]
 
 
 def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
@@ -166,7 +164,7 @@ _READ: dict[str, Callable[[Cursor], pa.Array]] = {
 # Where rows part ways
 
 
-def _parted(node: Union, cursor: Cursor) -> list[tuple[Node, Longs]]:
+def _parted(node: Union, cursor: Cursor) -> list[tuple[Node, Int64s]]:
     """(branch, its rows) for every branch that rows have."""
     number = cursor.longs()
     if len(number) and number.strides == (0,) and 0 <= number[0] < len(node.branches):
@@ -211,7 +209,7 @@ def _union(node: Union, cursor: Cursor) -> pa.Array:
     return _struct(node.type, children, len(cursor), is_null if is_null.any() else None)
 
 
-def _nulls_between(values: pa.Array, rows: Longs, count: int) -> pa.Array:
+def _nulls_between(values: pa.Array, rows: Int64s, count: int) -> pa.Array:
     """`count` values: those given at the ascending `rows`, nulls elsewhere."""
     if len(rows) == count:
         return values
@@ -224,7 +222,7 @@ def _struct(
     kind: pa.DataType,
     columns: list[pa.Array],
     count: int,
-    is_null: npt.NDArray[np.bool_] | None = None,
+    is_null: Bools | None = None,
 ) -> pa.Array:
     if not columns:
         return pa.nulls(count, kind).fill_null({}) if count else pa.nulls(0, kind)
@@ -279,12 +277,12 @@ def _blocks(
     return offsets, [pa.concat_arrays(parts).take(order) for parts in zip(*rounds, strict=True)]
 
 
-def _all_are(numbers: Longs, number: int) -> bool:
+def _all_are(numbers: Int64s, number: int) -> bool:
     """Whether a cursor has said so of all its rows at once."""
     return len(numbers) > 0 and numbers.strides == (0,) and int(numbers[0]) == number
 
 
-def _opened(cursor: Cursor, items: Longs) -> Longs:
+def _opened(cursor: Cursor, items: Int64s) -> Int64s:
     """How many items the next block of each row has, which `items` begins; 0 ends an array."""
     sized = np.flatnonzero(items < 0)
     if len(sized):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.avro.encode_few import encode_few
 from metatable.storage.avro.logical import to_stored
 from metatable.storage.avro.schema import (
@@ -27,7 +28,12 @@ from metatable.storage.avro.schema import (
     Record,
     Union,
 )
-from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of, spread
+from metatable.storage.byte_columns import (
+    byte_layout,
+    from_layout,
+    offsets_of,
+    spread,
+)
 from metatable.storage.errors import UsageError
 
 __all__ = ["encode_records"]
@@ -64,7 +70,7 @@ class _Pieces:
         else:
             self._parts.append(part)
 
-    def add_longs(self, values: npt.NDArray[np.int64]) -> None:
+    def add_longs(self, values: Int64s) -> None:
         """Avro's variable-length, zig-zag coded integers."""
         if len(values) and (values == values[0]).all():
             self.add(_longs(values[:1])[0].as_py())
@@ -176,7 +182,7 @@ def _write_union(node: Union, column: pa.Array, pieces: _Pieces, where: str) -> 
         )
     present = _valid(column)
     numbers = np.full(len(column), -1 if node.null is None else node.null)
-    chosen: list[tuple[Node, pa.Array, npt.NDArray[np.int64]]] = []
+    chosen: list[tuple[Node, pa.Array, Int64s]] = []
     branches = np.zeros(len(column), np.int64)
     for number, (name, branch) in enumerate(zip(node.names, node.branches, strict=True)):
         at = -1 if name is None else column.type.get_field_index(name)
@@ -193,9 +199,7 @@ def _write_union(node: Union, column: pa.Array, pieces: _Pieces, where: str) -> 
         _write_some(branch, child, rows, pieces, where)
 
 
-def _write_some(
-    node: Node, column: pa.Array, rows: npt.NDArray[np.int64], pieces: _Pieces, where: str
-) -> None:
+def _write_some(node: Node, column: pa.Array, rows: Int64s, pieces: _Pieces, where: str) -> None:
     """The values at `rows`; the other rows add nothing."""
     if len(rows) == pieces.rows:
         _write(node, column, pieces, where)
@@ -239,8 +243,8 @@ def _cast(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
         ) from error
 
 
-def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+def _valid(column: pa.Array) -> Bools:
+    valid: Bools = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 
@@ -259,7 +263,7 @@ def _words(values: npt.NDArray[Any]) -> pa.Array:
     return from_layout(offsets, np.ascontiguousarray(values).view(np.uint8))
 
 
-def _longs(values: npt.NDArray[np.int64]) -> pa.Array:
+def _longs(values: Int64s) -> pa.Array:
     values = np.asarray(values, np.int64)
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     largest = int(zigzag.max()) if len(zigzag) else 0
@@ -269,6 +273,6 @@ def _longs(values: npt.NDArray[np.int64]) -> pa.Array:
     shifted = zigzag[:, None] >> np.arange(0, 7 * groups, 7, dtype=np.uint64)
     used = shifted > 0
     used[:, 0] = True
-    data: Bytes = (shifted & np.uint64(0x7F)).astype(np.uint8)
+    data: UInt8s = (shifted & np.uint64(0x7F)).astype(np.uint8)
     data[:, :-1] |= used[:, 1:].astype(np.uint8) << 7
     return from_layout(offsets_of(used.sum(axis=1)), data[used])

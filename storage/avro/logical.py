@@ -16,10 +16,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from metatable.storage.byte_columns import Bytes, byte_layout, from_layout, offsets_of
+from metatable.storage.arrays import Int64s, UInt8s
+from metatable.storage.byte_columns import (
+    byte_layout,
+    from_layout,
+    offsets_of,
+)
 from metatable.storage.errors import CorruptError, UsageError
 
 __all__ = ["from_stored", "logical_type", "to_stored"]
@@ -83,7 +87,7 @@ def to_stored(column: pa.Array, stored: pa.DataType, where: str) -> pa.Array:
     return pa.Array.from_buffers(stored, len(column), [None, pa.py_buffer(body)])
 
 
-def _words(offsets: npt.NDArray[np.int64], data: Bytes) -> Bytes | None:
+def _words(offsets: Int64s, data: UInt8s) -> UInt8s | None:
     """The 16 bytes of each value; None unless all have 1 to 16."""
     sizes = np.diff(offsets)
     if len(sizes) and not (int(sizes.min()) >= 1 and int(sizes.max()) <= _WORD):
@@ -94,7 +98,7 @@ def _words(offsets: npt.NDArray[np.int64], data: Bytes) -> Bytes | None:
     return np.where(held, data[np.maximum(places, 0)], signs[:, None])
 
 
-def _spare(words: Bytes) -> npt.NDArray[np.int64]:
+def _spare(words: UInt8s) -> Int64s:
     """How many bytes of each big-endian value only repeat its sign, at most all but one."""
     signs = (words[:, :1] >> 7) * np.uint8(0xFF)
     repeats = (words[:, :-1] == signs) & (words[:, 1:] >> 7 == signs >> 7)

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, UInt64s
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
-from metatable.storage.filters.protocol import Hashes
 
 __all__ = ["KIND", "Fingerprints"]
 
@@ -38,12 +37,12 @@ _CHECKSUM = struct.Struct("<I")
 class Fingerprints:
     """`values`: ascending distinct uint64, the top `width` bytes of each hash, moved down."""
 
-    values: Hashes
+    values: UInt64s
     width: int
     kind: str = KIND
 
     @classmethod
-    def build(cls, hashes: Hashes, fpp: float) -> Fingerprints:
+    def build(cls, hashes: UInt64s, fpp: float) -> Fingerprints:
         """Of any hashes, repeated or not."""
         distinct = _without_repeats(np.sort(np.asarray(hashes, np.uint64)))
         if len(distinct) >= 1 << 32:
@@ -51,7 +50,7 @@ class Fingerprints:
         width = next((w for w in range(1, 8) if len(distinct) <= fpp * 256.0**w), 8)
         return cls(_without_repeats(_cut(distinct, width)), width)
 
-    def might_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def might_contain(self, hashes: UInt64s) -> Bools:
         """Cheapest for ascending hashes; others are sorted first."""
         if not len(self.values) or not len(hashes):
             return np.zeros(len(hashes), bool)
@@ -101,20 +100,20 @@ class Fingerprints:
         assert (self.values[1:] > self.values[:-1]).all()
         assert self.width == 8 or (self.values >> np.uint64(8 * self.width) == 0).all()
 
-    def _holds(self, ascending: Hashes) -> npt.NDArray[np.bool_]:
+    def _holds(self, ascending: UInt64s) -> Bools:
         places = np.searchsorted(self.values, ascending)
         np.minimum(places, len(self.values) - 1, out=places)
-        found: npt.NDArray[np.bool_] = self.values[places] == ascending
+        found: Bools = self.values[places] == ascending
         return found
 
 
-def _without_repeats(ascending: Hashes) -> Hashes:
+def _without_repeats(ascending: UInt64s) -> UInt64s:
     """What `np.unique` gives, which knows nothing of order and takes ten times as long."""
     first = np.ones(len(ascending), bool)
     np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
     return ascending[first]
 
 
-def _cut(hashes: Hashes, width: int) -> Hashes:
+def _cut(hashes: UInt64s, width: int) -> UInt64s:
     """The top `width` bytes; keeps the order of sorted hashes."""
     return hashes >> np.uint64(64 - 8 * width)

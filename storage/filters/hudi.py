@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt32s
 from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
@@ -56,8 +57,6 @@ _CHUNK = 1 << 15
 _ONES = 0xFFFFFFFF
 _FEW, _FEW_BYTES = 4, 256
 """Of keys that are hashed one by one: an array's every step costs as much as some of them do."""
-
-Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class HudiBloom:
         packed = tuple(raw[offset + _ROW.size : offset + row_bytes] for offset in offsets)
         return cls(type_code, hashes, bits, keys_a_row, keys_in_last_row, packed)
 
-    def might_contain(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def might_contain(self, keys: pa.Array) -> Bools:
         """For each key of a string array without nulls: False is certain, True is likely."""
         answers = [np.empty(0, np.bool_)]
         for chunk in _chunks(keys):
@@ -192,11 +191,11 @@ class HudiBloom:
             answers.append(answer)
         return np.concatenate(answers)
 
-    def might_contain_hashed(self, chains: Words) -> npt.NDArray[np.bool_]:
+    def might_contain_hashed(self, chains: UInt32s) -> Bools:
         """The same of keys whose `chained` hashes these are, as many as this filter has or more."""
         return self._any_row(_remainder(chains[: self.hashes], self.bits))
 
-    def _any_row(self, positions: Words) -> npt.NDArray[np.bool_]:
+    def _any_row(self, positions: UInt32s) -> Bools:
         """positions: (k, keys)."""
         byte, mask = positions >> 3, (1 << (positions & 7)).astype(np.uint8)
         found = np.zeros(positions.shape[1], np.bool_)
@@ -205,7 +204,7 @@ class HudiBloom:
         return found
 
 
-def chained(keys: pa.Array, hashes: int) -> Words:
+def chained(keys: pa.Array, hashes: int) -> UInt32s:
     """So many hashes of each key of a string array without nulls: (hash, key). They are the same
     for filters of whatever bits."""
     found = np.empty((hashes, len(keys)), np.uint32)
@@ -225,7 +224,7 @@ def _form(keys: int, fpp: float) -> tuple[int, int]:
     return math.ceil(math.log(2) * bits / keys), bits
 
 
-def _with_bits(flags: npt.NDArray[np.bool_], keys: pa.Array, hashes: int, bits: int) -> bytes:
+def _with_bits(flags: Bools, keys: pa.Array, hashes: int, bits: int) -> bytes:
     """A row: these bits, and those of the keys."""
     for chunk in _chunks(keys):
         if len(chunk) <= _FEW and chunk.nbytes <= _FEW_BYTES:
@@ -264,13 +263,15 @@ def _chunks(keys: pa.Array) -> list[pa.Array]:
     return [keys.slice(start, _CHUNK) for start in range(0, len(keys), _CHUNK)]
 
 
-def _positions(keys: pa.Array, hashes: int, bits: int) -> tuple[npt.NDArray[np.intp], list[Words]]:
+def _positions(
+    keys: pa.Array, hashes: int, bits: int
+) -> tuple[npt.NDArray[np.intp], list[UInt32s]]:
     """The k bit positions of each key, and which key each column of them belongs to."""
     order, states = _states(keys, hashes)
     return order, [_remainder(state, bits) for state in states]
 
 
-def _states(keys: pa.Array, hashes: int) -> tuple[npt.NDArray[np.intp], list[Words]]:
+def _states(keys: pa.Array, hashes: int) -> tuple[npt.NDArray[np.intp], list[UInt32s]]:
     """The k hashes of each key, the same way."""
     data, starts, sizes = _bytes_of(keys)
     order = np.argsort(-(sizes >> 2), kind="stable")  # longest first: a round works on prefixes
@@ -315,21 +316,19 @@ def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
 
 def _bytes_of(
     keys: pa.Array,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[UInt8s, Int64s, Int64s]:
     """The bytes of a string array, and where each value starts and how long it is."""
     _, offsets, values = keys.buffers()
     whole = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     bounds = whole.astype(np.int64)
-    sizes: npt.NDArray[np.int64] = np.diff(bounds)
+    sizes: Int64s = np.diff(bounds)
     if not sizes.all():
         row = int(np.flatnonzero(sizes == 0)[0])
         raise UsageError("a bloom filter takes no empty keys", row=row)
     return np.frombuffer(values, np.uint8), bounds[:-1], sizes
 
 
-def _mixed_words(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> list[Words]:
+def _mixed_words(data: UInt8s, starts: Int64s, sizes: Int64s) -> list[UInt32s]:
     """The 4-byte blocks, mixed: they do not depend on the seed. One array a block, of the keys
     that are long enough; `sizes` descend in whole blocks, so those are the first ones."""
     blocks = sizes >> 2
@@ -339,7 +338,7 @@ def _mixed_words(
         shape, steps = (int(blocks[0]), len(sizes)), (4, int(sizes[0]))
         words = np.ndarray(shape, "<u4", data, int(starts[0]), steps)
         return [_mixed(word.astype(np.uint32)) for word in words]
-    mixed: list[Words] = []
+    mixed: list[UInt32s] = []
     unaligned = at_every_byte(data, "<u4")
     for block in range(int(blocks[0])):
         long_enough = int(np.searchsorted(-blocks, -block))
@@ -347,16 +346,14 @@ def _mixed_words(
     return mixed
 
 
-def _mixed(word: Words) -> Words:
+def _mixed(word: UInt32s) -> UInt32s:
     word *= _M
     word ^= word >> np.uint32(24)
     word *= _M
     return word
 
 
-def _tails(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> tuple[Words, Words]:
+def _tails(data: UInt8s, starts: Int64s, sizes: Int64s) -> tuple[UInt32s, UInt32s]:
     """What the last size % 4 bytes add to the state, and what it is multiplied by then."""
     signed, ends, left = data.view(np.int8), starts + sizes, sizes & 3
     tail = np.zeros(len(starts), np.int32)
@@ -366,7 +363,7 @@ def _tails(
     return tail.view(np.uint32), np.where(left > 0, _M, np.uint32(1))
 
 
-def _murmur(state: Words, words: list[Words], tails: Words, factors: Words) -> Words:
+def _murmur(state: UInt32s, words: list[UInt32s], tails: UInt32s, factors: UInt32s) -> UInt32s:
     """One hash of every key, from its seed (already joined with its length)."""
     for word in words:
         part = state[: len(word)]
@@ -380,7 +377,7 @@ def _murmur(state: Words, words: list[Words], tails: Words, factors: Words) -> W
     return state
 
 
-def _remainder(state: Words, bits: int) -> Words:
+def _remainder(state: UInt32s, bits: int) -> UInt32s:
     """|signed rem bits|; dividing by one number is fast in numpy, the remainder is not."""
     size = np.where(state >> np.uint32(31), np.uint32(0) - state, state)
     whole = size // np.uint32(bits)

@@ -11,14 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from metatable.storage.arrays import Bools, UInt64s
 from metatable.storage.errors import UpgradeError, UsageError
 
-__all__ = ["Filter", "Hashes", "build", "decode", "kinds", "register"]
-
-Hashes = npt.NDArray[np.uint64]
+__all__ = ["Filter", "build", "decode", "kinds", "register"]
 
 
 class Filter(Protocol):
@@ -38,12 +34,12 @@ class Filter(Protocol):
         """The bytes that `decode` takes."""
         ...
 
-    def might_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def might_contain(self, hashes: UInt64s) -> Bools:
         """For each hash: False only if it was not among those that the filter was built of."""
         ...
 
 
-Build = Callable[[Hashes, float], Filter]
+Build = Callable[[UInt64s, float], Filter]
 Decode = Callable[[bytes, str], Filter]
 
 _families: dict[str, tuple[Build, Decode]] = {}
@@ -59,7 +55,7 @@ def kinds() -> list[str]:
     return sorted(_families)
 
 
-def build(kind: str, hashes: Hashes, fpp: float) -> Filter:
+def build(kind: str, hashes: UInt64s, fpp: float) -> Filter:
     """A filter over `hashes` (any order, repeats allowed), wrong with probability `fpp` at most.
 
     Raises UsageError for a kind that is not known.

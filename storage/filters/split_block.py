@@ -25,10 +25,9 @@ from functools import lru_cache
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt32s, UInt64s
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
-from metatable.storage.filters.protocol import Hashes
 
 __all__ = ["KIND", "SALTS", "SplitBlock"]
 
@@ -58,18 +57,16 @@ _TO_BIT = np.uint32(27)  # a word has 2 ** 5 bits
 _HALF = np.uint64(32)
 _ONE = np.uint32(1)
 
-Words = npt.NDArray[np.uint32]
-
 
 @dataclass(frozen=True, slots=True)
 class SplitBlock:
     """`words`: uint32 of shape (blocks, 8)."""
 
-    words: Words
+    words: UInt32s
     kind: str = KIND
 
     @classmethod
-    def build(cls, hashes: Hashes, fpp: float) -> SplitBlock:
+    def build(cls, hashes: UInt64s, fpp: float) -> SplitBlock:
         """Of any hashes, repeated or not. Raises UsageError for rates and sizes out of reach."""
         blocks = max(1, math.ceil(len(hashes) / _keys_a_block(fpp)))
         if blocks > _MOST_BLOCKS:
@@ -77,7 +74,7 @@ class SplitBlock:
         return cls.of(hashes, blocks)
 
     @classmethod
-    def of(cls, hashes: Hashes, blocks: int) -> SplitBlock:
+    def of(cls, hashes: UInt64s, blocks: int) -> SplitBlock:
         """A filter of so many blocks."""
         words = np.zeros((blocks, _WORDS), np.uint32)
         ordered = np.sort(np.asarray(hashes, np.uint64))
@@ -85,7 +82,7 @@ class SplitBlock:
             _set(words, ordered[first : first + _PIECE])
         return cls(words)
 
-    def might_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def might_contain(self, hashes: UInt64s) -> Bools:
         """Hashes in any order."""
         asked = np.asarray(hashes, np.uint64)
         words, lower = self.words.reshape(-1), asked.astype(np.uint32)
@@ -135,11 +132,11 @@ class SplitBlock:
         assert ((self.words != 0).all(axis=1) | (self.words == 0).all(axis=1)).all()
 
 
-def _blocks_of(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
+def _blocks_of(hashes: UInt64s, count: int) -> Int64s:
     return ((hashes >> _HALF) * np.uint64(count) >> _HALF).astype(np.int64)
 
 
-def _set(words: Words, ascending: Hashes) -> None:
+def _set(words: UInt32s, ascending: UInt64s) -> None:
     """Hashes that ascend lie side by side if they share a block."""
     places = _blocks_of(ascending, len(words))
     starts = np.flatnonzero(np.diff(places, prepend=-1))

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.checksum import (
     CHECKSUM_BYTES,
@@ -33,7 +34,6 @@ from metatable.storage.hfile.checksum import (
     verify_chunks,
 )
 from metatable.storage.hfile.codec import Codec, decompress
-from metatable.storage.hfile.columns import Int64s
 
 __all__ = [
     "CHUNK_BYTES",

@@ -27,13 +27,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import Voids, first_words, words_of
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile import wire
 from metatable.storage.hfile.columns import (
-    Int64s,
-    UInt8s,
-    UInt64s,
     bound,
     check_width,
     numbers_at,

@@ -21,8 +21,8 @@ import google_crc32c
 import numpy as np
 from isal import isal_zlib
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s
 
 __all__ = [
     "CHECKSUM_BYTES",

@@ -28,12 +28,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from isal import igzip_lib, isal_zlib
 
+from metatable.storage.arrays import UInt8s
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 from metatable.storage.hfile import wire
 from metatable.storage.inflate import gunzip, gunzip_into
@@ -52,7 +51,7 @@ __all__ = [
     "decompress_into",
 ]
 
-Raw: TypeAlias = bytes | memoryview | npt.NDArray[np.uint8]
+Raw: TypeAlias = bytes | memoryview | UInt8s
 
 
 class Codec(IntEnum):
@@ -190,7 +189,7 @@ def decompress_into(
     codec: Codec,
     raws: Sequence[memoryview],
     sizes: Sequence[int],
-    out: npt.NDArray[np.uint8],
+    out: UInt8s,
     *,
     path: str = "",
     offsets: Sequence[int],

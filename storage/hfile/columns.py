@@ -14,13 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt8s, UInt32s
 from metatable.storage.byte_columns import at_every_byte, fresh
 from metatable.storage.errors import UsageError
 
 __all__ = [
-    "Int64s",
-    "UInt8s",
-    "UInt64s",
     "as_binary",
     "bound",
     "bytes_of",
@@ -36,9 +34,6 @@ __all__ = [
     "views",
 ]
 
-UInt8s = npt.NDArray[np.uint8]
-UInt64s = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
 Number = TypeVar("Number", bound=np.integer)
 
 _LAST_OFFSET = (1 << 31) - 1
@@ -161,7 +156,7 @@ def views(raw: UInt8s, starts: Int64s, sizes: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
 
 
-def _put_heads(heads: npt.NDArray[np.uint32], raw: UInt8s, starts: Int64s, sizes: Int64s) -> None:
+def _put_heads(heads: UInt32s, raw: UInt8s, starts: Int64s, sizes: Int64s) -> None:
     """The twelve bytes behind the size of each view, of which some hold the bytes themselves."""
     safe = np.minimum(starts, max(len(raw) - _INLINE_BYTES, 0))
     source = raw if len(raw) >= _INLINE_BYTES else np.zeros(_INLINE_BYTES, np.uint8)

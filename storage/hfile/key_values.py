@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import (
     Voids,
     from_layout,
@@ -34,9 +35,6 @@ from metatable.storage.byte_columns import (
     voids,
 )
 from metatable.storage.hfile.columns import (
-    Int64s,
-    UInt8s,
-    UInt64s,
     bytes_of,
     check_width,
     fixed_binary,

@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import (
     Voids,
     first_words,
@@ -47,8 +48,6 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import (
-    Int64s,
-    UInt8s,
     as_binary,
     bound,
     bytes_of,

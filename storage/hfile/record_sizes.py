@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError, UpgradeError
-from metatable.storage.hfile.columns import Int64s
 
 __all__ = ["FACT", "META", "RecordSizes", "Sizes", "decode_fact", "encode_fact"]
 

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import pieces_at
 from metatable.storage.errors import CorruptError, Finding, UpgradeError
 from metatable.storage.filters import Filter, decode
@@ -35,7 +36,6 @@ from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.block import HEADER_SIZE, BlockHeader, BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_inner
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, chunk_count
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KEY_SUFFIX, ROW_AT, KeyValues, row_of
 from metatable.storage.hfile.reading import file_filter

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from metatable.storage.hfile.columns import UInt8s
+from metatable.storage.arrays import UInt8s
 
 __all__ = ["are_frames", "unpack_frames"]
 

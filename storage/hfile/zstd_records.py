@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import Voids
-from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, ROW_AT, empty_record
 from metatable.storage.hfile.zstd_sequences import MOST_REPEATED, encode_sequences
 
@@ -129,7 +129,7 @@ class Shape:
         return [(one, self.frame[one]) for one in between]
 
     @cached_property
-    def told(self) -> tuple[npt.NDArray[np.int64], slice]:
+    def told(self) -> tuple[Int64s, slice]:
         """The same: all places before the rests, and what is behind them."""
         *before, behind = (one for one, _ in self.known)
         return np.concatenate([np.arange(one.start, one.stop) for one in before]), behind

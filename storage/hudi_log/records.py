@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import Runs, at_every_byte, byte_layout
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import LogBlock
@@ -74,13 +74,13 @@ def decode_datums(block: LogBlock) -> Runs:
     return Runs(np.frombuffer(content, np.uint8), starts, ends)
 
 
-def _ends(block: LogBlock, content: memoryview, count: int) -> npt.NDArray[np.int64]:
+def _ends(block: LogBlock, content: memoryview, count: int) -> Int64s:
     """Where each record ends."""
     found = _ends_by_many_walks(content, count) if count >= LEAST_WALKED else None
     return _ends_by_one_walk(block, content, count) if found is None else found
 
 
-def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64] | None:
+def _ends_by_many_walks(content: memoryview, count: int) -> Int64s | None:
     """As below, in a quarter of the time, if all goes well; None: it did not, or too few set out.
 
     Walks set out side by side from where a record seems to begin. That one does is proved by the
@@ -90,7 +90,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     at = _seeming_records(content, 3 * math.isqrt(count))
     stop = np.append(at[1:], behind)
     size_at = at_every_byte(np.frombuffer(content, np.uint8), ">i4")
-    found: list[npt.NDArray[np.int64]] = []
+    found: list[Int64s] = []
     while len(at):
         if at[-1] + _SIZE.size > behind or len(found) > most_rounds:
             return None
@@ -108,7 +108,7 @@ def _ends_by_many_walks(content: memoryview, count: int) -> npt.NDArray[np.int64
     return ends if len(ends) == count else None
 
 
-def _seeming_records(content: memoryview, most: int) -> npt.NDArray[np.int64]:
+def _seeming_records(content: memoryview, most: int) -> Int64s:
     """Where the first record begins, and others that have its first bytes, which tell the commit:
     one of each of so many parts of the content."""
     first = _HEAD.size + _SIZE.size
@@ -119,7 +119,7 @@ def _seeming_records(content: memoryview, most: int) -> npt.NDArray[np.int64]:
     return np.array([_HEAD.size, *begins], np.int64)
 
 
-def _ends_by_one_walk(block: LogBlock, content: memoryview, count: int) -> npt.NDArray[np.int64]:
+def _ends_by_one_walk(block: LogBlock, content: memoryview, count: int) -> Int64s:
     """A record's place is known only from the one before, so this is a walk: it looks at nothing
     but sizes, and what it came past is checked behind it. Raises CorruptError."""
     at, behind, size_at = _HEAD.size, len(content), _SIZE.unpack_from

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.parquet.column_pages import TEXTS_OF_A_PAGE, ColumnPages
 from metatable.storage.parquet.page_cuts import Cut, cuts_of, decoded_bytes
 from metatable.storage.parquet.page_places import KeyPages, Wanted
@@ -28,7 +28,6 @@ from metatable.storage.store import Store
 
 __all__ = ["find_rows", "read_found", "read_rows"]
 
-Numbers = npt.NDArray[np.int64]
 
 PORTION_BYTES = 64 << 20
 """Of pages, decoded, that are held at once."""
@@ -39,7 +38,7 @@ steps twice takes longer than what goes on meanwhile."""
 
 
 def read_rows(
-    store: Store, asked: Sequence[tuple[PagedFile, Numbers]], names: Sequence[str]
+    store: Store, asked: Sequence[tuple[PagedFile, Int64s]], names: Sequence[str]
 ) -> pa.Table:
     """These columns, one at least, of rows of files of one shape: a file and positions in it,
     ascending. Rows come in this order. Raises CorruptError."""
@@ -55,12 +54,12 @@ def read_rows(
 
 def find_rows(
     store: Store, asked: Sequence[tuple[PagedFile, KeyPages, Wanted]], name: str
-) -> list[tuple[Numbers, pa.Array]]:
+) -> list[tuple[Int64s, pa.Array]]:
     """Of each of these files, which are of one shape, rows among which all are whose text in this
     column is wanted of their page, ascending, and the texts that they have. Raises CorruptError."""
     shape = asked[0][0].shape
     columns = [shape.names.index(name)]
-    found: list[list[tuple[Numbers, pa.Array]]] = [[] for _ in asked]
+    found: list[list[tuple[Int64s, pa.Array]]] = [[] for _ in asked]
     every, texts = _cuts_of_texts(store, asked)
     for cuts in _portions(every, columns):
         [read] = _read(store, cuts, columns)
@@ -117,7 +116,7 @@ def _cuts_of_texts(
     return cuts_of(store, rows, ends), texts
 
 
-def _ends_of(pages: KeyPages, rows: Numbers) -> Numbers:
+def _ends_of(pages: KeyPages, rows: Int64s) -> Int64s:
     """The rows at which pages end that begin at these; one of no rows ends with the next one."""
     return np.asarray(pages.starts[pages.starts.searchsorted(rows, "right")])
 

@@ -17,11 +17,11 @@ from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.page_cuts import Cut
 from metatable.storage.parquet.page_headers import Headers
@@ -32,10 +32,8 @@ from metatable.storage.parquet.stored_pages import Bodies, Pages
 from metatable.storage.parquet.unpacked_pages import Packed, begun_each, unpacked_each
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["TEXTS_OF_A_PAGE", "Bytes", "ColumnPages", "Group", "Unpacked"]
+__all__ = ["TEXTS_OF_A_PAGE", "ColumnPages", "Group", "Unpacked"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 2 << 20
@@ -63,11 +61,11 @@ class Group:
     `first` on, and the dictionaries that they have."""
 
     first: int
-    data: Numbers
-    dictionaries: Numbers
+    data: Int64s
+    dictionaries: Int64s
 
 
-Unpacked: TypeAlias = tuple[Sequence[Group], Sequence[Bytes | None]]
+Unpacked: TypeAlias = tuple[Sequence[Group], Sequence[UInt8s | None]]
 """Blocks of a column, and what is in each; None where it is not decompressed yet."""
 
 
@@ -83,7 +81,7 @@ class ColumnPages:
     headers: Headers | None
     bodies: Bodies
     own: slice
-    sums: Numbers
+    sums: Int64s
 
     def groups(self) -> list[Group]:
         """What has to be decompressed for single rows to be taken; none where they cannot be."""
@@ -92,7 +90,7 @@ class ColumnPages:
             return []
         return self._groups(BLOCK_BYTES if workers_here() > 1 else ALONE_BYTES)
 
-    def taken(self, groups: Sequence[Group], raws: Iterable[Bytes | None]) -> pa.Array | None:
+    def taken(self, groups: Sequence[Group], raws: Iterable[UInt8s | None]) -> pa.Array | None:
         """The rows that are asked for, of these pages; None where they are not to be had so."""
         form = self._form
         if form is None or not groups:
@@ -114,7 +112,7 @@ class ColumnPages:
 
     def rows_with(
         self, texts: Sequence[dict[int, list[bytes]]]
-    ) -> Iterator[tuple[Numbers, pa.Array]]:
+    ) -> Iterator[tuple[Int64s, pa.Array]]:
         """Of each cut rows of its row group among which all are of these texts, by its number and
         the first row of a page in the file; and their texts. Raises CorruptError."""
         found = self._found(texts)
@@ -156,7 +154,7 @@ class ColumnPages:
         ended = begun_each([self.packed(group) for group in groups], 0.0)
         return lambda: (groups, ended())
 
-    def _taken_of(self, form: ValueForm, group: Group, raw: Bytes | None) -> pa.Array | None:
+    def _taken_of(self, form: ValueForm, group: Group, raw: UInt8s | None) -> pa.Array | None:
         if raw is None:
             return None
         end = group.first + len(group.data)
@@ -168,7 +166,7 @@ class ColumnPages:
         self,
         texts: Sequence[dict[int, list[bytes]]],
         unpacked: Unpacked | None = None,
-    ) -> tuple[Numbers, Numbers, pa.Array] | None:
+    ) -> tuple[Int64s, Int64s, pa.Array] | None:
         """The run of each row that has one of the texts, the row in its row group, the text."""
         form, runs = self._form, self.runs
         looked = sum(len(own) for one in texts for own in one.values())
@@ -203,8 +201,8 @@ class ColumnPages:
         return groups, [None] * len(groups)
 
     def _found_of(
-        self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[Group, Bytes | None]
-    ) -> tuple[Numbers, Numbers, pa.Array] | None:
+        self, form: ValueForm, wanted: Sequence[list[bytes]], unpacked: tuple[Group, UInt8s | None]
+    ) -> tuple[Int64s, Int64s, pa.Array] | None:
         group, raw = unpacked
         raw = self.packed(group).unpacked() if raw is None else raw
         if raw is None:
@@ -267,7 +265,7 @@ class ColumnPages:
         codecs, plain = self.pages.codecs[every], headers.plain[every]
         return Packed(codecs, plain, self.bodies.memory, sizes, begins + sizes, ends)
 
-    def _block(self, group: Group, raw: Bytes) -> Block:
+    def _block(self, group: Group, raw: UInt8s) -> Block:
         headers = self._known
         every = np.concatenate([group.dictionaries, group.data])
         whose, of = self.pages.of[group.dictionaries], self.pages.of[group.data]

@@ -25,8 +25,8 @@ from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Bounds, Column, Meta, Statistics
 from metatable.storage.parquet.offset_index import (
@@ -50,7 +50,6 @@ from metatable.storage.parquet.thrift import (
 
 __all__ = ["Exchange", "Gone", "exchanged", "is_exchangeable"]
 
-Numbers = npt.NDArray[np.int64]
 Value = int | float | bytes
 
 _INT32, _INT64, _FLOAT, _DOUBLE, _BYTES = 1, 2, 4, 5, 6
@@ -105,8 +104,8 @@ class Exchange:
     pages of `by` come for these of its own (numbers, ascending)."""
 
     chunk: Chunk
-    places: Numbers
-    pages: Numbers
+    places: Int64s
+    pages: Int64s
     by: Chunk
     gone: Gone
 
@@ -125,7 +124,7 @@ def exchanged(asked: Sequence[Exchange]) -> list[Chunk | None]:
 
 
 def _exchanged(
-    asked: Exchange, new: Numbers, plain: int, into: Sequence[Raw], of: Sequence[Raw]
+    asked: Exchange, new: Int64s, plain: int, into: Sequence[Raw], of: Sequence[Raw]
 ) -> Chunk | None:
     """`new`: where its pages lie that come. `plain`: bytes of those that go, before they were
     compressed. `into` and `of`: the chunk and the other one, their bytes and column indexes."""
@@ -153,7 +152,7 @@ def _spans(chunk: Chunk) -> list[Span]:
     return [(chunk.offset, chunk.size), *chunk.page_index]
 
 
-def _fits(chunk: Chunk, places: Numbers, pages: Numbers) -> bool:
+def _fits(chunk: Chunk, places: Int64s, pages: Int64s) -> bool:
     """Whether its pages lie one behind the other and fill it, and these are among them."""
     ends = places[:, OFFSET] + places[:, SIZE]
     fill = np.append(places[:, OFFSET], chunk.offset + chunk.size)
@@ -162,7 +161,7 @@ def _fits(chunk: Chunk, places: Numbers, pages: Numbers) -> bool:
     return bool(is_sound and len(pages) and pages[-1] < len(places))
 
 
-def _rows(places: Numbers, rows: int) -> Numbers:
+def _rows(places: Int64s, rows: int) -> Int64s:
     """How many each page has."""
     return np.diff(np.append(places[:, ROW], rows))
 
@@ -190,11 +189,9 @@ def _plain_sizes(asked: Sequence[Exchange], raws: Sequence[Raw]) -> list[int | N
     return [next(told) if fit else None for fit in fits]
 
 
-def _heads(raw: Raw, begins: Numbers) -> npt.NDArray[np.uint8]:
+def _heads(raw: Raw, begins: Int64s) -> UInt8s:
     body = np.frombuffer(raw, np.uint8)
-    heads: npt.NDArray[np.uint8] = body[
-        np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)
-    ]
+    heads: UInt8s = body[np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)]
     return heads
 
 
@@ -252,7 +249,7 @@ def _value(raw: Any, kind: int) -> Value | None:
     return value if value == value else None  # noqa: PLR0124  (NaN)
 
 
-def _bounds(chunk: Chunk, old: Raw, new: Raw, pages: Numbers, count: int) -> bytes | None:
+def _bounds(chunk: Chunk, old: Raw, new: Raw, pages: Int64s, count: int) -> bytes | None:
     """The column index of the new chunk, which has so many pages. None: one of the two is of
     another form."""
     try:
@@ -278,7 +275,7 @@ def _bounds(chunk: Chunk, old: Raw, new: Raw, pages: Numbers, count: int) -> byt
     return encode_struct(held.changed(*changes))
 
 
-def _body(asked: Exchange, raw: Raw, other: Raw, new: Numbers) -> bytes:
+def _body(asked: Exchange, raw: Raw, other: Raw, new: Int64s) -> bytes:
     """All pages."""
     chunk, by, going = asked.chunk, asked.by, asked.places[asked.pages]
     begins = (going[:, OFFSET] - chunk.offset).tolist()

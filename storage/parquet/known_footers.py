@@ -22,8 +22,8 @@ from functools import lru_cache
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.parquet.fields import Footer, Meta
 from metatable.storage.parquet.footer import END_BYTES, MAGIC
 from metatable.storage.parquet.parts import ParquetParts
@@ -51,7 +51,6 @@ __all__ = [
     "starts_of",
 ]
 
-Numbers = npt.NDArray[np.int64]
 
 _V = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _ENCODING = rb"[\x00-\x7f]"
@@ -104,9 +103,9 @@ class FooterNumbers:
     """Of a footer: rows of each row group; by row group and leaf the numbers from CODEC to
     BOUNDS_SIZE, 0 where there is none; a bit for each encoding of the chunk; the words' keys."""
 
-    rows: Numbers
-    chunks: Numbers
-    encodings: Numbers
+    rows: Int64s
+    chunks: Int64s
+    encodings: Int64s
     words: frozenset[bytes]
 
 
@@ -118,7 +117,7 @@ class FooterForm:
     before: bytes
     behind: bytes
     paths: tuple[bytes, ...]
-    is_repeated: npt.NDArray[np.bool_]
+    is_repeated: Bools
     size_bytes: int
 
     @classmethod
@@ -221,7 +220,7 @@ class FooterForm:
             raise _OtherFormError
         return frozenset(keys)
 
-    def _are_sound(self, rows: Numbers, chunks: Numbers, data_end: int) -> bool:
+    def _are_sound(self, rows: Int64s, chunks: Int64s, data_end: int) -> bool:
         """Whether `parts.py` would take these numbers."""
         if (rows <= 0).any() or (chunks < 0).any():
             return False
@@ -236,7 +235,7 @@ class FooterForm:
         return not bool(is_odd.any())
 
 
-def starts_of(chunks: Numbers) -> Numbers:
+def starts_of(chunks: Int64s) -> Int64s:
     """Where chunks begin: at the lower of two places, of which one may not be told."""
     data, dictionary = chunks[:, :, DATA], chunks[:, :, DICTIONARY]
     both = np.minimum(data, dictionary)
@@ -310,7 +309,7 @@ def _bits(encodings: bytes) -> int:
     return sum(1 << one for one in known)
 
 
-def _decoded(body: npt.NDArray[np.uint8], spans: Iterable[tuple[int, int]]) -> Numbers:
+def _decoded(body: UInt8s, spans: Iterable[tuple[int, int]]) -> Int64s:
     """The zigzag varints from and to these places; 0 where there is none (-1)."""
     places = np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
     starts, ends = places[:, 0], places[:, 1]

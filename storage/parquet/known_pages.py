@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from isal import isal_zlib
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Location, Meta
 from metatable.storage.parquet.offset_index import OFFSET, SIZE, moved_offset_indexes
@@ -32,8 +32,6 @@ from metatable.storage.parquet.thrift import (
 
 __all__ = ["checked_chunks"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 MOST_INDEX_BYTES = 256 << 10
 """Of offset indexes that are read together: of 20,000 pages, or 40,000 forged ones. Reading takes
@@ -127,12 +125,12 @@ class _Part:
 
     chunk: Chunk
     raw: Raw
-    begins: Numbers
-    sizes: Numbers
+    begins: Int64s
+    sizes: Int64s
     has_dictionary: bool
 
     @classmethod
-    def of(cls, chunk: Chunk, raw: Raw, pages: Numbers) -> _Part | None:
+    def of(cls, chunk: Chunk, raw: Raw, pages: Int64s) -> _Part | None:
         """None where pages do not lie one behind the other, from where the footer says to the
         chunk's end."""
         begins, ends = pages[:, OFFSET] - chunk.offset, np.append(pages[1:, OFFSET], 0)
@@ -155,17 +153,17 @@ class _Part:
         return sum({1 << one for one in told if type(one) is int and 0 <= one <= LAST_ENCODING})
 
     @property
-    def heads(self) -> Bytes:
+    def heads(self) -> UInt8s:
         """What lies where headers begin, WIDTH bytes each."""
         body = np.frombuffer(self.raw, np.uint8)
         last = len(body) - WIDTH
         if last >= 0 and self.begins[-1] <= last:  # whole rows are taken sooner than bytes
-            at_every_byte: Bytes = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
+            at_every_byte: UInt8s = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
             return at_every_byte[self.begins]
-        heads: Bytes = body[np.minimum(self.begins[:, None] + np.arange(WIDTH), len(body) - 1)]
+        heads: UInt8s = body[np.minimum(self.begins[:, None] + np.arange(WIDTH), len(body) - 1)]
         return heads
 
-    def sums(self, headers: Numbers) -> list[int]:
+    def sums(self, headers: Int64s) -> list[int]:
         """The CRC32 of what is behind each header, of so many bytes."""
         view, crc32 = memoryview(self.raw), isal_zlib.crc32
         starts, ends = (self.begins + headers).tolist(), (self.begins + self.sizes).tolist()

@@ -18,8 +18,8 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.parquet.varints import (
     MOST_BYTES,
@@ -39,7 +39,6 @@ __all__ = [
     "moved_offset_indexes",
 ]
 
-Numbers = npt.NDArray[np.int64]
 Raw = bytes | memoryview
 
 OFFSET, SIZE, ROW = range(3)
@@ -68,7 +67,7 @@ _FURTHEST = 1 << 60
 """A place that is encoded here."""
 
 
-def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Numbers, Numbers]:
+def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Int64s, Int64s]:
     """(how many locations each has, -1 where it is not understood; all locations behind each other,
     a row each: OFFSET, SIZE, ROW). Memory: some 100 bytes for each byte."""
     found = []
@@ -82,7 +81,7 @@ def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Numbers, Numbers]:
 
 def moved_offset_indexes(
     raws: Sequence[Raw], shifts: Sequence[int]
-) -> tuple[Numbers, Numbers, list[bytes]]:
+) -> tuple[Int64s, Int64s, list[bytes]]:
     """The same, and each index with its pages so many bytes further on. It is nothing where it is
     not understood, has no locations or places that no file has, or where the list is not all of it,
     but for bytes of texts before they were compressed, which are kept."""
@@ -105,7 +104,7 @@ def moved_offset_indexes(
     return counts, pages, made
 
 
-def encoded_offset_index(pages: Numbers) -> bytes:
+def encoded_offset_index(pages: Int64s) -> bytes:
     """An index of these locations, and of nothing else."""
     return list_head(len(pages), _STRUCT) + _encoded(pages)[0] + _END
 
@@ -118,7 +117,7 @@ def list_head(count: int, kind: int) -> bytes:
     return bytes(head)
 
 
-def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:
+def _encoded(pages: Int64s) -> tuple[bytes, Int64s]:
     """Locations, and how many bytes each of them takes."""
     made, kept = encoded_zigzags(pages)
     heads = np.array([_HEADS[part] for part in (0, 2, 4)], np.uint8)
@@ -133,7 +132,7 @@ def _encoded(pages: Numbers) -> tuple[bytes, Numbers]:
 
 def _ended_by_zeros(
     raws: Sequence[Raw], heads: Sequence[tuple[int, int]]
-) -> tuple[Numbers, Numbers] | None:
+) -> tuple[Int64s, Int64s] | None:
     """(counts, locations) of sound indexes that have some each, of numbers of eight bytes at most;
     None where one is another."""
     counts = np.array([count for count, _ in heads], np.int64)
@@ -164,7 +163,7 @@ def _ended_by_zeros(
     return (counts, found) if np.array_equal(at, ends) else None
 
 
-def _eight_bytes(words: npt.NDArray[np.uint64]) -> tuple[Numbers | None, Numbers]:
+def _eight_bytes(words: UInt64s) -> tuple[Int64s | None, Int64s]:
     """(the zigzag varints that eight bytes begin with, none of them negative; their bytes); None
     where one is another, or longer."""
     stops = ~words & _STOPS
@@ -181,7 +180,7 @@ def _eight_bytes(words: npt.NDArray[np.uint64]) -> tuple[Numbers | None, Numbers
 
 def _decoded(
     raws: Sequence[Raw], heads: Sequence[tuple[int, int]]
-) -> tuple[Numbers, Numbers, list[int]]:
+) -> tuple[Int64s, Int64s, list[int]]:
     """(counts, locations, where the list of each ends, if it is understood)."""
     counts = np.array([count for count, _ in heads], np.int64)
     sizes = np.array([len(raw) for raw in raws], np.int64)
@@ -232,7 +231,7 @@ def _is_end(raw: bytes) -> bool:
     return is_list and len(numbers.translate(None, _CONTINUED)) == count
 
 
-def _parts(ends: Numbers, first: Numbers, counts: Numbers) -> Numbers:
+def _parts(ends: Int64s, first: Int64s, counts: Int64s) -> Int64s:
     """The ends of the varints of every location: a row a part, a column a location."""
     spans = zip(first.tolist(), counts.clip(0).tolist(), strict=True)
     own = [ends[begin : begin + _PARTS * count] for begin, count in spans]

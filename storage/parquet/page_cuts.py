@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE
 from metatable.storage.parquet.page_places import ODD, GroupPages, group_pages
 from metatable.storage.parquet.paged_file import START, UNCOMPRESSED, PagedFile
@@ -20,7 +20,6 @@ from metatable.storage.store import Store
 
 __all__ = ["NO_ROWS", "Cut", "Picked", "cuts_of", "decoded_bytes"]
 
-Numbers = npt.NDArray[np.int64]
 
 NO_ROWS = -1
 """Of a dictionary."""
@@ -32,22 +31,22 @@ class Picked:
     that are read, in the row group, and their `counts`; of each run how many rows are `asked`, and
     `within` their places in it, of all runs."""
 
-    begins: Numbers
-    counts: Numbers
-    asked: Numbers
-    within: Numbers
+    begins: Int64s
+    counts: Int64s
+    asked: Int64s
+    within: Int64s
 
     @property
     def rows(self) -> int:
         return sum(self.counts.tolist())
 
     @property
-    def places(self) -> Numbers:
+    def places(self) -> Int64s:
         """Those of the rows asked among all that are read."""
         return np.repeat(np.cumsum(self.counts) - self.counts, self.asked) + self.within
 
     @classmethod
-    def of(cls, starts: Numbers, end: int, rows: Numbers, ends: Numbers | None = None) -> Picked:
+    def of(cls, starts: Int64s, end: int, rows: Int64s, ends: Int64s | None = None) -> Picked:
         """Of pages that begin at `starts`, up to row `end`. `ends`: with each row all up to there
         are read."""
         if len(rows) == 1:  # most often
@@ -82,7 +81,7 @@ class Cut:
     def of_column(self, column: int) -> Picked:
         return self.picked[int(self.pages.of_column[column])]
 
-    def parts(self, columns: Sequence[int], leaves: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    def parts(self, columns: Sequence[int], leaves: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """What is read of these leaves, which are those of the columns: the leaves in some order,
         by their places among these; how many pages of each; and of every page its offset, its
         bytes, and the rows that it should hold."""
@@ -102,7 +101,7 @@ class Cut:
             every = np.concatenate([one.reshape(-1, 3) for one in both])
         return order, counts + (first[order, 0, SIZE] > 0), every[every[:, SIZE] > 0]  # has bytes
 
-    def _alike(self, columns: Sequence[int], leaves: Numbers) -> list[tuple[Numbers, Numbers]]:
+    def _alike(self, columns: Sequence[int], leaves: Int64s) -> list[tuple[Int64s, Int64s]]:
         """Leaves that begin their pages at the same rows, by their places among these, and what is
         read of them: offset, bytes and rows, int64 [leaves, pages, 3]."""
         of = self.pages.of_leaf[leaves]
@@ -116,7 +115,7 @@ class Cut:
                 made.append((np.array([place]), held[None]))
         return made
 
-    def _held(self, number: int, leaves: Numbers) -> Numbers:
+    def _held(self, number: int, leaves: Int64s) -> Int64s:
         """Of leaves that begin their pages at the same rows."""
         pages, picked = self.pages, self.picked[number]
         own = pages.starts[number].searchsorted(picked.begins)
@@ -124,7 +123,7 @@ class Cut:
         held[:, :, ROW] = picked.counts
         return np.asarray(held)
 
-    def _held_of_odd(self, column: int, leaf: int) -> Numbers:
+    def _held_of_odd(self, column: int, leaf: int) -> Int64s:
         starts, held = self.pages.starts[self.pages.of_column[column]], self.pages.of(leaf)
         run = starts[np.searchsorted(starts, held[:, ROW], "right") - 1]
         own = np.flatnonzero(np.isin(run, self.of_column(column).begins))
@@ -134,13 +133,13 @@ class Cut:
 
 def cuts_of(
     store: Store,
-    asked: Sequence[tuple[PagedFile, Numbers]],
-    ends: Sequence[Numbers] | None = None,
+    asked: Sequence[tuple[PagedFile, Int64s]],
+    ends: Sequence[Int64s] | None = None,
 ) -> list[Cut]:
     """A file and rows of it, ascending, each; `ends`: with each of them all up to such a row, which
     are of its row group. Raises CorruptError."""
     wanted: list[tuple[PagedFile, int]] = []
-    rows: list[tuple[int, Numbers, Numbers | None]] = []
+    rows: list[tuple[int, Int64s, Int64s | None]] = []
     for number, (file, positions) in enumerate(asked):
         starts = file.starts
         cuts = positions.searchsorted(starts).tolist()

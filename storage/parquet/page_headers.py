@@ -16,15 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.parquet.varints import MOST_BYTES, zigzags
 
 __all__ = ["LAST_ENCODING", "WIDTH", "Headers"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 
 _DATA = [0x15, 0, 0x15, None, 0x15, None, 0x15, None, 0x1C, 0x15, None, 0x15, None]
 _DATA += [0x15, None, 0x15, None, 0, 0]
@@ -48,11 +45,11 @@ class Headers:
     numbers: bytes of the page before it was compressed and as it is stored, both without the
     header; its CRC32; values; encoding."""
 
-    sizes: Numbers
-    numbers: Numbers
+    sizes: Int64s
+    numbers: Int64s
 
     @classmethod
-    def of(cls, heads: Bytes, is_dictionary: Mask) -> Headers:
+    def of(cls, heads: UInt8s, is_dictionary: Bools) -> Headers:
         """`heads`: the first WIDTH bytes of each page and what lies behind it."""
         sizes, numbers = _read(heads, _DATA)
         if is_dictionary.any():
@@ -60,15 +57,15 @@ class Headers:
         return cls(sizes, numbers)
 
     @property
-    def plain(self) -> Numbers:
+    def plain(self) -> Int64s:
         return self.numbers[:, _PLAIN]
 
     @property
-    def values(self) -> Numbers:
+    def values(self) -> Int64s:
         return self.numbers[:, _VALUES]
 
     @property
-    def encodings(self) -> Numbers:
+    def encodings(self) -> Int64s:
         return self.numbers[:, _ENCODING]
 
     @property
@@ -77,22 +74,22 @@ class Headers:
         told: list[int] = (self.numbers[:, _CRC] & 0xFFFFFFFF).tolist()
         return told
 
-    def fill(self, sizes: Numbers) -> Mask:
+    def fill(self, sizes: Int64s) -> Bools:
         """Which pages are of this form and of so many bytes, header included."""
         counts = self.numbers[:, [_PLAIN, _STORED, _VALUES]]
         is_whole = self.sizes + self.numbers[:, _STORED] == sizes
-        sound: Mask = (self.sizes > 0) & is_whole & (counts >= 0).all(axis=1)
+        sound: Bools = (self.sizes > 0) & is_whole & (counts >= 0).all(axis=1)
         return sound
 
-    def are_encoded(self, ways: Numbers) -> Mask:
+    def are_encoded(self, ways: Int64s) -> Bools:
         """Which are encoded in one of the ways of which this has the bit."""
         encoding = self.numbers[:, _ENCODING]
         is_known = (encoding >= 0) & (encoding <= LAST_ENCODING)
-        known: Mask = is_known & (ways >> encoding.clip(0, LAST_ENCODING) & 1 == 1)
+        known: Bools = is_known & (ways >> encoding.clip(0, LAST_ENCODING) & 1 == 1)
         return known
 
 
-def _read(heads: Bytes, form: Sequence[int | None]) -> tuple[Numbers, Numbers]:
+def _read(heads: UInt8s, form: Sequence[int | None]) -> tuple[Int64s, Int64s]:
     """(how many bytes each header takes, 0 where it is not of this form; its numbers)."""
     ends = np.flatnonzero(heads < 0x80)
     rows = np.arange(len(heads))

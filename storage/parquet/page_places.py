@@ -19,11 +19,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.storage import cache
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex, sort_order
 from metatable.storage.parquet.fields import Bounds, Element
@@ -49,7 +49,6 @@ from metatable.storage.store import Store
 
 __all__ = ["ODD", "GroupPages", "KeyPages", "Wanted", "group_pages", "key_pages"]
 
-Numbers = npt.NDArray[np.int64]
 Chunk = tuple[PagedFile, int, int]
 """A file, a row group and a leaf."""
 
@@ -74,14 +73,14 @@ class GroupPages:
     ODD where it begins pages elsewhere, too. `is_even`: all leaves begin theirs at the same ones.
     """
 
-    pages: Numbers
-    borders: Numbers
-    starts: tuple[Numbers, ...]
-    of_column: Numbers
-    of_leaf: Numbers
+    pages: Int64s
+    borders: Int64s
+    starts: tuple[Int64s, ...]
+    of_column: Int64s
+    of_leaf: Int64s
     is_even: bool
 
-    def of(self, leaf: int) -> Numbers:
+    def of(self, leaf: int) -> Int64s:
         return self.pages[self.borders[leaf] : self.borders[leaf + 1]]
 
 
@@ -118,11 +117,11 @@ class KeyPages:
 
     least: pa.Array
     greatest: pa.Array
-    starts: Numbers
+    starts: Int64s
     ascending: tuple[_Texts, _Texts] | None = None
 
     @classmethod
-    def of(cls, least: pa.Array, greatest: pa.Array, starts: Numbers) -> KeyPages:
+    def of(cls, least: pa.Array, greatest: pa.Array, starts: Int64s) -> KeyPages:
         both = least, greatest
         if all(_ascends(one) for one in both):
             return cls(*both, starts, (_Texts(least), _Texts(greatest)))
@@ -152,7 +151,7 @@ class KeyPages:
         spans = zip(pages.tolist(), first[pages].tolist(), end[pages].tolist(), strict=True)
         return {page: [*texts[low:high]] for page, low, high in spans}
 
-    def holding(self, keys: pa.Array) -> Numbers:
+    def holding(self, keys: pa.Array) -> Int64s:
         """The pages, ascending, whose bounds admit one of these keys (texts or binaries, no null),
         which come in any order."""
         index = PrefixIndex(keys.take(pa.array(sort_order(keys))))
@@ -160,7 +159,7 @@ class KeyPages:
         is_known = self.least.is_valid().to_numpy(zero_copy_only=False)
         return np.flatnonzero(is_known & (first < end))
 
-    def rows_of(self, pages: Sequence[int] | Numbers) -> Numbers:
+    def rows_of(self, pages: Sequence[int] | Int64s) -> Int64s:
         """The rows of these pages, which ascend."""
         numbers = np.asarray(pages, np.int64)
         counts = self.starts[numbers + 1] - self.starts[numbers]
@@ -212,7 +211,7 @@ def key_pages(store: Store, files: Sequence[PagedFile], name: str) -> list[KeyPa
     ]
     places, raws = _read(store, chunks, PLACES_AT, BOUNDS_AT)
     pages, borders = _located(chunks, places)
-    parts: dict[str, list[tuple[pa.Array, pa.Array, Numbers]]] = {}
+    parts: dict[str, list[tuple[pa.Array, pa.Array, Int64s]]] = {}
     for chunk, raw, (start, end) in zip(chunks, raws, pairwise(borders.tolist()), strict=True):
         file, group, _ = chunk
         rows = pages[start:end, ROW] + file.starts[group]
@@ -240,7 +239,7 @@ def _read(store: Store, chunks: Sequence[Chunk], *fields: int) -> list[list[byte
     return [[next(found[file.path]) for file, _, _ in chunks] for _ in fields]
 
 
-def _located(chunks: Sequence[Chunk], raws: Sequence[bytes]) -> tuple[Numbers, Numbers]:
+def _located(chunks: Sequence[Chunk], raws: Sequence[bytes]) -> tuple[Int64s, Int64s]:
     """(OFFSET, SIZE, ROW of the pages of these chunks, behind each other; where those of each
     begin, and the end)."""
     counts, pages = decode_offset_indexes(raws)
@@ -261,7 +260,7 @@ def _located(chunks: Sequence[Chunk], raws: Sequence[bytes]) -> tuple[Numbers, N
     return pages, np.cumsum(np.append(0, counts))
 
 
-def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPages:
+def _group_pages(file: PagedFile, pages: Int64s, borders: Int64s) -> GroupPages:
     if (np.diff(borders) == borders[1]).all():
         rows = pages[:, ROW].reshape(len(borders) - 1, -1)
         if (rows == rows[0]).all() and (np.diff(rows[0]) > 0).all():
@@ -271,7 +270,7 @@ def _group_pages(file: PagedFile, pages: Numbers, borders: Numbers) -> GroupPage
     every, counts = pages[:, ROW].tobytes(), np.diff(borders).tolist()
     raws = [every[low * 8 : high * 8] for low, high in pairwise(borders.tolist())]
     firsts = {raw: np.unique(np.frombuffer(raw, np.int64)) for raw in {*raws}}  # few are told apart
-    starts: dict[bytes, Numbers] = {}
+    starts: dict[bytes, Int64s] = {}
     numbers: dict[bytes, int] = {}
     of_column, of_leaf = [], []
     for leaves in file.shape.columns:
@@ -345,9 +344,7 @@ def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | N
     return found[0], found[1]
 
 
-def _joined(
-    file: PagedFile, parts: Sequence[tuple[pa.Array, pa.Array, Numbers]]
-) -> KeyPages | None:
+def _joined(file: PagedFile, parts: Sequence[tuple[pa.Array, pa.Array, Int64s]]) -> KeyPages | None:
     if not parts:
         return None
     least, greatest, rows = zip(*parts, strict=True)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.parquet.page_cuts import Picked
 
 __all__ = ["Runs"]
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +19,11 @@ class Runs:
     `of_cut`: how many runs of each cut; `begins`: the first row of each in its row group, and
     `counts` how many; `of`: of each row asked the run, and `within` the place in it."""
 
-    of_cut: Numbers
-    begins: Numbers
-    counts: Numbers
-    of: Numbers
-    within: Numbers
+    of_cut: Int64s
+    begins: Int64s
+    counts: Int64s
+    of: Int64s
+    within: Int64s
 
     @classmethod
     def of_picked(cls, picked: Sequence[Picked]) -> Runs:
@@ -47,18 +45,18 @@ class Runs:
         return replace(self, of=of, within=rows - self.begins[of])
 
     @property
-    def rows_of_cuts(self) -> Numbers:
+    def rows_of_cuts(self) -> Int64s:
         """How many are read of each."""
         ends = np.cumsum(self.counts)[np.cumsum(self.of_cut) - 1]
         return np.diff(ends, prepend=0)
 
     @property
-    def places(self) -> Numbers:
+    def places(self) -> Int64s:
         """Those of the rows asked among all that are read."""
         return np.asarray((np.cumsum(self.counts) - self.counts)[self.of] + self.within)
 
     @property
-    def rows(self) -> Numbers:
+    def rows(self) -> Int64s:
         """All rows that are read, in their row group."""
         before = np.cumsum(self.counts) - self.counts
         rows = np.repeat(self.begins - before, self.counts)

@@ -21,19 +21,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.parquet.fields import Element
 from metatable.storage.parquet.parts import Leaf
 from metatable.storage.parquet.varints import encoded_zigzags, read_varint
 
 __all__ = ["Block", "ValueForm", "places_of", "values_at"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.uint64]
 
 _OPTIONAL, _REQUIRED = 1, 0
 _TEXT = 6
@@ -100,11 +96,11 @@ class Block:
     dictionaries; page `len(dictionary_of)` from the end and all after it hold data, and have these
     dictionaries, by number (-1: none)."""
 
-    body: Bytes
-    borders: Numbers
-    counts: Numbers
-    encodings: Numbers
-    dictionary_of: Numbers
+    body: UInt8s
+    borders: Int64s
+    counts: Int64s
+    encodings: Int64s
+    dictionary_of: Int64s
 
     @property
     def dictionaries(self) -> _Pages:
@@ -117,7 +113,7 @@ class Block:
         return _Pages(self.borders[first:-1], self.borders[first + 1 :], self.counts[first:])
 
     @property
-    def data_encodings(self) -> Numbers:
+    def data_encodings(self) -> Int64s:
         return self.encodings[len(self.counts) - len(self.dictionary_of) :]
 
 
@@ -125,12 +121,12 @@ class Block:
 class _Pages:
     """Where values of pages begin and end in a body, and how many there are."""
 
-    begins: Numbers
-    ends: Numbers
-    counts: Numbers
+    begins: Int64s
+    ends: Int64s
+    counts: Int64s
 
 
-def values_at(form: ValueForm, block: Block, of: Numbers, positions: Numbers) -> pa.Array | None:
+def values_at(form: ValueForm, block: Block, of: Int64s, positions: Int64s) -> pa.Array | None:
     """The values at these `positions` of the data pages `of` a block, as an array of the form's
     type; None where they are not to be had."""
     levels = _levels(form, block)
@@ -155,7 +151,7 @@ def values_at(form: ValueForm, block: Block, of: Numbers, positions: Numbers) ->
 
 def places_of(
     form: ValueForm, block: Block, texts: Sequence[Sequence[bytes]]
-) -> tuple[Numbers, Numbers, pa.Array] | None:
+) -> tuple[Int64s, Int64s, pa.Array] | None:
     """Where those texts stand that are looked for in each data page, of whose texts none is null
     and all are of one size: (numbers of pages, positions, texts), in this order; None where it is
     not so."""
@@ -184,12 +180,12 @@ class _Alike:
     """Pages that lie equally far from each other and hold as many texts, all of this size if the
     first ones tell it."""
 
-    body: Bytes
+    body: UInt8s
     pages: _Pages
     some: slice
     size: int
 
-    def ends(self) -> Words | None:
+    def ends(self) -> UInt64s | None:
         """Of each text its last four bytes and the size of the next one, which is the same; None
         where one is of another size. So one sweep reads both. Page, position."""
         begins, count = self.pages.begins[self.some], int(self.pages.counts[self.some.start])
@@ -200,14 +196,14 @@ class _Alike:
         above = int(words.min()) >> 8 * _SIZE, int(words.max()) >> 8 * _SIZE
         return words if above == (self.size, self.size) else None
 
-    def last_bytes(self) -> Words:
+    def last_bytes(self) -> UInt64s:
         """Of each text the last eight bytes, its size before it included."""
         skip = self.size + _SIZE - _WORD
         held = _column(self.body, self.pages, self.some, skip, self.size, "<u8")
         return np.ascontiguousarray(held)
 
 
-def _search(alike: _Alike, texts: Sequence[Sequence[bytes]]) -> Numbers | None:
+def _search(alike: _Alike, texts: Sequence[Sequence[bytes]]) -> Int64s | None:
     """Pages and positions, a row each, of texts of one size; None where sizes differ."""
     words, size = alike.ends(), alike.size
     if words is None:
@@ -229,11 +225,11 @@ def _search(alike: _Alike, texts: Sequence[Sequence[bytes]]) -> Numbers | None:
     return found[:, np.lexsort(found[::-1])]
 
 
-def _last_words(rows: Bytes) -> Words:
+def _last_words(rows: UInt8s) -> UInt64s:
     return np.ascontiguousarray(rows[:, -_WORD:]).view("<u8")[:, 0]
 
 
-def _hits(held: Words, page: Numbers, wanted: Words) -> tuple[Numbers, Numbers]:
+def _hits(held: UInt64s, page: Int64s, wanted: UInt64s) -> tuple[Int64s, Int64s]:
     """Which of the `wanted` words, which are asked of these pages, equals which of its page's."""
     turn = np.arange(len(page)) - np.searchsorted(page, page)  # among those of its page
     hits = []
@@ -291,7 +287,7 @@ def _mask(runs: bytes, count: int) -> int | None:
     return mask
 
 
-def _among_present(masks: dict[int, int], of: Numbers, positions: Numbers) -> tuple[Numbers, Mask]:
+def _among_present(masks: dict[int, int], of: Int64s, positions: Int64s) -> tuple[Int64s, Bools]:
     """(the place of each value among those that there are; whether it is there)."""
     places, is_there = positions.copy(), np.ones(len(of), np.bool_)
     if not masks:
@@ -304,8 +300,8 @@ def _among_present(masks: dict[int, int], of: Numbers, positions: Numbers) -> tu
 
 
 def _plain(
-    form: ValueForm, block: Block, pages: _Pages, of: Numbers, places: Numbers
-) -> tuple[Numbers, Numbers] | None:
+    form: ValueForm, block: Block, pages: _Pages, of: Int64s, places: Int64s
+) -> tuple[Int64s, Int64s] | None:
     """Where these values of PLAIN pages begin, and their sizes."""
     asked = block.data_encodings == _PLAIN
     own = _Pages(pages.begins[asked], pages.ends[asked], pages.counts[asked])
@@ -317,7 +313,7 @@ def _plain(
     return pages.begins[of] + places * (skip + size[of]) + skip, size[of]
 
 
-def _sizes(form: ValueForm, body: Bytes, pages: _Pages) -> tuple[Numbers, int]:
+def _sizes(form: ValueForm, body: UInt8s, pages: _Pages) -> tuple[Int64s, int]:
     """(bytes of every value of each page, -1 where they differ; those before a value)."""
     if not form.width:
         return _sizes_of_all(body, pages), _SIZE
@@ -325,7 +321,7 @@ def _sizes(form: ValueForm, body: Bytes, pages: _Pages) -> tuple[Numbers, int]:
     return np.where(is_whole, form.width, -1), 0
 
 
-def _sizes_of_all(body: Bytes, pages: _Pages) -> Numbers:
+def _sizes_of_all(body: UInt8s, pages: _Pages) -> Int64s:
     """The size of all texts of each page, which fill it; -1 where they differ."""
     sizes = _first_sizes(body, pages)
     for low, high in _alike(pages, sizes):
@@ -336,14 +332,14 @@ def _sizes_of_all(body: Bytes, pages: _Pages) -> Numbers:
     return sizes
 
 
-def _first_sizes(body: Bytes, pages: _Pages) -> Numbers:
+def _first_sizes(body: UInt8s, pages: _Pages) -> Int64s:
     """The size of the first text of each page; -1 where as many of it do not fill the page."""
     sizes = np.where(pages.counts > 0, _numbers(body, pages.begins, _SIZE), 0)
     sizes[pages.begins + pages.counts * (_SIZE + sizes) != pages.ends] = -1
     return sizes
 
 
-def _alike(pages: _Pages, sizes: Numbers) -> Iterator[tuple[int, int]]:
+def _alike(pages: _Pages, sizes: Int64s) -> Iterator[tuple[int, int]]:
     """Neighbours that lie equally far from each other and hold as many texts of one size."""
     steps = np.diff(pages.begins, prepend=0)
     new = np.ones(len(sizes), np.bool_)
@@ -353,8 +349,8 @@ def _alike(pages: _Pages, sizes: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def _column(
-    body: Bytes, pages: _Pages, some: slice, skip: int, size: int, kind: str, less: int = 0
-) -> Words:
+    body: UInt8s, pages: _Pages, some: slice, skip: int, size: int, kind: str, less: int = 0
+) -> UInt64s:
     """A number of each text, but so many `less`, of pages that are alike: page, position."""
     begins, count = pages.begins[some], int(pages.counts[some.start]) - less
     step = int(begins[1] - begins[0]) if len(begins) > 1 else 0
@@ -363,8 +359,8 @@ def _column(
 
 
 def _looked_up(
-    form: ValueForm, block: Block, pages: _Pages, of: Numbers, places: Numbers
-) -> tuple[Numbers, Numbers] | None:
+    form: ValueForm, block: Block, pages: _Pages, of: Int64s, places: Int64s
+) -> tuple[Int64s, Int64s] | None:
     """Where these values of pages of indexes begin in dictionaries, and their sizes."""
     own, held = block.dictionary_of[of], block.dictionaries
     if (own < 0).any():
@@ -387,7 +383,7 @@ def _looked_up(
     return at, sizes
 
 
-def _borders(raw: bytes, count: int) -> Numbers | None:
+def _borders(raw: bytes, count: int) -> Int64s | None:
     """Where each text of a dictionary begins, its size before it; None where it is not so many, or
     too long to be walked through."""
     if len(raw) > _WALKED_BYTES:
@@ -399,7 +395,7 @@ def _borders(raw: bytes, count: int) -> Numbers | None:
     return np.array(borders) if at == len(raw) and len(borders) == count + 1 else None
 
 
-def _indexes(body: Bytes, at: Numbers, ends: Numbers, places: Numbers) -> Numbers:
+def _indexes(body: UInt8s, at: Int64s, ends: Int64s, places: Int64s) -> Int64s:
     """The values of these places in runs that begin there, behind their width; -1 where they end
     before it. All are walked to by the same steps, a run each."""
     widths = np.where(at < ends, _taken(body, at, 1)[:, 0], _MOST_WIDTH + 1).astype(np.int64)
@@ -424,7 +420,7 @@ def _indexes(body: Bytes, at: Numbers, ends: Numbers, places: Numbers) -> Number
     return found
 
 
-def _heads(body: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+def _heads(body: UInt8s, at: Int64s) -> tuple[Int64s, Int64s]:
     """(varints that begin there, -1 where one does not end; where they end)."""
     told = _taken(body, at, _HEAD_BYTES).astype(np.int64)
     is_on = np.logical_and.accumulate(told >= 128, axis=1)
@@ -434,17 +430,17 @@ def _heads(body: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
     return np.where(length > _HEAD_BYTES, -1, values), at + length
 
 
-def _taken(body: Bytes, at: Numbers, width: int) -> Bytes:
+def _taken(body: UInt8s, at: Int64s, width: int) -> UInt8s:
     """So many bytes from each place; of places outside anything."""
     return body.take(at[:, None] + np.arange(width), mode="clip")
 
 
-def _numbers(body: Bytes, at: Numbers, width: int) -> Numbers:
+def _numbers(body: UInt8s, at: Int64s, width: int) -> Int64s:
     """Numbers (little-endian) of 4 or 8 bytes, of the latter 63 bits."""
     return _taken(body, at, width).view(f"<u{width}")[:, 0].astype(np.int64)
 
 
-def _array(form: ValueForm, body: Bytes, at: Numbers, sizes: Numbers, is_there: Mask) -> pa.Array:
+def _array(form: ValueForm, body: UInt8s, at: Int64s, sizes: Int64s, is_there: Bools) -> pa.Array:
     """Stored bytes of values as an array of the form's type."""
     bits = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     if form.width:

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.storage import cache
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet import known_footers
 from metatable.storage.parquet.fields import Footer, Meta
@@ -38,7 +38,6 @@ from metatable.storage.store import Store
 
 __all__ = ["PagedFile", "Shape", "paged"]
 
-Numbers = npt.NDArray[np.int64]
 
 (START, STORED, UNCOMPRESSED, CODEC, ENCODINGS) = range(5)
 BOUNDS_AT, BOUNDS_SIZE, PLACES_AT, PLACES_SIZE = range(5, 9)
@@ -82,10 +81,10 @@ class PagedFile:
 
     path: str
     shape: Shape
-    rows: Numbers
-    chunks: Numbers
+    rows: Int64s
+    chunks: Int64s
     words: frozenset[bytes]
-    starts: Numbers = field(init=False)
+    starts: Int64s = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", np.cumsum(np.append(0, self.rows)))

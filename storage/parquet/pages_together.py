@@ -13,7 +13,12 @@ from itertools import islice
 
 import pyarrow as pa
 
-from metatable.storage.parquet.column_pages import Bytes, ColumnPages, Group, Unpacked
+from metatable.storage.arrays import UInt8s
+from metatable.storage.parquet.column_pages import (
+    ColumnPages,
+    Group,
+    Unpacked,
+)
 from metatable.storage.parquet.page_runs import Runs
 from metatable.storage.parquet.unpacked_pages import begun_each
 from metatable.storage.threads import in_order
@@ -81,12 +86,12 @@ def _are_few(columns: Sequence[ColumnPages]) -> bool:
 
 def _begun(
     columns: Sequence[ColumnPages], groups: Sequence[Sequence[Group]], own: float
-) -> Callable[[], list[list[Bytes | None]]]:
+) -> Callable[[], list[list[UInt8s | None]]]:
     """What is in the groups of each column: decompression is begun (`begun_each`)."""
     parts = zip(columns, groups, strict=True)
     ended = begun_each([column.packed(group) for column, some in parts for group in some], own)
 
-    def parted() -> list[list[Bytes | None]]:
+    def parted() -> list[list[UInt8s | None]]:
         raws = iter(ended())
         return [[*islice(raws, len(some))] for some in groups]
 
@@ -96,7 +101,7 @@ def _begun(
 def _taken_or_decoded(
     columns: Sequence[ColumnPages],
     groups: Sequence[Sequence[Group]],
-    raws: Sequence[Sequence[Bytes | None]],
+    raws: Sequence[Sequence[UInt8s | None]],
 ) -> Iterator[pa.Array]:
     found = [*map(ColumnPages.taken, columns, groups, raws)]
     left = [column for column, rows in zip(columns, found, strict=True) if rows is None]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.parquet.fields import Column, Element, Footer, Group, Meta
 from metatable.storage.parquet.footer import MAGIC, whole_footer
 from metatable.storage.parquet.parts import Leaf
@@ -32,7 +32,6 @@ from metatable.storage.parquet.thrift import (
 
 __all__ = ["CODEC", "DICTIONARY", "PAGES", "VALUES", "small_file"]
 
-Numbers = npt.NDArray[np.int64]
 
 CODEC, VALUES, DICTIONARY, PAGES = range(4)
 """Numbers of a chunk: its codec, its values, the bytes of its dictionary and of its pages."""
@@ -49,7 +48,7 @@ _ENCODINGS = (0, 3, 8)
 
 
 def small_file(
-    leaves: Sequence[Leaf], rows: Numbers, chunks: Numbers, bodies: Sequence[bytes | memoryview]
+    leaves: Sequence[Leaf], rows: Int64s, chunks: Int64s, bodies: Sequence[bytes | memoryview]
 ) -> bytes:
     """A file of the column with these leaves. `rows` of each row group, one at least; `chunks`: row
     group, leaf, and the numbers from CODEC to PAGES; `bodies`: all their bytes, in that order."""
@@ -66,7 +65,7 @@ def small_file(
     return b"".join([MAGIC, *bodies, whole_footer(footer)])
 
 
-def _footer(leaves: Sequence[Leaf], numbers: Numbers) -> bytes:
+def _footer(leaves: Sequence[Leaf], numbers: Int64s) -> bytes:
     """Of row groups of these numbers: of each leaf those from _CODEC on, and the rows."""
     holes = [_FIRST + number for number in range(numbers.shape[1])]
     columns = [_column(leaf, holes[5 * place :]) for place, leaf in enumerate(leaves)]
@@ -105,7 +104,7 @@ def _column(leaf: Leaf, holes: Sequence[int]) -> Struct:
     return Struct((Column.OFFSET, I64, 0), (Column.META, STRUCT, meta))
 
 
-def _filled(one: bytes, holes: Sequence[int], numbers: Numbers) -> bytes:
+def _filled(one: bytes, holes: Sequence[int], numbers: Int64s) -> bytes:
     """The bytes of a row group once for each row of `numbers`, put in for the holes."""
     made = np.tile(np.frombuffer(one, np.uint8), (len(numbers), 1))
     for hole, values in zip(holes, numbers.T, strict=True):
@@ -114,7 +113,7 @@ def _filled(one: bytes, holes: Sequence[int], numbers: Numbers) -> bytes:
     return made.tobytes()
 
 
-def _varints(numbers: Numbers) -> npt.NDArray[np.uint8]:
+def _varints(numbers: Int64s) -> UInt8s:
     """Each number in _WIDTH bytes, a row each."""
     parts = numbers[:, None] >> np.arange(0, 7 * _WIDTH, 7) & 127
     parts[:, :-1] |= 128

@@ -19,10 +19,10 @@ from functools import partial
 from itertools import chain, pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Page
 from metatable.storage.parquet.offset_index import ROW, SIZE
@@ -36,7 +36,6 @@ from metatable.storage.threads import in_order, shared, workers_here
 
 __all__ = ["Bodies", "Pages", "checked", "read_pages"]
 
-Numbers = npt.NDArray[np.int64]
 
 BESIDE_BYTES = 4 << 20
 """Of pages that are read, or whose checksums are made, by more than one thread."""
@@ -59,9 +58,9 @@ class Pages:
     each page is of, by number."""
 
     cuts: Sequence[Cut]
-    parts: Numbers
-    numbers: Numbers
-    of: Numbers
+    parts: Int64s
+    numbers: Int64s
+    of: Int64s
 
     @classmethod
     def of_cuts(cls, cuts: Sequence[Cut], columns: Sequence[int]) -> Pages:
@@ -90,7 +89,7 @@ class Pages:
         return before, Pages(self.cuts, *behind)
 
     @property
-    def is_dictionary(self) -> npt.NDArray[np.bool_]:
+    def is_dictionary(self) -> Bools:
         return np.asarray(self.numbers[:, ROW] == NO_ROWS)
 
     @property
@@ -99,13 +98,13 @@ class Pages:
         return int(self.numbers[:, SIZE].sum())
 
     @property
-    def laid(self) -> Numbers:
+    def laid(self) -> Int64s:
         """The pages as they lie in memory, by number: dictionaries of a column before its other
         pages, as they are decompressed."""
         return np.lexsort((~self.is_dictionary, self.parts[self.of, _COLUMN]))
 
     @property
-    def codecs(self) -> Numbers:
+    def codecs(self) -> Int64s:
         """Of each page."""
         return np.asarray(self.parts[self.of, _CODEC])
 
@@ -149,19 +148,19 @@ class Bodies:
     """Pages as they are stored: of each where it begins in `memory`, and its bytes."""
 
     memory: memoryview
-    begins: Numbers
-    sizes: Numbers
+    begins: Int64s
+    sizes: Int64s
 
     def __len__(self) -> int:
         return len(self.begins)
 
-    def of(self, pages: slice | Numbers, skip: Numbers | int = 0) -> list[memoryview]:
+    def of(self, pages: slice | Int64s, skip: Int64s | int = 0) -> list[memoryview]:
         """These pages, without so many bytes at the beginning of each."""
         begins, memory = self.begins[pages], self.memory
         spans = zip((begins + skip).tolist(), (begins + self.sizes[pages]).tolist(), strict=True)
         return [memory[begin:end] for begin, end in spans]
 
-    def heads(self, width: int) -> npt.NDArray[np.uint8]:
+    def heads(self, width: int) -> UInt8s:
         """The first bytes of each, with zeros behind one that is shorter."""
         within = np.arange(width)
         held = np.frombuffer(self.memory, np.uint8)
@@ -199,7 +198,7 @@ def read_pages(store: Store, pages: Pages) -> Bodies:
     return Bodies(memory, begins, sizes)
 
 
-def checked(pages: Pages, bodies: Bodies) -> tuple[Numbers, Headers | None]:
+def checked(pages: Pages, bodies: Bodies) -> tuple[Int64s, Headers | None]:
     """(of each part its codec, values, bytes of the dictionary and of the pages, a row each; its
     pages' headers, None where they are not all of one form). Raises CorruptError."""
     first = np.searchsorted(pages.of, np.arange(len(pages.parts)))
@@ -235,9 +234,7 @@ def _sums_of(pages: Sequence[memoryview]) -> list[int]:
     return [*map(crc32, pages)]
 
 
-def _checked_together(
-    pages: Pages, bodies: Bodies, first: Numbers
-) -> tuple[Numbers, Headers] | None:
+def _checked_together(pages: Pages, bodies: Bodies, first: Int64s) -> tuple[Int64s, Headers] | None:
     """The same, from headers that are read at once; None where one is of another form, or anything
     is not as it should be."""
     is_dictionary, facts = pages.is_dictionary, pages.parts[pages.of]

@@ -20,10 +20,10 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Bounds, Element, Meta, Statistics
 from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
@@ -36,7 +36,6 @@ __all__ = ["ToldBounds"]
 
 _T = TypeVar("_T")
 
-Numbers = npt.NDArray[np.int64]
 
 _NUMBERS = {0: "?", 1: "<i4", 2: "<i8", 4: "<f4", 5: "<f8"}
 """How bounds of Parquet's types of numbers are stored; those of others are bytes."""
@@ -59,7 +58,7 @@ class ToldBounds:
     parts: ParquetParts
     groups: Sequence[Sequence[Chunk]]
     bounds: Mapping[Span, bytes]
-    rows: Mapping[Span, Numbers]
+    rows: Mapping[Span, Int64s]
 
     @classmethod
     def read(cls, store: Store, path: str, size_bytes: int) -> ToldBounds | None:
@@ -155,7 +154,7 @@ def _of_statistics(chunk: Chunk) -> _Part:
     return _Part(0, chunk.rows, least, greatest, nulls=nulls)
 
 
-def _of_pages(chunk: Chunk, index: Struct, rows: Numbers) -> list[_Part]:
+def _of_pages(chunk: Chunk, index: Struct, rows: Int64s) -> list[_Part]:
     """Of a column index, and the rows at which pages begin. Raises CorruptError."""
     no_values = _listed(chunk, index, Bounds.IS_NULL, bool)
     least, greatest = (_listed(chunk, index, one, bytes) for one in (Bounds.LEAST, Bounds.GREATEST))

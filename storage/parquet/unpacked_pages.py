@@ -20,18 +20,16 @@ from itertools import pairwise
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from isal import isal_zlib
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.inflate import gunzip
 from metatable.storage.parquet.varints import read_varint
 from metatable.storage.threads import beside, in_order, workers_here
 
 __all__ = ["MOST_BYTES", "Packed", "begun_each", "unpacked_each"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 _NONE, _SNAPPY, _GZIP, _ZSTD = 0, 1, 2, 6
 _GZIP_MEMBER = 31
@@ -60,12 +58,12 @@ class Packed:
     decompressed, the bytes of its header, and where it begins behind that, and ends. No page is in
     two groups that are decompressed at once and lie together."""
 
-    codecs: Numbers
-    sizes: Numbers
+    codecs: Int64s
+    sizes: Int64s
     memory: memoryview
-    headers: Numbers
-    begins: Numbers
-    ends: Numbers
+    headers: Int64s
+    begins: Int64s
+    ends: Int64s
 
     @classmethod
     def together(cls, groups: Sequence[Packed]) -> Packed:
@@ -86,7 +84,7 @@ class Packed:
         return self.is_told and bool(self.are_frames.all())
 
     @property
-    def are_frames(self) -> npt.NDArray[np.bool_]:
+    def are_frames(self) -> Bools:
         """Which of them are."""
         return np.asarray((self.codecs == _ZSTD) & (_frame_sizes(self.heads()) == self.sizes))
 
@@ -115,7 +113,7 @@ class Packed:
         behind = self.begins[1:] - headers == self.ends[:-1]
         return bool((behind & (headers >= _SKIPPED_BYTES)).all())
 
-    def unpacked(self) -> Bytes | None:
+    def unpacked(self) -> UInt8s | None:
         """The pages, decompressed and behind each other; None where one is another codec's, or does
         not say that it is so long. Memory: twice the sizes."""
         if self.is_framed:
@@ -134,7 +132,7 @@ class Packed:
             pages.append(page)
         return np.frombuffer(b"".join(pages), np.uint8)
 
-    def heads(self) -> Bytes:
+    def heads(self) -> UInt8s:
         """The first bytes of each, with zeros behind one that is shorter."""
         at = self.begins[:, None] + np.arange(_HEAD_BYTES)
         found = np.frombuffer(self.memory, np.uint8).take(at, mode="clip")
@@ -142,13 +140,13 @@ class Packed:
         return found
 
 
-def unpacked_each(groups: Sequence[Packed]) -> list[Bytes | None]:
+def unpacked_each(groups: Sequence[Packed]) -> list[UInt8s | None]:
     """Each `unpacked`, of groups that lie in one memory, frames of many by few calls. Memory: twice
     the sizes of all."""
     return begun_each(groups, 1.0)()
 
 
-def begun_each(groups: Sequence[Packed], own: float) -> Callable[[], list[Bytes | None]]:
+def begun_each(groups: Sequence[Packed], own: float) -> Callable[[], list[UInt8s | None]]:
     """The same, begun by other threads; the caller decompresses, now, `own` as much as each of
     them. What is returned waits for theirs; until it is called, headers of pages may not be what is
     stored."""
@@ -164,13 +162,13 @@ def begun_each(groups: Sequence[Packed], own: float) -> Callable[[], list[Bytes 
     return partial(_ended, groups, begun)
 
 
-def _done(call: Callable[[], Bytes | None]) -> Callable[[], Bytes | None]:
+def _done(call: Callable[[], UInt8s | None]) -> Callable[[], UInt8s | None]:
     made = call()
     return lambda: made
 
 
-def _ended(groups: Sequence[Packed], begun: Sequence[_Begun]) -> list[Bytes | None]:
-    found: dict[int, Bytes | None] = {}
+def _ended(groups: Sequence[Packed], begun: Sequence[_Begun]) -> list[UInt8s | None]:
+    found: dict[int, UInt8s | None] = {}
     for one in begun:
         raw = one.call()
         one.frames.restore()
@@ -195,7 +193,7 @@ class _Frames:
 
     frames: memoryview | pa.Buffer
     plain_bytes: int
-    hidden: tuple[Bytes, Numbers, Bytes] | None = None
+    hidden: tuple[UInt8s, Int64s, UInt8s] | None = None
 
     @classmethod
     def of(cls, group: Packed) -> _Frames:
@@ -210,7 +208,7 @@ class _Frames:
         frames = group.memory[int(group.begins[0]) : int(group.ends[-1])]
         return cls(frames, group.plain_bytes, (held, at, before))
 
-    def decompressed(self) -> Bytes | None:
+    def decompressed(self) -> UInt8s | None:
         return _decompressed(self.frames, self.plain_bytes)
 
     def restore(self) -> None:
@@ -225,7 +223,7 @@ class _Begun:
 
     places: Sequence[int]
     frames: _Frames
-    call: Callable[[], Bytes | None]
+    call: Callable[[], UInt8s | None]
 
 
 def _framed(groups: Sequence[Packed]) -> list[int]:
@@ -266,7 +264,7 @@ def _lumps(sizes: Sequence[int], own: float) -> list[list[int]]:
     return [[*range(low, high)] for low, high in pairwise([*firsts, len(sizes)])]
 
 
-def _decompressed(frames: memoryview | pa.Buffer, size: int) -> Bytes | None:
+def _decompressed(frames: memoryview | pa.Buffer, size: int) -> UInt8s | None:
     try:
         raw = pa.Codec("zstd").decompress(frames, size)
     except (pa.ArrowException, OSError, ValueError):
@@ -274,7 +272,7 @@ def _decompressed(frames: memoryview | pa.Buffer, size: int) -> Bytes | None:
     return np.frombuffer(raw, np.uint8)
 
 
-def _frame_sizes(rows: Bytes) -> Numbers:
+def _frame_sizes(rows: UInt8s) -> Int64s:
     """What frames that begin so say that they hold; -1 where one does not, or has a dictionary.
     Without such a word less would leave memory as it was."""
     told = rows[:, 4].astype(np.int64)

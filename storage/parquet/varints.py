@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.byte_columns import at_every_byte
 
 __all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigzags"]
 
-Numbers = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 MOST_BYTES = 9
 """Of a number: 63 bits."""
@@ -41,7 +39,7 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def zigzags(body: Bytes, starts: Numbers, lengths: Numbers) -> Numbers:
+def zigzags(body: UInt8s, starts: Int64s, lengths: Int64s) -> Int64s:
     """The zigzag varints of these places and lengths; of those above MOST_BYTES anything."""
     padded = np.append(body, np.zeros(_WORD, np.uint8))
     words = at_every_byte(padded, "<u8").take(starts, mode="clip").astype(np.uint64, copy=False)
@@ -57,7 +55,7 @@ def zigzags(body: Bytes, starts: Numbers, lengths: Numbers) -> Numbers:
     return halves ^ -(found & np.uint64(1)).view(np.int64)
 
 
-def encoded_zigzags(numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+def encoded_zigzags(numbers: Int64s) -> tuple[UInt8s, Bools]:
     """Numbers from 0 to 2**61, in as few bytes as each takes: (bytes, which of them count); both
     have an axis more than `numbers`, as long as the longest one is."""
     doubled = numbers << 1

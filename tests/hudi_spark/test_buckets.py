@@ -7,8 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -16,6 +14,7 @@ import metatable
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
 from metatable.index.bucket.simple import bucket_numbers, file_id_of
+from metatable.storage.arrays import Int64s
 from tests.hudi_spark.histories import FAST, Kind, rows
 from tests.hudi_spark.session import HudiOnSpark
 from tests.hudi_spark.writing import (
@@ -71,7 +70,7 @@ def with_values(keys: dict[str, pa.Array]) -> pa.Table:
     return pa.table(keys | more)
 
 
-def ours(found: pa.Table, key: tuple[str, ...]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def ours(found: pa.Table, key: tuple[str, ...]) -> tuple[pa.Array, Int64s]:
     """Record keys and bucket numbers of rows, as our code makes them of the key's columns."""
     options = Options.create("t", found.schema.names, key=key, index="bucket")
     [batch] = found.select(list(key)).combine_chunks().to_batches()

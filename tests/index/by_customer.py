@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable import BucketFunction, register_bucket_function
 from metatable.data.bucket_functions import place_by_text
+from metatable.storage.arrays import Int64s
 
 __all__ = ["BY_CUSTOMER"]
 
 
-def _customer(keys: pa.Array, space: int) -> npt.NDArray[np.int64]:
+def _customer(keys: pa.Array, space: int) -> Int64s:
     return place_by_text(pc.utf8_slice_codeunits(keys, 0, 2), space)
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.index import PlacedIndex, register
 from metatable.metadata.view import TableView
+from metatable.storage.arrays import Int64s
 
 __all__ = ["ByLetter"]
 
 
 class Letters:
-    def place(
-        self, keys: pa.Array, partition_paths: pa.Array
-    ) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> tuple[Int64s, pa.Array]:
         return np.arange(len(keys)), pc.utf8_slice_codeunits(keys, 0, 1)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -24,6 +23,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
 from metatable.metadata.view import StatsColumn
 from metatable.storage import cache
+from metatable.storage.arrays import UInt64s
 from metatable.storage.store import Store
 from metatable.storage.word_places import WordPlaces
 
@@ -135,7 +135,7 @@ def test_words_are_found_among_others_unless_two_are_equal() -> None:
     assert among([7], np.array([5, 5], np.uint64)) == [-1]  # nobody asks for these
 
 
-def among(asked: list[int], held: npt.NDArray[np.uint64]) -> list[int] | None:
+def among(asked: list[int], held: UInt64s) -> list[int] | None:
     known = WordPlaces.of(np.array(asked, np.uint64))
     found = column_stats._places_among(known, held)
     return None if found is None else found.tolist()

@@ -22,11 +22,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import Voids, at_every_byte, pieces_at, words_of
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
+from metatable.storage.hfile.columns import (
+    common_prefix_size,
+    repeated,
+)
 from metatable.storage.hfile.key_values import (
     KEY_SUFFIX,
     MAX_ROW_SIZE,
@@ -40,7 +43,7 @@ from metatable.storage.hfile.reading.finding import check_records, check_stride
 
 __all__ = ["FEW_KEYS", "Alike", "Hits", "Searched", "proven", "same_keys"]
 
-Hits = tuple[npt.NDArray[np.bool_], Voids]
+Hits = tuple[Bools, Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
 
 FEW_KEYS = 2
@@ -238,7 +241,7 @@ class _Block:
 
 def proven(
     there: KeyValues, keys: Voids, known: int, path: str, offset: int
-) -> tuple[npt.NDArray[np.bool_], KeyValues]:
+) -> tuple[Bools, KeyValues]:
     """Which of these records have these keys, whose word at `known` they have, and those that do,
     copied side by side. Raises CorruptError unless their bytes say that they are some."""
     records = there.side_by_side()
@@ -250,7 +253,7 @@ def proven(
     return same, records
 
 
-def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> npt.NDArray[np.bool_]:
+def same_keys(raw: UInt8s, rows: Int64s, keys: Voids, known: int) -> Bools:
     """Whether the keys at `rows` are `keys`, all of their bytes; the word at `known` is. Mostly all
     of them are, which a comparison of all bytes tells."""
     size = keys.dtype.itemsize

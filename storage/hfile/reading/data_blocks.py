@@ -15,6 +15,7 @@ from itertools import accumulate
 import google_crc32c
 import numpy as np
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import Voids, at_every_byte, fresh
 from metatable.storage.hfile.block import (
     HEADER_SIZE,
@@ -25,7 +26,6 @@ from metatable.storage.hfile.block import (
 )
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, crc32c_each, verify_chunks
 from metatable.storage.hfile.codec import Codec, decompress, decompress_into
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_frames import are_frames, unpack_frames
 from metatable.storage.hfile.zstd_records import unpack_blocks

@@ -12,8 +12,9 @@ from typing import cast
 
 import numpy as np
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import at_every_byte
-from metatable.storage.hfile.columns import Int64s, UInt8s, repeated
+from metatable.storage.hfile.columns import repeated
 from metatable.storage.hfile.key_values import (
     HEADER,
     KEY_SUFFIX,

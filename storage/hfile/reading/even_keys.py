@@ -16,8 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import Voids, first_words, words_of
-from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s, common_prefix_size, repeated
+from metatable.storage.hfile.columns import (
+    common_prefix_size,
+    repeated,
+)
 from metatable.storage.hfile.key_values import KEY_SUFFIX, MAX_ROW_SIZE, KeyValues
 from metatable.storage.hfile.reading.alike import proven, same_keys
 from metatable.storage.hfile.reading.data_blocks import Payloads

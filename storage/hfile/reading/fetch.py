@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import fresh
 from metatable.storage.hfile.block import BlockType, decode_block
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 

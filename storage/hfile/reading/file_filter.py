@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.filters import Filter, decode
 from metatable.storage.hashing import xxh64
-from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.reading.fetch import meta_payload
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store

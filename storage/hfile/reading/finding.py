@@ -24,9 +24,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import Voids, at_every_byte, from_voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile.columns import Int64s, UInt8s, once, repeated
+from metatable.storage.hfile.columns import (
+    once,
+    repeated,
+)
 from metatable.storage.hfile.key_values import (
     HEADER,
     KEY_SUFFIX,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import pieces_at
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.data_blocks import Payloads
 
 __all__ = ["Grid"]

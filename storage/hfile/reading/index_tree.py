@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.block import BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_inner
 from metatable.storage.hfile.codec import BOMB_BYTES, BOMB_RATIO
-from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.reading.fetch import cut, fetch
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store

@@ -16,11 +16,11 @@ from functools import cached_property
 
 import numpy as np
 
+from metatable.storage.arrays import UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.block import BlockHeader, BlockType, decode_block
 from metatable.storage.hfile.block_index import BlockIndex, check_places, decode_names, decode_root
 from metatable.storage.hfile.codec import Codec
-from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.file_info import decode_file_info, has_mvcc
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD
 from metatable.storage.hfile.record_sizes import decode_fact

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import Voids
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.hfile.block import Headers
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.reading.alike import Alike, Hits, Searched
 from metatable.storage.hfile.reading.data_blocks import decode_blocks, read_headers, verify
 from metatable.storage.hfile.reading.fetch import Stored, cut, fetch

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import Voids, at_every_byte, pieces_at, words_of
 from metatable.storage.hfile.block import HEADER_SIZE, Headers
-from metatable.storage.hfile.columns import Int64s, UInt8s, UInt64s
 from metatable.storage.hfile.reading.alike import Alike, Hits
 from metatable.storage.hfile.reading.fetch import Stored
 from metatable.storage.hfile.zstd_records import Shape, shape_of
@@ -27,7 +26,6 @@ from metatable.storage.hfile.zstd_records import Shape, shape_of
 __all__ = ["Run", "Span", "find_in_span", "runs_of"]
 
 _WORD = 8
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

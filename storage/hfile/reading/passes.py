@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import from_voids
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.cache import cached
@@ -24,7 +25,6 @@ from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile.block import Headers
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
-from metatable.storage.hfile.columns import Int64s, UInt8s
 from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.data_blocks import (
     Payloads,

@@ -19,11 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import first_words, last_words
 from metatable.storage.hfile.columns import (
-    Int64s,
-    UInt8s,
-    UInt64s,
     bytes_of,
     common_prefix_size,
     offsets_of,
@@ -173,7 +171,7 @@ def _among(wanted: pa.Array, keys: pa.Array) -> Int64s:
     return cast("Int64s", hits.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _equal(records: KeyValues, wanted: pa.Array) -> npt.NDArray[np.bool_]:
+def _equal(records: KeyValues, wanted: pa.Array) -> Bools:
     same = pc.equal(records.keys(), wanted).to_numpy(zero_copy_only=False)
     return cast("npt.NDArray[np.bool_]", same)
 

@@ -13,6 +13,7 @@ from typing import IO
 import google_crc32c
 import numpy as np
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile.block import (
     HEADER_SIZE,
@@ -25,7 +26,6 @@ from metatable.storage.hfile.block import (
 )
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES, Checksum, chunk_count, chunk_sums
 from metatable.storage.hfile.codec import Codec, compress
-from metatable.storage.hfile.columns import Int64s
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.writing.runs import MAX_PAYLOAD
 

@@ -15,13 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.byte_columns import of_one_size, voids
-from metatable.storage.filters.protocol import Hashes
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile.block import HEADER_SIZE
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES
 from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec, compress
-from metatable.storage.hfile.columns import Int64s, once, sizes_of
+from metatable.storage.hfile.columns import (
+    once,
+    sizes_of,
+)
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_blocks, encode_records
 from metatable.storage.hfile.record_sizes import RecordSizes
@@ -50,7 +53,7 @@ class Packed:
     """Where the first of these lie, with room around each for what a block has besides."""
     key_sizes: Narrow
     value_sizes: Narrow
-    hashes: Hashes | None
+    hashes: UInt64s | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class Tally:
     _block_counts: list[int] = field(default_factory=list)
     _key_sizes: list[Narrow] = field(default_factory=list)
     _value_sizes: list[Narrow] = field(default_factory=list)
-    _hashes: list[Hashes] = field(default_factory=list)
+    _hashes: list[UInt64s] = field(default_factory=list)
 
     def add(self, packed: Packed, with_sizes: bool) -> None:
         """The entries of one more run."""
@@ -197,7 +200,7 @@ class Tally:
             np.concatenate(self._value_sizes) if value_size is None else value_size,
         )
 
-    def hashes(self) -> Hashes | None:
+    def hashes(self) -> UInt64s | None:
         """Of all keys, None where there are too many."""
         return np.concatenate(self._hashes) if self._hashes else None
 

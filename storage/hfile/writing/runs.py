@@ -15,14 +15,13 @@ from itertools import chain
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.byte_columns import joined, offsets_of
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile.columns import (
-    Int64s,
     as_binary,
     check_bytes,
     once,
@@ -50,7 +49,6 @@ _KEPT_RATIO = 2
 
 _VIEWS = (pa.binary_view(), pa.string_view())
 
-Bools = npt.NDArray[np.bool_]
 Piece = tuple[pa.Array, pa.Array]
 """Slices of a key and a value column, `pa.binary()` or of fixed size."""
 

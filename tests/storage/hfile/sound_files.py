@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from metatable.storage import filters
+from metatable.storage.arrays import Int64s
 from metatable.storage.hashing import xxh64
 from metatable.storage.hfile import codec as codecs
 from metatable.storage.hfile import file_info, forms, record_sizes
@@ -248,7 +248,7 @@ def _facts(entries: list[tuple[bytes, bytes]], form: Form) -> dict[bytes, bytes]
     return facts
 
 
-def _one(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | int:
+def _one(sizes: Int64s) -> Int64s | int:
     """The size that all have, or all sizes."""
     return int(sizes[0]) if (sizes == sizes[0]).all() else sizes
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from metatable.storage.arrays import UInt8s
 from metatable.storage.byte_columns import from_voids
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec, compress, decompress
-from metatable.storage.hfile.columns import UInt8s
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_records
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import passes
