@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -87,8 +88,9 @@ class Kept:
         self.pages = frozenset(pages)
         undone = undone_by(self.roots)
         needed = {page.path for one in every if one.version not in undone for page in _pages(one)}
-        refs = in_order(lambda page: _refs(store, page, needed), pages.values())
-        self.hfiles = frozenset(ref.path for held in refs for ref in held)
+        with self._reading():
+            refs = in_order(lambda page: _refs(store, page, needed), pages.values())
+            self.hfiles = frozenset(ref.path for held in refs for ref in held)
         late = {root.instant for root in self.roots[1:] if root.instant}
         self.instants = frozenset(late.difference(newest.withdrawn))
         """Data commits of kept versions: their files are named, also where a later one of those
@@ -112,7 +114,8 @@ class Kept:
     def _read_paths(self) -> UInt64s:
         roots = [*self.pinned, self.roots[0]]
         roots += [self.newest] if self.newest.options.has_logs else []  # no need to open their logs
-        held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
+        with self._reading():
+            held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
         return np.unique(xxh64(pa.concat_arrays(held), 0))
 
     @property
@@ -144,6 +147,19 @@ class Kept:
     @property
     def _floor(self) -> Snapshot:
         return Snapshot(self.store, self.roots[0])
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Index files go when their versions are not kept any more, by a clean of others. Raises
+        ConflictError then."""
+        try:
+            yield
+        except CorruptError as error:
+            later = load_newest(self.store)
+            every = (*self.pinned, *self.roots)
+            if later is None or all(later.keeps(one.version) for one in every):
+                raise
+            raise ConflictError("another clean was first: retry", **error.facts) from error
 
     def _root(self, version: int) -> Manifest:
         try:

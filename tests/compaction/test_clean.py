@@ -28,7 +28,7 @@ from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, SERVICES
-from metatable.metadata.manifest import version_path
+from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
@@ -549,6 +549,20 @@ def test_whoever_looks_at_older_versions_need_not_begin_a_service_anew(
     """A ConflictError is for those who write: here nobody was about to."""
     with pytest.raises(StaleError, match="another service was first"):
         LOOKS[look](goes_at(table, f"{1:020}.json"))
+
+
+@pytest.mark.parametrize("look", ["usage", "due", "dry clean"])
+def test_pages_of_older_versions_that_go_meanwhile_are_no_damage(table: Table, look: str) -> None:
+    now, store = newest(table), Store(table.uri)
+    before = [load_version(store, version) for version in range(max(now.oldest, 1), now.version)]
+    older = min(set().union(*map(_page_paths, before)) - _page_paths(now))
+    with pytest.raises(StaleError, match="another service was first"):
+        LOOKS[look](goes_at(table, older))
+    is_sound(table, every_row(table))
+
+
+def _page_paths(root: Manifest) -> set[str]:
+    return {page.path for pages in root.pages.values() for page in pages}
 
 
 def goes_at(table: Table, where: str) -> Table:
