@@ -208,7 +208,7 @@ def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest
         REPAIR,
         requires=(NewestIsBase(),),
         updates=(Withdraw((instant,)),),
-        steps=(Step("withdraw", instant, "", "", action),),
+        steps=(Step("withdraw", instant, action=action),),
     )
     return _published(store, newest, change)
 
@@ -372,7 +372,7 @@ def _steps(store: Store, found: Examined) -> Iterator[Step]:
     for name in state.savepoints:
         yield _savepoint(store, versions, name)
     for instant, action in state.stray:
-        yield Step("withdraw", instant, "", "", action)
+        yield Step("withdraw", instant, action=action)
     for path in found.plans:
         yield dropping(path)
 

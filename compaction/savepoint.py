@@ -121,7 +121,7 @@ class DropSavepoint(Service[DropPlan]):
     ) -> Outcome:
         others = [one for name, one in snapshot.manifest.pins.items() if name != self.label]
         is_last = plan.pin.instant not in {one.instant for one in others}
-        step = Step("drop_savepoint", plan.pin.instant, "", "", "savepoint")
+        step = Step("drop_savepoint", plan.pin.instant, action="savepoint")
         change = Change(
             operation=self.name,
             updates=(Unpin(self.label),),

@@ -48,12 +48,12 @@ def completion(undone: Manifest) -> Step:
 
 def unknown_completion(instant: str, action: str) -> Step:
     """The same where its version is not kept any more: nobody knows the checksum."""
-    return Step("complete", instant, staged_path(instant, action), "", action)
+    return Step("complete", instant, staged_path(instant, action), action=action)
 
 
 def _withdrawing(store: Store, done: Step, body: bytes | None) -> Step:
     if body is None:  # both are gone: its files are found by a listing
-        return Step("withdraw", done.instant, "", "", done.action)
+        return Step("withdraw", done.instant, action=done.action)
     return replace(stage(store, done.instant, body, done.action), kind="withdraw")
 
 

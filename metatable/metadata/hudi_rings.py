@@ -31,7 +31,7 @@ def with_rings(options: Options, done: Step) -> tuple[Step, ...]:
     if not options.hudi_hashing_metadata:
         return (done,)
     put, mark = (
-        Step(kind, done.instant, "", "", done.action) for kind in ("put_rings", "mark_rings")
+        Step(kind, done.instant, action=done.action) for kind in ("put_rings", "mark_rings")
     )
     return put, done, mark
 
@@ -40,28 +40,31 @@ def dropping_rings(options: Options, undone: Step) -> tuple[Step, ...]:
     """What takes the rings away that a commit may have made."""
     if not options.hudi_hashing_metadata or undone.action not in REPLACING:
         return ()
-    return (Step("drop_rings", undone.instant, "", "", undone.action),)
+    return (Step("drop_rings", undone.instant, action=undone.action),)
 
 
 def put_rings(store: Store, manifest: Manifest, step: Step) -> None:
+    """Put the rings that this version has made, before its commit is completed."""
     made = every_ring(Snapshot(store, manifest).since(manifest.version - 1))
     _put(store, step, {one.path: one.encode() for one in made})
 
 
 def mark_rings(store: Store, manifest: Manifest, step: Step) -> None:
+    """Put the marks beside them, after it: Hudi counts a ring from then on."""
     made = every_ring(Snapshot(store, manifest).since(manifest.version - 1))
     _put(store, step, {one.mark_path: b"" for one in made})
 
 
 def drop_rings(store: Store, manifest: Manifest, step: Step) -> None:
-    """Rings before marks: Hudi marks a ring that it finds without."""
+    """Delete the rings of an undone commit, then their marks: Hudi marks a ring that has none."""
     listed = [one.path for one in store.list(HASHING_FOLDER, recursive=True)]
     for kind in ("hashing_meta", "commit"):
         store.delete_all(one for one in listed if one.endswith(f"/{step.instant}.{kind}"))
 
 
 def _put(store: Store, step: Step, files: Mapping[str, bytes]) -> None:
-    """Those that are not there. A late hand's, whose resize was undone meanwhile, go again."""
+    """Put the files that are not there yet. If the resize was undone meanwhile, this is a late
+    hand: what it has put goes again."""
     there = {one.path for one in store.list(HASHING_FOLDER, recursive=True)}
     missing = {path: body for path, body in files.items() if path not in there}
     if not missing or _is_undone(store, step):

@@ -76,10 +76,13 @@ class Step:
     """
 
     kind: str
-    instant: str
-    staged: str
+    """The name of what is to be done, of `steps.KINDS`."""
+    instant: str = stored(required=True, default="")
+    """The instant on Hudi's timeline that it is about; empty where it is about none."""
+    staged: str = stored(required=True, default="")
     """The path of the file that lies ready for it: a finished Hudi commit, or a plan."""
-    checksum: str
+    checksum: str = stored(required=True, default="")
+    """That of the bytes of this file (`sealed.checksum`); empty where none is compared."""
     action: str = "commit"
     """What the instant is on Hudi's timeline."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)

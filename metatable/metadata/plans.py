@@ -92,7 +92,7 @@ def waiting_plans(store: Store) -> list[tuple[str, StoredPlan]]:
 
 def dropping(path: str) -> Step:
     """The step of a version that has carried out the plan at `path`."""
-    return Step("drop_plan", "", path, "")
+    return Step("drop_plan", staged=path)
 
 
 def drop_plan(store: Store, manifest: Manifest, step: Step) -> None:

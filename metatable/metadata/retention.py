@@ -132,7 +132,7 @@ def seen_time(store: Store) -> float:
 
 def archiving(archived: str) -> Step:
     """The step that takes off the timeline what is older."""
-    return Step("archive", archived, "", "")
+    return Step("archive", archived)
 
 
 def archivable(

@@ -93,7 +93,8 @@ def stage(store: Store, instant: str, body: bytes, action: str = "commit") -> St
 
 
 def staged(instant: str, body: bytes, action: str = "commit") -> tuple[Step, dict[str, bytes]]:
-    """The same step, and the file that is to be put before the root (`Change.files`)."""
+    """The step that `stage` gives, and the file by path that is to be put before the root
+    (`Change.files`): nothing is written yet."""
     path = staged_path(instant, action)
     return Step("complete", instant, path, checksum(body), action), {path: body}
 
@@ -173,8 +174,9 @@ def _plan(step: Step, body: bytes) -> bytes:
 
 
 def _is_begun(store: Store, step: Step) -> bool:
-    """Whether its first states are there. A commit was begun before its data files were written,
-    and so was a replacecommit that wrote some; others are begun as they are completed."""
+    """Whether the first states of this action are on the timeline. A commit was begun before its
+    data files were written, and so was a replacecommit that wrote some; others are begun as they
+    are completed."""
     if step.action not in DATA_ACTIONS:
         return False
     second = inflight_path(step.instant, step.action)
@@ -217,6 +219,7 @@ def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
 
 
 def _request(store: Store, manifest: Manifest, step: Step) -> None:
+    """Put the plan onto the timeline; where its file is gone, it is made anew from the entries."""
     there = store.size(requested_path(step.instant, step.action)) is not None
     if there or _is_past(store, manifest):
         return
@@ -231,7 +234,8 @@ def _request(store: Store, manifest: Manifest, step: Step) -> None:
 
 
 def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
-    """What was made of the plan goes first; its files are told by it, else by a listing."""
+    """Take the plan off the timeline. What was made of it goes first: its files as the plan tells
+    them, or as a listing does where nobody can read it."""
     timeline = Timeline(store)
     body = read_plan(store, step.instant, step.checksum, step.action)
     if step.action == CLUSTERING:
@@ -296,7 +300,8 @@ def _files_of(store: Store, step: Step) -> list[str]:
 
 
 def _files_on(store: Store, instant: str) -> Iterator[str]:
-    """Base files of this instant, and all logs on such: of a resize that is taken back copies."""
+    """Paths of the base files of this instant, and of all logs on such: a resize that is taken back
+    leaves copies there."""
     for one in store.walk():
         with suppress(CorruptError):
             if decoded(one.path).instant == instant:
@@ -304,8 +309,8 @@ def _files_on(store: Store, instant: str) -> Iterator[str]:
 
 
 def _is_named_by(path: str, instant: str) -> bool:
-    """Whether it is the name of a data file of this instant: nothing else may go. That of a log
-    tells none: it is the commit's which tells of it."""
+    """Whether it is the name of a data file of this instant: nothing else may be deleted. The name
+    of a log tells no instant: it belongs to the commit that lists it."""
     try:
         file = decoded(path)
     except MetatableError:
@@ -314,7 +319,8 @@ def _is_named_by(path: str, instant: str) -> bool:
 
 
 def _is_of(store: Store, listed: Listed, instant: str) -> bool:
-    """The same of one of which nothing tells but itself."""
+    """Whether the file that was listed was written by this instant, by what it tells itself: from
+    its name, or from the file where the name tells none."""
     try:
         return writer_of(store, decoded(listed.path, listed.size_bytes)) == instant
     except CorruptError:
@@ -322,10 +328,13 @@ def _is_of(store: Store, listed: Listed, instant: str) -> bool:
 
 
 def drop_markers(store: Store, instant: str) -> None:
+    """Delete the markers of this instant (`list_markers`)."""
     store.delete_all(list_markers(store, instant))
 
 
 def list_markers(store: Store, instant: str) -> list[str]:
+    """The paths of the markers that a Hudi writer of this instant has left: one for each file that
+    it began."""
     return [one.path for one in store.list(markers_folder(instant), recursive=True)]
 
 

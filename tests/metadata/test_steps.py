@@ -263,7 +263,7 @@ def test_a_new_kind_of_step_is_one_line_and_is_done_until_it_is_done(
             store.delete([*listed.decode().split("\n"), step.staged])
 
     monkeypatch.setitem(KINDS, "clean", delete_listed)
-    step = Step("clean", "", ".hoodie/metatable/list", "", "clean")
+    step = Step("clean", staged=".hoodie/metatable/list", action="clean")
     change = Change("clean", requires=(NewestIsBase(),), steps=(step,))
     with dying(table.uri, "delete .*/files/old") as killed, Transaction.begin(killed) as service:
         service.serve("clean")
