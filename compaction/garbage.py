@@ -84,10 +84,11 @@ class Kept:
         """Roots of savepoints that are older."""
         self.saved = frozenset(one.version for one in newest.pins.values())
         every = [*self.pinned, *self.roots]
-        pages = {page.path: page for root in every for page in _pages(root)}
+        pages = {page.path: page for root in every for page in root.every_page}
         self.pages = frozenset(pages)
         undone = undone_by(self.roots)
-        needed = {page.path for one in every if one.version not in undone for page in _pages(one)}
+        in_use = [root for root in every if root.version not in undone]
+        needed = {page.path for root in in_use for page in root.every_page}
         with self._reading():
             refs = in_order(lambda page: _refs(store, page, needed), pages.values())
             self.hfiles = frozenset(ref.path for held in refs for ref in held)
@@ -169,10 +170,6 @@ class Kept:
             if later is not None and not later.keeps(version):
                 raise ConflictError("another clean was first: retry", **error.facts) from error
             raise CorruptError("a version that is kept is lost", **error.facts) from error
-
-
-def _pages(root: Manifest) -> Iterator[PageRef]:
-    return (page for pages in root.pages.values() for page in pages)
 
 
 def _refs(store: Store, page: PageRef, needed: Collection[str]) -> Sequence[HFileRef]:

@@ -9,7 +9,7 @@ Versions that hold a commit which was undone are passed over: what they name may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -118,7 +118,7 @@ class IndexFiles:
     @classmethod
     def of(cls, store: Store, versions: Versions) -> IndexFiles:
         roots = versions.whole()
-        pages = {page.path: page for root in roots for page in _pages(root)}
+        pages = {page.path: page for root in roots for page in root.every_page}
         told = in_order(partial(_page_fault, store), pages.values())
         bad_pages = {path: why for path, why in zip(pages, told, strict=True) if why}
         refs = {
@@ -156,13 +156,9 @@ class IndexFiles:
         return Forget(*ours)
 
 
-def _pages(root: Manifest) -> Iterator[PageRef]:
-    return (page for pages in root.pages.values() for page in pages)
-
-
 def _named(store: Store, root: Manifest, bad_pages: Mapping[str, str]) -> set[str]:
     """Pages and HFiles that a version names, as far as its pages can be read."""
-    pages = {page.path: page for page in _pages(root)}
+    pages = {page.path: page for page in root.every_page}
     good = (page for path, page in pages.items() if path not in bad_pages)
     return {*pages, *(ref.path for page in good for ref in read_page(store, page))}
 

@@ -37,7 +37,7 @@ def _undone(store: Store, newest: Manifest) -> set[int]:
 
 
 def _refs(store: Store, manifest: Manifest, path: str) -> tuple[HFileRef, ...]:
-    [page] = [page for pages in manifest.pages.values() for page in pages if page.path == path]
+    [page] = [page for page in manifest.every_page if page.path == path]
     return read_page(store, page)
 
 
@@ -54,7 +54,7 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         if version >= newest.oldest:
             named.add(manifest.path)
         snapshot = Snapshot(store, manifest)
-        held = {page.path for pages in manifest.pages.values() for page in pages}
+        held = {page.path for page in manifest.every_page}
         if version in undone:  # of which something may be left
             held |= {ref.path for path in held & listed for ref in _refs(store, manifest, path)}
             named |= held & listed

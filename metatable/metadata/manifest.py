@@ -12,7 +12,7 @@ writers one that asks for a newer writer. Within the number records may grow:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,6 +196,11 @@ class Manifest:
         """Equal for two versions of one history if these have the same slices, and the same
         scheduled services wait."""
         return self.last_commit, self.commits, {**self.compactions}
+
+    @property
+    def every_page(self) -> Iterator[PageRef]:
+        """The pages of all metadata partitions."""
+        return (page for pages in self.pages.values() for page in pages)
 
     def keeps(self, version: int) -> bool:
         """Whether this (newest) version still keeps that one."""

@@ -152,7 +152,7 @@ class Hurt:
         return [self.path(ref.path) for ref in self.snapshot.refs(partition)]
 
     def pages(self) -> list[Path]:
-        return [self.path(page.path) for held in self.newest.pages.values() for page in held]
+        return [self.path(page.path) for page in self.newest.every_page]
 
     @property
     def action(self) -> str:

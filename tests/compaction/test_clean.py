@@ -214,9 +214,9 @@ def test_a_kept_version_that_is_lost_stops_it_before_anything_is_deleted(table: 
 def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) -> None:
     table.compact(major=True)
     table.upsert(arrow(rows(0, 3, 50)))
-    lost = {page.path for pages in newest(table).pages.values() for page in pages}
+    lost = {page.path for page in newest(table).every_page}
     table.rollback()
-    lost -= {page.path for pages in newest(table).pages.values() for page in pages}
+    lost -= {page.path for page in newest(table).every_page}
     table.upsert(arrow(rows(0, 3, 51)))
     expected = scanned(table)
     for path in lost:
@@ -562,7 +562,7 @@ def test_pages_of_older_versions_that_go_meanwhile_are_no_damage(table: Table, l
 
 
 def _page_paths(root: Manifest) -> set[str]:
-    return {page.path for pages in root.pages.values() for page in pages}
+    return {page.path for page in root.every_page}
 
 
 def goes_at(table: Table, where: str) -> Table:

@@ -269,9 +269,7 @@ def test_full_pages_are_not_written_again(
         Change("compact", updates=(FoldPages(tuple(files(table))),)),
         Owner.new("compact"),
     )
-    full = {
-        page.path for pages in newest(table).pages.values() for page in pages if page.ref_count == 4
-    }
+    full = {page.path for page in newest(table).every_page if page.ref_count == 4}
     assert len(full) == len(files(table))
     table.upsert(batch(50))
     if swapped:
@@ -284,7 +282,7 @@ def test_full_pages_are_not_written_again(
             Change("compact", updates=(FoldPages(tuple(files(table))),)),
             Owner.new("compact"),
         )
-    held = {page.path for pages in newest(table).pages.values() for page in pages}
+    held = {page.path for page in newest(table).every_page}
     assert full <= held
     assert table.verify().findings == ()
 
