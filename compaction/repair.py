@@ -71,7 +71,7 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Update
 from metatable.metadata.commit import publish
-from metatable.metadata.entry_files import Run, cut_ranges, read_run, write_run
+from metatable.metadata.entry_files import Run, cut_ranges, read_places, write_run
 from metatable.metadata.known_commits import tells_all
 from metatable.metadata.manifest import Manifest, Step, version_path
 from metatable.metadata.owner import Owner
@@ -337,22 +337,12 @@ def _built(
     for partition in partitions:
         ours = [run for run in runs if run.partition == partition.name]
         for lo, hi in cut_ranges(partition, ours, partition.options.hfile_target_bytes):
-            entries = _distinct(_within(scratch, partition, ours, lo, hi))
+            held = [one for run in ours for one in read_places(scratch, run, lo, hi)]
+            entries = _distinct(pa.Table.from_batches(held, partition.schema))
             ref = partition.store(store, lo, hi, entries, owner)
             if ref is not None:
                 built[partition.name] = (*built.get(partition.name, ()), ref)
     return built
-
-
-def _within(
-    scratch: Store, partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int
-) -> pa.Table:
-    parts = []
-    for run in runs:
-        for batch in read_run(scratch, run):
-            first, last = np.searchsorted(batch["place"].to_numpy(), [lo, hi])
-            parts.append(batch.slice(int(first), int(last - first)))
-    return pa.Table.from_batches(parts, partition.schema)
 
 
 def _distinct(entries: pa.Table) -> pa.Table:

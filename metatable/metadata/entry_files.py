@@ -25,7 +25,16 @@ from metatable.storage.ordering import number_order
 from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
-__all__ = ["RUN_SCHEMA", "Run", "build_hfile", "cut_ranges", "read_places", "read_run", "write_run"]
+__all__ = [
+    "RUN_SCHEMA",
+    "Run",
+    "build_hfile",
+    "cut_ranges",
+    "drop_runs",
+    "read_places",
+    "read_run",
+    "write_run",
+]
 
 INLINE_BYTES = 64 << 10
 """A run up to this size rides in its receipt: cheaper than a request of its own."""
@@ -65,7 +74,8 @@ class Run:
 
 
 def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
-    """Keep `entries` until the HFiles are built; sorted by place where they have one."""
+    """Keep `entries` in the scratch until the HFiles are built, or in the run itself while they are
+    few (`INLINE_BYTES`); sorted by place where they have one."""
     starts = np.empty(0, np.int64)
     if "place" in entries.column_names and len(entries) > 1:
         entries = entries.take(pa.array(number_order(entries["place"].to_numpy())))
