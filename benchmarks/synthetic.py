@@ -65,7 +65,6 @@ FILE_SPAN = 1000
 FILE_ROWS = 100_000
 FILE_BYTES = 20_000_000
 _BATCH_FILES = 20_000
-_NO_KEYS = pa.array([], pa.string())
 
 
 def _day(number: int) -> str:
@@ -149,10 +148,7 @@ def _written(number: int, instant: str) -> WrittenSlice:
     made = DataFile(_day(number), file_id, "0-0-0", instant, FILE_BYTES, FILE_ROWS)
     return WrittenSlice(
         made=FileSlice(made),
-        replaced=None,
         keys=pa.array(_bounds(number)["id"]),
-        arrived=_NO_KEYS,
-        departed=_NO_KEYS,
         stats=tuple(_stats_of(number)),
     )
 

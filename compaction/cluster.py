@@ -61,7 +61,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
-from metatable.metadata.written import WrittenSlice, stats_columns
+from metatable.metadata.written import WrittenSlice, every_stats_column
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.ordering import PrefixIndex, sort_order
@@ -78,8 +78,6 @@ are many times as much, and so are those of the tasks ahead of it."""
 
 PIECE_BYTES = 16 << 20
 """Rows of a task that pass to a file at once."""
-
-NO_KEYS = pa.array([], pa.string())
 
 _FILE = "_metatable_file"
 _SLICES = pa.schema([("slice", pa.string()), (TASK_COLUMN, pa.int32())])
@@ -133,8 +131,7 @@ class Cluster(Service[ClusterPlan]):
         spread = engine.exchange(routed, _FILE, len(files.targets))
         work = partial(_write, snapshot, files, partitions, scratch)
         made, runs = sorted_out(run_rows(engine, spread, work, Receipt))
-        table = snapshot.table_schema
-        columns = (*stats_columns(table, snapshot.options).values(), *table.past_stats)
+        columns = every_stats_column(snapshot.table_schema, snapshot.options)
         gone = [(one.name, one.retired(slices, columns)) for one in partitions]
         runs += tuple(write_run(scratch, name, held) for name, held in gone if held.num_rows)
         adds = built_hfiles(store, partitions, runs, scratch, owner)
@@ -288,7 +285,7 @@ def _write(
     schema = with_meta_columns(view.schema)
     rows = rows.select(schema.names).cast(schema)
     new = new_base(view, target, _pieces(rows, files.order), columns_with_nan(rows))
-    written = WrittenSlice(new.made, None, new.keys, new.keys, NO_KEYS, new.stats)
+    written = WrittenSlice(new.made, keys=new.keys, arrived=new.keys, stats=new.stats)
     counts = RowCounts(inserted=len(new.keys))
     yield file_receipt(WriteStat.of(new.made.base, None, counts))
     yield from entry_receipts([written], partitions, scratch)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.compaction.examined import Anew, Examined
-from metatable.compaction.held_slices import NO_KEYS
 from metatable.compaction.hudi_rings import hudi_ring_faults
 from metatable.compaction.live_slices import Broken, spelled
 from metatable.compaction.ring_check import ring_faults
@@ -166,7 +165,7 @@ def _look_at_groups(
         what = f"expected {expected} live entries, found {live.entry_count}"
         found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
     if scratch is not None and wrong:
-        made = [WrittenSlice(file, None, NO_KEYS, NO_KEYS, NO_KEYS, ()) for file, _ in wrong]
+        made = [WrittenSlice(file) for file, _ in wrong]
         found.runs.append(write_run(scratch, partition.name, partition.entries(made)))
     if scratch is not None and len(live.surplus):
         found.runs.append(_burial(scratch, partition, live.surplus))

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.compaction.held_slices import NO_KEYS, Held
+from metatable.compaction.held_slices import Held
 from metatable.data.slices import DataFile, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.index.footer_bloom import denied_by_footer
@@ -42,7 +42,7 @@ from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.view import Located
-from metatable.metadata.written import WrittenSlice, entries_of
+from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store

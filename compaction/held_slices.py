@@ -23,14 +23,13 @@ from metatable.data.stored_columns import StoredColumns
 from metatable.data.taking import whole
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.written import WrittenSlice, stats_columns, stats_of_rows
+from metatable.metadata.written import NO_KEYS, WrittenSlice, stats_columns, stats_of_rows
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.parquet.told_bounds import ToldBounds
 
-__all__ = ["NO_KEYS", "Held", "damage_of", "read_held", "texts_left"]
+__all__ = ["Held", "damage_of", "read_held", "texts_left"]
 
 _, _, _, PATH, FILE_NAME = META_COLUMNS
-NO_KEYS = pa.array([], pa.string())
 _TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
 
 SMALL_BYTES = 1 << 20
@@ -64,7 +63,7 @@ class Held:
         file, stats = self.file.files[place], self.stats[place]
         logs = ((file, stats),) if isinstance(file, LogFile) else ()
         made = FileSlice(self.file.base)
-        return WrittenSlice(made, None, self.every_key, arrived, NO_KEYS, stats, (), logs)
+        return WrittenSlice(made, keys=self.every_key, arrived=arrived, stats=stats, logs=logs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,7 @@ from metatable.metadata.scheduled_plans import made_plan, staged_plan, to_come, 
 from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
-from metatable.metadata.written import (
-    WrittenSlice,
-)
+from metatable.metadata.written import WrittenSlice
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -76,8 +74,6 @@ __all__ = ["CompactLogs", "ScheduleLogs"]
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
-
-NO_KEYS = pa.array([], pa.string())
 
 
 def _check_has_logs(snapshot: Snapshot) -> None:
@@ -280,4 +276,4 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
         schema = with_meta_columns(view.schema)
         new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))
     past = view.table_schema.past_stats
-    return WrittenSlice(new.made, planned, new.keys, NO_KEYS, NO_KEYS, new.stats, past)
+    return WrittenSlice(new.made, planned, keys=new.keys, stats=new.stats, past_stats=past)

@@ -95,7 +95,6 @@ from metatable.storage.store import Store
 __all__ = ["repair"]
 
 WRITE_TOKEN = "0-0-0"
-NO_KEYS = pa.array([], pa.string())
 
 
 def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> ServiceResult:
@@ -309,7 +308,10 @@ def _rewritten(
         keys, facts = whole(rows[KEY]), tuple(stats_of_rows(rows, columns))
         before = one.file if one.left else None
         past = snapshot.table_schema.past_stats
-        written.append(WrittenSlice(FileSlice(file), before, keys, keys, NO_KEYS, facts, past))
+        made_anew = WrittenSlice(
+            FileSlice(file), before, keys=keys, arrived=keys, stats=facts, past_stats=past
+        )
+        written.append(made_anew)
         counts = RowCounts(deleted=max(one.rows, 0))
         stats.append(WriteStat.of(file, one.file.instant, counts))
     for name, entries in entries_of(written, partitions):

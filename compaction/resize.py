@@ -70,10 +70,7 @@ from metatable.metadata.rings import RingsPartition, ring_entries
 from metatable.metadata.scheduled_plans import buckets_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
-from metatable.metadata.written import (
-    WrittenSlice,
-    stats_columns,
-)
+from metatable.metadata.written import WrittenSlice, every_stats_column
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
 from metatable.storage.portions import together_far
@@ -90,8 +87,6 @@ __all__ = [
     "summary_of",
     "written_children",
 ]
-
-NO_KEYS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +300,7 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
     size_bytes = store.size(target.path) if is_told else None
     if size_bytes is not None:
         new = stored_base(view, replace(target, size_bytes=size_bytes))
-        return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
+        return WrittenSlice(new.made, keys=new.keys, stats=new.stats)
     read = partial(_rows, view, child)
     rows, with_nan = rows_to_store(schema, read, child.size_bytes)
     first = [*islice(rows, 1)]
@@ -315,7 +310,7 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
     new = new_base(view, target, chain(first, rows), with_nan)
-    return WrittenSlice(new.made, None, new.keys, NO_KEYS, NO_KEYS, new.stats)
+    return WrittenSlice(new.made, keys=new.keys, stats=new.stats)
 
 
 def _rows(view: Snapshot, child: Child, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -342,8 +337,7 @@ def _entries(
     scratch: Store,
 ) -> list[tuple[MetadataPartition, pa.Table]]:
     """What each metadata partition gains and loses: of a resize it is little."""
-    table = snapshot.table_schema
-    columns = (*stats_columns(table, snapshot.options).values(), *table.past_stats)
+    columns = every_stats_column(snapshot.table_schema, snapshot.options)
     gone, found = list(parents), []
     for partition in partitions_of(snapshot.options, create_index(snapshot.options)):
         batches = [

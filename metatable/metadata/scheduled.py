@@ -26,7 +26,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.written import stats_columns
+from metatable.metadata.written import every_stats_column
 from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.sinks import Caught
 
@@ -114,7 +114,7 @@ class SetUnscheduled:
 def retire_files(draft: Draft, files: Sequence[DataFile | LogFile], owner: Owner) -> None:
     """Statistics of files that no slice names any more."""
     table = Snapshot(draft.store, draft.content).table_schema
-    columns = (*stats_columns(table, draft.options).values(), *table.past_stats)
+    columns = every_stats_column(table, draft.options)
     stats = ColumnStatsPartition(draft.options)
     add_entries(draft, stats, stats.retired_files(files, columns), owner)
 

@@ -7,7 +7,7 @@ back from its file, and comes to the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,33 +23,40 @@ from metatable.data.taking import whole
 from metatable.storage.store import Store
 
 __all__ = [
+    "NO_KEYS",
     "PassingRows",
     "WrittenSlice",
     "entries_of",
+    "every_stats_column",
     "facts_of_stored",
     "stats_columns",
     "stats_of_parts",
     "stats_of_rows",
 ]
 
+NO_KEYS = pa.array([], pa.string())
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenSlice:
-    """A new slice, and what it changed. Keys are record-key texts.
+    """A new slice, and what it changed. Keys are record-key texts, as arrays of strings.
 
-    `keys` are all that the new file holds, a base or a log, or none where no partition looks at
-    them (`reads_keys`); `arrived` live in this file group only since this commit (inserted, or
-    moved in from another one); `departed` are in no file any more.
-    `stats` are those of the base file; of logs that were written each is told with its own.
-    What was replaced may have statistics of `past_stats`, columns that are gone, too.
+    What was replaced may have statistics of columns that are gone, too: `past_stats`.
     """
 
     made: FileSlice
-    replaced: FileSlice | None
-    keys: pa.Array
-    arrived: pa.Array
-    departed: pa.Array
-    stats: tuple[ColumnStats, ...]
+    replaced: FileSlice | None = None
+    """The slice in whose place it comes; None where it comes in no place of another."""
+    keys: pa.Array = field(default_factory=lambda: NO_KEYS)
+    """All that the new file holds, a base or a log, or none where no partition looks at them
+    (`reads_keys`)."""
+    arrived: pa.Array = field(default_factory=lambda: NO_KEYS)
+    """Those that live in this file group only since this commit: inserted, or moved in from another
+    one."""
+    departed: pa.Array = field(default_factory=lambda: NO_KEYS)
+    """Those that are in no file any more."""
+    stats: tuple[ColumnStats, ...] = ()
+    """Of the base file; of logs that were written each is told with its own."""
     past_stats: tuple[str, ...] = ()
     logs: tuple[tuple[LogFile, tuple[ColumnStats, ...]], ...] = ()
 
@@ -77,7 +84,8 @@ class _Partition(Protocol):
 def entries_of(
     written: Sequence[WrittenSlice], partitions: Sequence[_Partition]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """(name of a metadata partition, the entries it adds and takes), for each of them.
+    """(name of a metadata partition, the entries that it gains), for each of them; what leaves a
+    partition is among them as tombstones.
 
     Slices are told together: many small ones cost little more than one.
     """
@@ -90,10 +98,17 @@ Facts = tuple[pa.Array, tuple[ColumnStats, ...]]
 
 def stats_columns(schema: TableSchema, options: Options) -> dict[str, str]:
     """Columns whose statistics are kept, and what they are called there: the record key, and the
-    first of the table's, as they were added: what has statistics keeps them."""
+    table's first flat ones in the order in which they were added, so that a column keeps its
+    statistics whatever is added later."""
     flat = [one for one in schema.columns if not pa.types.is_nested(one.type)]
     kept = {one.id for one in sorted(flat, key=lambda one: one.id)[: options.stats_columns]}
     return {KEY: KEY, **{one.name: one.first_name for one in flat if one.id in kept}}
+
+
+def every_stats_column(schema: TableSchema, options: Options) -> tuple[str, ...]:
+    """What all columns are called of which files may have statistics, those that are gone from the
+    table included."""
+    return (*stats_columns(schema, options).values(), *schema.past_stats)
 
 
 class PassingRows:
@@ -105,13 +120,14 @@ class PassingRows:
         self._stats: list[list[ColumnStats]] = []
 
     def passing(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The same pieces, one after the other; their facts are kept in memory as they pass."""
         for piece in pieces:
             self._keys += piece[KEY].chunks
             self._stats.append(stats_of_rows(piece, self._columns))
             yield piece
 
     def facts(self) -> Facts:
-        """When all have passed."""
+        """The facts of all that has passed: to be asked once the pieces are through."""
         keys = pa.chunked_array(self._keys, pa.string())
         return whole(keys), tuple(statistics.of_all(self._stats))
 
@@ -119,7 +135,7 @@ class PassingRows:
 def facts_of_stored(
     store: Store, made: FileSlice, columns: Mapping[str, str], table: TableSchema
 ) -> Facts:
-    """The same, read back. Raises CorruptError."""
+    """The facts of a slice that is its base file alone, read back from it. Raises CorruptError."""
     keys, _ = read_record_keys(store, made.base)
     found = statistics.of_file(store, made.base, [*columns], table)
     return keys, tuple(_called(found, columns))
@@ -133,7 +149,7 @@ def stats_of_rows(rows: pa.Table, columns: Mapping[str, str]) -> list[ColumnStat
 def stats_of_parts(
     rows: pa.Table, cuts: Sequence[int], columns: Mapping[str, str]
 ) -> list[list[ColumnStats]]:
-    """The same of the rows between each two of `cuts`."""
+    """For each two successive numbers of `cuts`, the statistics of the rows between them."""
     parts = statistics.of_parts(rows, [*columns], cuts)
     return [_called(one, columns) for one in parts]
 

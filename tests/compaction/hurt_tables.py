@@ -36,7 +36,6 @@ INDEXES = ("record", "metadata_bloom", "bloom", "bucket")
 LOGGED = ("record-avro", "metadata_bloom-parquet", "bloom-avro", "bucket-parquet")
 """Merge-on-read, with logs of this format."""
 TABLES = (*INDEXES, *LOGGED)
-NO_KEYS = pa.array([], pa.string())
 
 
 def rows(first: int, last: int, v: int) -> list[Row]:
@@ -121,8 +120,7 @@ class Hurt:
     def written(self, file: FileSlice, **told: Any) -> WrittenSlice:
         columns = stats_columns(self.snapshot.table_schema, self.table.options)
         keys, stats = facts_of_stored(self.store, file, columns, self.snapshot.table_schema)
-        given = {"keys": keys, "arrived": NO_KEYS, "departed": NO_KEYS, "stats": stats}
-        return WrittenSlice(made=FileSlice(file.base), replaced=None, **(given | told))
+        return WrittenSlice(FileSlice(file.base), **({"keys": keys, "stats": stats} | told))
 
     def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish entries of one partition, and nothing else."""

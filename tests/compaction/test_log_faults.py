@@ -24,11 +24,11 @@ from metatable.metadata.files import FilesPartition
 from metatable.metadata.lost_commit import rebuilt_commit
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_version
-from metatable.metadata.written import WrittenSlice
+from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.storage import cache
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
-from tests.compaction.hurt_tables import LOGGED, NO_KEYS, Hurt, contents, made, once, rows, writable
+from tests.compaction.hurt_tables import LOGGED, Hurt, contents, made, once, rows, writable
 from tests.compaction.ways_to_hurt import (
     cut,
     empty,
@@ -69,7 +69,7 @@ def logged(hurt: Hurt) -> FileSlice:
 def says(hurt: Hurt, made: FileSlice) -> None:
     """Let `files` name this slice."""
     partition = FilesPartition(hurt.table.options)
-    entry = WrittenSlice(made, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(made)
     hurt.enter(partition, partition.entries([entry]))
 
 

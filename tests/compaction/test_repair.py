@@ -41,7 +41,6 @@ from metatable.write.commit_pass import write
 from tests.compaction.hurt_tables import (
     FAST,
     INDEXES,
-    NO_KEYS,
     TABLES,
     Hurt,
     contents,
@@ -235,7 +234,7 @@ def test_a_group_that_a_replacecommit_took_away_is_not_brought_back(
     announce(hurt.store, publish(hurt.store, hurt.newest, change, Owner.new("commit")))
     assert scanned(hurt.table) == left
     assert hurt.table.repair(dry_run=False).findings == ()
-    entry = WrittenSlice(file, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(file)
     hurt.enter(files_of(hurt), files_of(hurt).entries([entry]))
     assert {one.kind for one in hurt.table.repair(dry_run=False).findings} == {"entry-count"}
     assert scanned(hurt.table) == left

@@ -36,7 +36,6 @@ from tests.compaction.ways_to_hurt import written_as
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
-NO_KEYS = pa.array([], pa.string())
 
 
 class Damaged:
@@ -78,8 +77,7 @@ class Damaged:
         return replace(made, size_bytes=size_bytes)
 
     def written(self, file: DataFile, **told: pa.Array) -> WrittenSlice:
-        given = {"keys": NO_KEYS, "arrived": NO_KEYS, "departed": NO_KEYS} | told
-        return WrittenSlice(made=FileSlice(file), replaced=None, stats=(), **given)
+        return WrittenSlice(FileSlice(file), **told)
 
     def enter(self, partition: MetadataPartition, entries: pa.Table) -> None:
         """Publish entries of one partition, and nothing else."""

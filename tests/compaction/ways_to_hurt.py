@@ -31,7 +31,7 @@ from metatable.metadata.versions import load_version
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.parquet.fields import Bounds, Column, Statistics
 from metatable.storage.parquet.thrift import BINARY, I64, LIST, Struct
-from tests.compaction.hurt_tables import INDEXES, NO_KEYS, TABLES, Hurt, Lost, rows
+from tests.compaction.hurt_tables import INDEXES, TABLES, Hurt, Lost, rows
 from tests.long import one_in
 from tests.model import arrow
 from tests.storage.parquet.files import changed_chunks, with_pages, with_statistics
@@ -102,7 +102,7 @@ def files_wrong_size(hurt: Hurt) -> None:
     base = hurt.files()[0].base
     made = FileSlice(replace(base, size_bytes=base.size_bytes + 1))
     partition = files_of(hurt)
-    entry = WrittenSlice(made, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(made)
     hurt.enter(partition, partition.entries([entry]))
 
 
@@ -113,13 +113,13 @@ def files_older_slice(hurt: Hurt) -> None:
         for one in hurt.files()
         if one.file_id in then and then[one.file_id].names != one.names
     ]
-    entry = WrittenSlice(old, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(old)
     hurt.enter(files_of(hurt), files_of(hurt).entries([entry]))
 
 
 def files_never_was(hurt: Hurt) -> None:
     never = FileSlice(replace(hurt.files()[0].base, write_token="9-9-9"))
-    entry = WrittenSlice(never, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(never)
     hurt.enter(files_of(hurt), files_of(hurt).entries([entry]))
 
 
@@ -352,7 +352,7 @@ def data_with_older_slice(hurt: Hurt) -> Lost:
 def data_and_entry_lost(hurt: Hurt) -> Lost:
     file, _ = rewritten(hurt)
     gone = hurt.rows_of(file)
-    entry = WrittenSlice(file, None, NO_KEYS, NO_KEYS, NO_KEYS, ())
+    entry = WrittenSlice(file)
     hurt.bury(files_of(hurt), files_of(hurt).entries([entry]))
     hurt.path(file.path).unlink()
     return gone
