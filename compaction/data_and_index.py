@@ -27,7 +27,7 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import rows_in
-from metatable.metadata.entry_files import Run, write_run
+from metatable.metadata.entry_files import Run, run_of, write_run
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
@@ -54,11 +54,15 @@ _MENDED = {
 }
 """Findings about a slice that entries mend."""
 
+_SET_RIGHT = "what is left of what is gone is deleted"
+"""What is done about entries of what is gone."""
+
 
 def look_at_slices(
     engine: Engine[Any], view: Snapshot, found: Examined, scratch: Store | None
 ) -> None:
-    """All of a version; entries that set it right go to `scratch`, where there is one."""
+    """Look at all slices of a version, and at its whole index. What is wrong goes to `found`; the
+    entries that set it right go to `scratch`, where there is one."""
     live, add = found.live, found.findings.add
     index = create_index(view.options)
     jobs = _jobs(found)
@@ -74,24 +78,13 @@ def look_at_slices(
     files = [file for one in there for file in one.files]
     files += [file for one in found.anew for file in one.left]
     found.files, found.rows = len(files), sum(one.rows for one in checked)
-    for one in checked:
-        if one.fault is not None and one.anew is None:
-            add(Fault(one.fault), one.where, one.detail, _MENDED.get(Fault(one.fault), ""))
-        if one.partition is not None:
-            run = one.partition, one.entry_count, one.entry_bytes, one.path, one.body
-            found.runs.append(Run(*run))
+    _take_receipts(found, checked)
     hashes = np.sort(np.frombuffer(b"".join(one.hashes for one in checked), np.uint64))
     again = int((hashes[1:] == hashes[:-1]).sum())
     if again:
         add(Fault.DUPLICATE_KEYS, "table", f"{again} keys live in more than one place")
     _look_at_groups(view, found, {one.path for one in there}, scratch)
-    for where, what in ring_faults(view, live.there) if view.options.resizes else ():
-        add(Fault.HASHING_METADATA, where, what)
-    if view.options.hudi_hashing_metadata:
-        found.rings = [*hudi_ring_faults(view, live.there)]
-    for ring in found.rings:
-        remedy = "deleted" if ring.body is None else "written anew"
-        add(Fault.HASHING_METADATA, ring.path, ring.what, remedy)
+    _look_at_rings(view, found)
     for partition in partitions_of(view.options, index):
         _look_for_surplus(view, partition, found, files, hashes, scratch)
     for folder in live.unmarked:
@@ -100,7 +93,7 @@ def look_at_slices(
 
 
 def _jobs(found: Examined) -> list[Live]:
-    """The live slices, whole ones first."""
+    """A job for each live slice: first those of which all files are there."""
     live, writers = found.live, found.state.writers()
     jobs = []
     for one in (*(Broken(one, {}) for one in live.there), *live.lost):
@@ -111,8 +104,19 @@ def _jobs(found: Examined) -> list[Live]:
     return jobs
 
 
+def _take_receipts(found: Examined, checked: Sequence[Checked]) -> None:
+    """The faults that entries mend, or nothing does, and the entries that mend them."""
+    for one in checked:
+        if one.fault is not None and one.anew is None:
+            fault = Fault(one.fault)
+            found.findings.add(fault, one.where, one.detail, _MENDED.get(fault, ""))
+        run = run_of(one)
+        if run is not None:
+            found.runs.append(run)
+
+
 def _look_at_footers(found: Examined, checked: Sequence[Checked]) -> None:
-    """Slices with all of their rows, of which a file says what is not so."""
+    """Slices that have all of their rows, but a file with a footer that says what is not so."""
     for one in checked:
         if one.anew is not None and one.fault == Fault.FOOTER:
             remedy = "its group is written anew, with all of its rows"
@@ -121,7 +125,7 @@ def _look_at_footers(found: Examined, checked: Sequence[Checked]) -> None:
 
 
 def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -> None:
-    """Files of which the rows are gone."""
+    """Slices with files of which the rows are gone."""
     wrong: dict[str, list[Checked]] = {}
     for one in checked:
         if one.anew is not None and one.fault != Fault.FOOTER:
@@ -153,7 +157,8 @@ def _row_counts(view: Snapshot, files: Sequence[DataFile | LogFile]) -> list[int
 def _look_at_groups(
     view: Snapshot, found: Examined, there: set[str], scratch: Store | None
 ) -> None:
-    """The entries of `files`."""
+    """Hold the entries of the partition `files` against the slices that are there (`there`: their
+    paths)."""
     partition, live = FilesPartition(view.options), found.live
     wrong = [(file, says) for file, says in live.wrong if file.path in there]
     for file, says in wrong:
@@ -171,7 +176,16 @@ def _look_at_groups(
         found.runs.append(_burial(scratch, partition, live.surplus))
 
 
-_SET_RIGHT = "what is left of what is gone is deleted"
+def _look_at_rings(view: Snapshot, found: Examined) -> None:
+    """Hold the rings, and those in Hudi's own place, against the file groups that are there."""
+    there, add = found.live.there, found.findings.add
+    for where, what in ring_faults(view, there) if view.options.resizes else ():
+        add(Fault.HASHING_METADATA, where, what)
+    if view.options.hudi_hashing_metadata:
+        found.rings = [*hudi_ring_faults(view, there)]
+    for ring in found.rings:
+        remedy = "deleted" if ring.body is None else "written anew"
+        add(Fault.HASHING_METADATA, ring.path, ring.what, remedy)
 
 
 def _look_for_surplus(
@@ -182,28 +196,32 @@ def _look_for_surplus(
     hashes: UInt64s,
     scratch: Store | None,
 ) -> None:
-    """Entries of what is gone."""
+    """Look for live entries of this partition that are of no live file, nor of one of its keys."""
     count = surplus = 0
-    looked = False
     for seen, keys in surplus_keys(view, partition, files, hashes):
-        looked, count, surplus = True, count + seen, surplus + len(keys)
+        count, surplus = count + seen, surplus + len(keys)
         if scratch is not None and len(keys):
             found.runs.append(_burial(scratch, partition, keys))
-    expected = None
-    if partition.name == BloomFilterPartition.name:
-        expected = sum(isinstance(one, DataFile) for one in files)
-    if isinstance(partition, RecordIndexPartition):
-        expected = len(hashes)
+    expected = _expected_count(partition, files, hashes)
     if expected is not None and (surplus or count != expected):
         what = f"expected {expected} live entries, found {count}"
         found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
-    elif surplus and looked:
+    elif surplus:
         what = f"{surplus} live entries are of no live file"
         found.findings.add(Fault.ENTRY_COUNT, partition.name, what, _SET_RIGHT)
 
 
+def _expected_count(
+    partition: MetadataPartition, files: Sequence[DataFile | LogFile], hashes: UInt64s
+) -> int | None:
+    """How many live entries a partition must have; None where files and rows do not tell it."""
+    if partition.name == BloomFilterPartition.name:
+        return sum(isinstance(one, DataFile) for one in files)
+    return len(hashes) if isinstance(partition, RecordIndexPartition) else None
+
+
 def _burial(scratch: Store, partition: MetadataPartition, keys: pa.Array) -> Run:
-    """Tombstones of these stored keys."""
+    """A run of tombstones for these stored keys."""
     gone = pa.nulls(len(keys), partition.schema.field("value").type)
     places = pa.array(partition.places(keys))
     return write_run(scratch, partition.name, pa.table([places, keys, gone], partition.schema))

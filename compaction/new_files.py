@@ -18,7 +18,7 @@ from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.engine.protocol import Engine
-from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
+from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, run_of, write_run
 from metatable.metadata.manifest import Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.pages import HFileRef
@@ -104,7 +104,7 @@ def rows_to_store(
 
 
 def stored_base(view: TableView, target: DataFile) -> NewBase:
-    """One that another attempt has stored."""
+    """The same of a base file that another attempt has stored: its facts are read back."""
     columns = stats_columns(view.table_schema, view.options)
     facts = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)
     return _counted(target, *facts)
@@ -127,26 +127,23 @@ class Receipt:
 
 
 def file_receipt(stat: WriteStat) -> Receipt:
+    """The receipt of a file that was written."""
     return Receipt(json.dumps(asdict(stat)))
 
 
 def entry_receipts(
     written: Sequence[WrittenSlice], partitions: Sequence[MetadataPartition], scratch: Store
 ) -> Iterator[Receipt]:
-    """Runs of what these slices add and take."""
+    """Receipts of the runs of what these slices add and take."""
     for name, entries in entries_of(written, partitions):
         if entries.num_rows:
             yield Receipt(**asdict(write_run(scratch, name, entries)))
 
 
 def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Run, ...]]:
-    """Files by path, and runs."""
+    """The files of these receipts, by path, and the runs of entries."""
     stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
-    runs = [
-        Run(one.partition, one.entry_count, one.entry_bytes, one.path, one.body)
-        for one in told
-        if one.partition is not None
-    ]
+    runs = (run for run in map(run_of, told) if run is not None)
     return tuple(sorted(stats, key=lambda one: one.path)), tuple(runs)
 
 

@@ -43,7 +43,7 @@ def hashes_of_keys(
     one, else of its identity."""
     if _has(index, RecordIndexPartition):
         keys = index_keys(view.options, keys, pa.scalar(partition_path, pa.string()))
-        return xxh64(keys.cast(pa.binary()), 0)
+        return _of_keys(keys.cast(pa.binary()))
     return xxh64(identities(view.options.is_global, keys, paths), 0)
 
 
@@ -53,23 +53,14 @@ def surplus_keys(
     files: Sequence[DataFile | LogFile],
     rows: UInt64s,
 ) -> Iterator[tuple[int, pa.Array]]:
-    """(live entries looked at, keys of those that no live file stands for), batch by batch.
+    """For each batch of a partition's live entries: how many there are, and the stored keys of
+    those that no live file, or no row, stands for.
 
-    `rows`: of `hashes_of_keys`, ascending. Nothing of a partition that only its index knows.
+    `rows`: of `hashes_of_keys`, ascending. Gives nothing for a partition of which only its own
+    index knows what its entries stand for.
     """
-    if partition.name == BloomFilterPartition.name:
-        files = [one for one in files if isinstance(one, DataFile)]
-    folders = pa.array([one.partition_path for one in files], pa.string())
-    names = pa.array([one.name for one in files], pa.string())
-    if partition.name == BloomFilterPartition.name:
-        expected = np.sort(xxh64(file_keys(folders, names), 0))
-        strange = _strange_of(expected, lambda keys: xxh64(keys, 0))
-    elif partition.name == ColumnStatsPartition.name:
-        expected = np.sort(_of_files(stats_keys("", folders, names)))
-        strange = _strange_of(expected, _of_files)
-    elif isinstance(partition, RecordIndexPartition):
-        strange = _strange_of(rows, lambda keys: xxh64(keys, 0))
-    else:
+    strange = _strange_of(partition, files, rows)
+    if strange is None:
         return
     outside = isinstance(partition, OutsidePartition)
     scanned = live_entries(view) if outside else view.scan(partition)
@@ -80,14 +71,40 @@ def surplus_keys(
 
 
 def _strange_of(
+    partition: MetadataPartition, files: Sequence[DataFile | LogFile], rows: UInt64s
+) -> Callable[[pa.Array], Bools] | None:
+    """Tells of stored keys, for each, whether no live file or row stands for it."""
+    if isinstance(partition, RecordIndexPartition):
+        return _none_of(rows, _of_keys)
+    if partition.name == BloomFilterPartition.name:
+        bases = [one for one in files if isinstance(one, DataFile)]
+        return _none_of(np.sort(_of_keys(file_keys(*_places(bases)))), _of_keys)
+    if partition.name == ColumnStatsPartition.name:
+        return _none_of(np.sort(_of_files(stats_keys("", *_places(files)))), _of_files)
+    return None
+
+
+def _places(files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
+    """The partition paths and the names of files, each an array of strings."""
+    folders = pa.array([one.partition_path for one in files], pa.string())
+    return folders, pa.array([one.name for one in files], pa.string())
+
+
+def _none_of(
     expected: UInt64s, hashes: Callable[[pa.Array], UInt64s]
 ) -> Callable[[pa.Array], Bools]:
+    """Tells of stored keys, for each, whether its hash is none of `expected` (ascending)."""
+
     def strange(keys: pa.Array) -> Bools:
         asked = hashes(keys)
         at = np.minimum(np.searchsorted(expected, asked), max(len(expected) - 1, 0))
         return expected[at] != asked if len(expected) else np.ones(len(asked), bool)
 
     return strange
+
+
+def _of_keys(keys: pa.Array) -> UInt64s:
+    return xxh64(keys, 0)
 
 
 def _of_files(keys: pa.Array) -> UInt64s:
@@ -99,6 +116,7 @@ def _of_files(keys: pa.Array) -> UInt64s:
 
 
 def _of_file(key: pa.Array) -> int:
+    """The same of an array of one key."""
     try:
         return int(_hashed(decode_keys(key))[0])
     except (CorruptError, IndexError):
@@ -106,6 +124,7 @@ def _of_file(key: pa.Array) -> int:
 
 
 def _hashed(parts: UInt8s) -> UInt64s:
+    """The hashes of files in decoded keys of `column_stats`, one row of bytes each."""
     if not len(parts):
         return np.zeros(0, np.uint64)
     files = pa.py_buffer(np.ascontiguousarray(parts[:, OF_FILE]))

@@ -33,6 +33,7 @@ __all__ = [
     "drop_runs",
     "read_places",
     "read_run",
+    "run_of",
     "write_run",
 ]
 
@@ -71,6 +72,13 @@ class Run:
     entry_bytes: int
     path: str | None
     body: bytes | None
+
+
+def run_of(receipt: object) -> Run | None:
+    """The run that the receipt of a task has, in fields that are called as those of `RUN_SCHEMA`;
+    None where it has none."""
+    told = {name: getattr(receipt, name) for name in RUN_SCHEMA.names}
+    return None if told["partition"] is None else Run(**told)
 
 
 def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
