@@ -18,7 +18,7 @@ KEPT = 100
 
 
 class Findings:
-    """What was found, in the order of `Fault`."""
+    """What was found: counts of all, and the first `KEPT` of each fault."""
 
     def __init__(self) -> None:
         self._kept: dict[Fault, list[TableFinding]] = {}
@@ -28,7 +28,7 @@ class Findings:
         """How many nothing is done about."""
 
     def add(self, fault: Fault, where: str, detail: str, remedy: str = "", rows: int = 0) -> None:
-        """`rows`: that are gone with it; -1 where nobody knows how many."""
+        """Take one more. `rows`: those that are gone with it; -1 where nobody knows how many."""
         self._counts[fault] += 1
         self.rows_lost += max(rows, 0)
         self.left += not remedy
@@ -37,7 +37,7 @@ class Findings:
             kept.append(TableFinding(fault, where, detail, remedy, rows))
 
     def plus(self, later: Findings) -> Findings:
-        """Both, of which none is in the other."""
+        """These and those of a later look, which has found none of these again."""
         both = Findings()
         for one in (self, later):
             both._counts += one._counts
@@ -50,10 +50,12 @@ class Findings:
 
     @property
     def told(self) -> tuple[TableFinding, ...]:
+        """Those that were kept, in the order of `Fault`."""
         return tuple(one for fault in Fault for one in self._kept.get(fault, ()))
 
     @property
     def counts(self) -> Mapping[str, int]:
+        """How many there are of each fault that was found, by its name."""
         return {str(fault): self._counts[fault] for fault in Fault if self._counts[fault]}
 
     def __len__(self) -> int:

@@ -1,11 +1,12 @@
 """Repair: mend what `verify` finds, by one ordinary version.
 
-    1  opening    what keeps anybody from writing: properties, commits that no version knows
+    1  opening    what keeps anybody from writing (`opening.py`): properties, commits that no
+                  version knows
     2  a version  the entries that are missing, wrong or too many, in HFiles of their own, asked
                   before all others; damaged pages and HFiles are named no more; groups of which
                   a file is lost, or tells of its rows what is not so, get one with the rows that
-                  are left; older versions that cannot be read are kept no more; steps put lost
-                  commits back on Hudi's timeline and withdraw dead ones
+                  are left (`groups_anew.py`); older versions that cannot be read are kept no more;
+                  steps put lost commits back on Hudi's timeline and withdraw dead ones
     3  after      copies of what is the same elsewhere, and Hudi's small files
 
 Nobody sees half of it: the version is put as any, on the very version that was looked at, and
@@ -28,52 +29,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metatable.compaction.beside_data import (
-    add_missing,
-    look_at_opening,
-    properties_fault,
-    undoable,
-)
 from metatable.compaction.commit_bodies import Action, body_of, completion_of
-from metatable.compaction.examined import Anew, Examined
+from metatable.compaction.examined import Examined
 from metatable.compaction.findings import Findings
-from metatable.compaction.kept_versions import Versions, dropping_up_to
-from metatable.compaction.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.groups_anew import written_anew
+from metatable.compaction.kept_versions import Versions
+from metatable.compaction.opening import make_writable
 from metatable.compaction.service import RETRIES
-from metatable.compaction.timeline_check import TimelineState
-from metatable.compaction.verify import examine, told
-from metatable.data.base_file import with_file_name, write_base_file
+from metatable.compaction.verify import examine, result_of
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.key_texts import KEY
 from metatable.data.operations import REPAIR, UPSERT, action_of
-from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.row_counts import RowCounts
 from metatable.data.savepoint_metadata import savepoint_metadata
-from metatable.data.schema import with_meta_columns
-from metatable.data.slice_reader import stream_left, writer_of
-from metatable.data.slices import (
-    DataFile,
-    FileSlice,
-    LogFile,
-    marker_path,
-    partition_metadata,
-    partition_metadata_path,
-)
-from metatable.data.taking import whole
-from metatable.data.timeline import (
-    Timeline,
-    completed_of,
-    completed_path,
-    inflight_path,
-    requested_path,
-)
+from metatable.data.slice_reader import writer_of
+from metatable.data.slices import LogFile, partition_metadata, partition_metadata_path
+from metatable.data.timeline import Timeline, completed_path, inflight_path, requested_path
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Update
-from metatable.metadata.commit import publish
-from metatable.metadata.entry_files import Run, cut_ranges, read_places, write_run
-from metatable.metadata.known_commits import tells_all
-from metatable.metadata.manifest import Manifest, Step, version_path
+from metatable.metadata.entry_files import Run, cut_ranges, read_places
+from metatable.metadata.manifest import Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.pages import HFileRef
@@ -82,19 +57,16 @@ from metatable.metadata.plans import dropping
 from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.retention import RaiseFloor
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce, settle, stage, staged_body, staged_path
+from metatable.metadata.steps import stage, staged_body, staged_path
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import newest_of
-from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
-from metatable.results import Fault, ServiceResult
-from metatable.storage.errors import ConflictError, CorruptError, StaleError
+from metatable.results import ServiceResult
+from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
 
 __all__ = ["repair"]
-
-WRITE_TOKEN = "0-0-0"
 
 
 def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> ServiceResult:
@@ -110,11 +82,11 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
         with snapshot.reading():
             found = examine(engine, snapshot)
         done = f": dry run, nothing was done; {_spelled(found.findings, 'could be mended')}"
-        return told(engine, REPAIR, snapshot.version, found, began, done)
+        return result_of(engine, REPAIR, snapshot.version, found, began, done)
     opened = Findings()
     for attempt in count():
         try:
-            _open(store, opened)
+            make_writable(store, opened)
             found, version = _mend(store, engine)
             break
         except (ConflictError, StaleError):
@@ -122,104 +94,13 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
                 raise
     found.findings = opened.plus(found.findings)
     done = f": {_spelled(found.findings, 'mended')}"
-    return told(engine, REPAIR, version, found, began, done)
+    return result_of(engine, REPAIR, version, found, began, done)
 
 
 def _spelled(findings: Findings, word: str) -> str:
+    """How many findings are mended (`word`: or could be), and how many nothing is done about."""
     left = findings.left
     return f"{len(findings) - left} {word}" + (f", {left} not" if left else "")
-
-
-# What keeps anybody from writing
-
-
-def _open(store: Store, findings: Findings) -> None:
-    """Without this no transaction would begin."""
-    newest = newest_of(store)
-    settle(store, newest)
-    versions = Versions.of(store, newest)
-    state = TimelineState.of(store, newest, versions)
-    snapshot = Snapshot(store, newest)
-    live = None
-    if state.foreign:
-        live = LiveSlices.of(snapshot, entries_of_files(snapshot), state)
-    look_at_opening(store, snapshot, state, live, findings)
-    if properties_fault(store, newest.options):
-        _write_properties(store, snapshot)
-    for instant, action in state.late:
-        Timeline(store).withdraw(instant, ("completed",), action)
-    for instant, action in state.ours:
-        newest = _publish_again(store, newest, versions, instant, action)
-    for instant, action in state.foreign:
-        if live is not None and undoable(live, (instant, action)):
-            newest = _undo(store, newest, instant, action)
-    _drop_unreadable(store, newest, versions, state, findings)
-
-
-def _drop_unreadable(
-    store: Store, newest: Manifest, versions: Versions, state: TimelineState, findings: Findings
-) -> None:
-    """Whoever begins walks the kept versions where the timeline has not the commits that the newest
-    one tells: those that cannot be read are not kept any more by then. What only versions that go
-    with them know to be missing is put back with it."""
-    lost = {one: why for one, why in versions.lost.items() if one not in versions.pinned}
-    if not lost or tells_all(newest, completed_of(Timeline(store).load())):
-        return
-    for version, why in lost.items():
-        findings.add(Fault.VERSION, version_path(version), why, dropping_up_to(version))
-    steps = []
-    for instant, action in state.missing:
-        body = body_of(store, versions, instant, action)
-        if body is not None:
-            steps.append(stage(store, instant, body, action))
-            add_missing(findings, (instant, action))
-    change = Change(
-        REPAIR,
-        requires=(NewestIsBase(),),
-        updates=(RaiseFloor(max(lost) + 1),),
-        steps=tuple(steps),
-    )
-    _published(store, newest, change)
-
-
-def _write_properties(store: Store, snapshot: Snapshot) -> None:
-    """What we wrote when the table was made, and what others have added since, if it is legible."""
-    try:
-        held = TableProperties.decode(store.get(PROPERTIES_PATH) or b"")
-    except CorruptError:
-        held = TableProperties({})
-    store.put(PROPERTIES_PATH, held.mended(snapshot.options, snapshot.schema).encode())
-
-
-def _publish_again(
-    store: Store, newest: Manifest, versions: Versions, instant: str, action: str
-) -> Manifest:
-    """A commit of ours of which the version is lost: a version that knows it. Its files are found
-    missing from `files` then, as any."""
-    body = body_of(store, versions, instant, action)
-    steps = () if body is None else (stage(store, instant, body, action),)
-    change = Change(REPAIR, instant=instant, requires=(NewestIsBase(),), steps=steps)
-    return _published(store, newest, change)
-
-
-def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:
-    change = Change(
-        REPAIR,
-        requires=(NewestIsBase(),),
-        updates=(Withdraw((instant,)),),
-        steps=(Step("withdraw", instant, action=action),),
-    )
-    return _published(store, newest, change)
-
-
-def _published(store: Store, newest: Manifest, change: Change) -> Manifest:
-    """Nothing was written for it that could be left behind: it needs no lease."""
-    made = publish(store, newest, change, Owner.new(REPAIR))
-    announce(store, made)
-    return made
-
-
-# The version
 
 
 def _mend(store: Store, engine: Engine[Any]) -> tuple[Examined, int]:
@@ -235,6 +116,7 @@ def _mend(store: Store, engine: Engine[Any]) -> tuple[Examined, int]:
 
 
 def _needs_version(found: Examined) -> bool:
+    """Whether anything that was found is mended by a version."""
     forgetting, state = found.index_files.forgetting, found.state
     return bool(
         found.anew
@@ -250,6 +132,7 @@ def _needs_version(found: Examined) -> bool:
 
 
 def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change:
+    """The one change that mends what was found; its files are stored."""
     snapshot, state = transaction.snapshot, found.state
     store, options = snapshot.store, snapshot.options
     partitions = partitions_of(options, create_index(options))
@@ -257,7 +140,8 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
     instant = ""
     if found.anew:
         instant = transaction.start(action_of(REPAIR, options.has_logs))
-        stats = _rewritten(transaction, found, partitions, scratch, runs)
+        stats, entries = written_anew(transaction, found.anew, partitions, scratch)
+        runs += entries
         body = CommitMetadata.of_ours(REPAIR, stats, {}, snapshot.schema, options.name).encode()
         steps.insert(0, transaction.stage(body))
     else:
@@ -276,55 +160,6 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
         steps=tuple(steps),
         summary={"findings": len(found.findings), "deleted": found.findings.rows_lost},
     )
-
-
-def _rewritten(
-    transaction: Transaction,
-    found: Examined,
-    partitions: Sequence[MetadataPartition],
-    scratch: Store,
-    runs: list[Run],
-) -> tuple[WriteStat, ...]:
-    """A file for each group that is written anew, with the rows that are left; entries of it go to
-    `runs`."""
-    snapshot, store = transaction.snapshot, transaction.snapshot.store
-    made = [
-        DataFile(one.file.partition_path, one.file.file_id, WRITE_TOKEN, transaction.instant)
-        for one in found.anew
-    ]
-    transaction.planned = tuple(file.path for file in made)
-    transaction.begin_files()
-    columns = stats_columns(snapshot.table_schema, snapshot.options)
-    written, stats = [], []
-    for one, file in zip(found.anew, made, strict=True):
-        rows = with_file_name(_rows_left(snapshot, one), file.name)
-        folder = file.partition_path
-        store.put(marker_path(file, file.instant, "MERGE"), b"")
-        store.create(partition_metadata_path(folder), partition_metadata(file.instant, folder))
-        size_bytes, _ = write_base_file(
-            store, file, rows, options=snapshot.options, columns=snapshot.table_schema
-        )
-        file = replace(file, size_bytes=size_bytes, row_count=rows.num_rows)
-        keys, facts = whole(rows[KEY]), tuple(stats_of_rows(rows, columns))
-        before = one.file if one.left else None
-        past = snapshot.table_schema.past_stats
-        made_anew = WrittenSlice(
-            FileSlice(file), before, keys=keys, arrived=keys, stats=facts, past_stats=past
-        )
-        written.append(made_anew)
-        counts = RowCounts(deleted=max(one.rows, 0))
-        stats.append(WriteStat.of(file, one.file.instant, counts))
-    for name, entries in entries_of(written, partitions):
-        if entries.num_rows:
-            runs.append(write_run(scratch, name, entries))
-    return tuple(stats)
-
-
-def _rows_left(snapshot: Snapshot, anew: Anew) -> pa.Table:
-    """With meta columns."""
-    schema, ordering = with_meta_columns(snapshot.schema), snapshot.options.ordering
-    read = snapshot.store, anew.left, schema, snapshot.table_schema, ordering
-    return pa.concat_tables([schema.empty_table(), *stream_left(*read)])
 
 
 def _built(
@@ -357,6 +192,7 @@ def _distinct(entries: pa.Table) -> pa.Table:
 
 
 def _steps(store: Store, found: Examined) -> Iterator[Step]:
+    """What follows the version on Hudi's timeline; what is to be completed there is staged."""
     versions, state = found.versions, found.state
     for instant, action in [*state.missing, *_to_stage(store, found)]:
         body = body_of(store, versions, instant, action) or _listed_commit(found, instant)
@@ -379,7 +215,8 @@ def _to_stage(store: Store, found: Examined) -> list[Action]:
 
 
 def _listed_commit(found: Examined, instant: str) -> bytes:
-    """Of a commit of which nothing is left but files: those of them that are live."""
+    """The finished file of a commit of which nothing is left but data files: it lists those of them
+    that are live."""
     snapshot = found.snapshot
     stats = []
     for one in found.live.there:
@@ -393,6 +230,7 @@ def _listed_commit(found: Examined, instant: str) -> bytes:
 
 
 def _savepoint(store: Store, versions: Versions, name: str) -> Step:
+    """Complete a savepoint on Hudi's timeline once more, as it was staged or from its version."""
     pin = versions.newest.pins[name]
     body = store.get(staged_path(pin.instant, "savepoint"))
     if body is None:
@@ -401,11 +239,9 @@ def _savepoint(store: Store, versions: Versions, name: str) -> Step:
     return stage(store, pin.instant, body, "savepoint")
 
 
-# After it
-
-
 def _finish(store: Store, found: Examined) -> None:
-    """What needs no version: each is as it was, or should have been, and may be done twice."""
+    """Mend what needs no version: every file becomes what it was, or should have been. It may be
+    done twice."""
     for path, twin in found.versions.copies.items():
         store.put(path, store.fetch(twin))
     for instant, action in found.state.damaged:
@@ -426,8 +262,8 @@ def _finish(store: Store, found: Examined) -> None:
 
 
 def _retrace(store: Store, instant: str, action: str) -> None:
-    """The first files of a completed commit; of one that is being undone they go again, for what
-    is under way without its commit hides nobody's files."""
+    """Put the first files of a completed commit back on the timeline; they go again where it is
+    being undone: an action under way that has no commit would hide nobody's files."""
     timeline = Timeline(store)
     missing = [
         path(instant, action)

@@ -40,7 +40,7 @@ from metatable.results import ServiceResult
 from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.store import Store
 
-__all__ = ["examine", "told", "verify"]
+__all__ = ["examine", "result_of", "verify"]
 
 
 def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
@@ -48,19 +48,14 @@ def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
     file, and for each worker the keys of a file, or of some small ones."""
     began = time.perf_counter()
     found = examine(engine, snapshot)
-    return told(engine, "verify", snapshot.version, found, began)
+    return result_of(engine, "verify", snapshot.version, found, began)
 
 
-def told(
-    engine: Engine[Any],
-    service: str,
-    version: int,
-    found: Examined,
-    began: float,
-    done: str = "",
-    **facts: Any,
+def result_of(
+    engine: Engine[Any], service: str, version: int, found: Examined, began: float, done: str = ""
 ) -> ServiceResult:
-    """`found` as a result."""
+    """What was found, as the result of a service. `version`: the table's in the end; `began`: by
+    `time.perf_counter`; `done`: what became of what is wrong, for people."""
     reason = f"{found.files} files, {found.rows} rows"
     reason += ": index equals data" if not len(found.findings) else done
     return ServiceResult(
@@ -75,15 +70,10 @@ def told(
         finding_counts=found.findings.counts,
         rows_lost=found.findings.rows_lost,
         counters=dict(engine.counters),
-        **facts,
     )
 
 
-def examine(
-    engine: Engine[Any],
-    snapshot: Snapshot,
-    scratch: Store | None = None,
-) -> Examined:
+def examine(engine: Engine[Any], snapshot: Snapshot, scratch: Store | None = None) -> Examined:
     """Look at all of a version. `scratch`: where the entries are kept that would mend it.
 
     Raises CorruptError where files went meanwhile, as their version was undone or cleaned,
@@ -109,7 +99,8 @@ def examine(
 
 
 def _check_kept(snapshot: Snapshot) -> None:
-    """What was kept when the look began, and is not any more, went by right."""
+    """Raises where a version was kept when the look began, and is not any more: what is missing of
+    it went by right, and is no finding."""
     store, began = snapshot.store, snapshot.manifest
     went = "files went while they were verified"
     if gone_since(store, began.version):
