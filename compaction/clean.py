@@ -25,9 +25,11 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from metatable.compaction.bounds import is_number
-from metatable.compaction.garbage import Kept, Left, Signs, Suspect, left, suspects
+from metatable.compaction.garbage import FileKind, Left, Suspect, left, suspects
+from metatable.compaction.kept_files import Kept
 from metatable.compaction.outside_cells import drop_cells
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
+from metatable.compaction.signs import Signs
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import CLUSTERING, completed_path
 from metatable.engine.protocol import Engine
@@ -62,12 +64,6 @@ _log = logging.getLogger("metatable.compaction")
 DELETED_TOGETHER = 256
 ARCHIVING_TRIES = 3
 
-ORDER = (
-    *("data files", "HFiles", "pages", "staged commits", "markers", "rings", "scratch"),
-    "savepoints",
-)
-"""What is deleted first; versions come last, one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan(Plan):
@@ -82,7 +78,7 @@ class CleanPlan(Plan):
     @property
     def summary(self) -> str:
         kinds = Counter(one.kind for one in self.left.garbage)
-        told = [f"{kinds[kind]:,} {kind}" for kind in (*ORDER, "versions") if kinds[kind]]
+        told = [f"{kinds[kind]:,} {kind}" for kind in FileKind if kinds[kind]]
         text = ", ".join(told) if told else "no files"
         text += f"; kept from version {self.oldest}"
         if self.archived:
@@ -173,7 +169,7 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     for _ in in_order(store.delete, _in_turn(sure)):
         continue
     # the oldest first: whether a put was void is told by the root before it (`commit.py`)
-    store.delete(sorted(one.path for one in sure if one.kind == "versions"))
+    store.delete(sorted(one.path for one in sure if one.kind is FileKind.VERSIONS))
     store.delete(service_path(name) for name in newest.fenced if name in signs.services)
     done = replace(plan, left=Left(tuple(sure))).facts
     _log.info("clean: %(files_deleted)d files deleted, %(bytes_deleted)d bytes", done)
@@ -181,8 +177,11 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
 
 
 def _in_turn(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
-    for kind in ORDER:
-        paths = sorted(one.path for one in garbage if one.kind == kind)
+    """Paths to delete, in the order of their kinds; without versions, which go last, one by one."""
+    for kind in FileKind:
+        if kind is FileKind.VERSIONS:
+            continue
+        paths = sorted(one.path for one in garbage if one.kind is kind)
         for start in range(0, len(paths), DELETED_TOGETHER):
             yield paths[start : start + DELETED_TOGETHER]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.compaction.garbage import Kept
+from metatable.compaction.kept_files import Kept
 from metatable.index import create_index
 from metatable.metadata.leases import leased
 from metatable.metadata.outside import DELETED, SEAL, OutsidePartition, client_for

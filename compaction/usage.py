@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from metatable.compaction.garbage import Kept, Signs, Suspect, is_needed, left, suspects
+from metatable.compaction.garbage import Suspect, is_needed, left, suspects
+from metatable.compaction.kept_files import Kept
+from metatable.compaction.signs import Signs
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
 from metatable.metadata.versions import load_newest
