@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metatable.engines import engine_for
-from metatable.metadata.transaction import check_properties
+from metatable.metadata.refusals import check_properties
 from metatable.metadata.versions import load_newest
 from metatable.opening import Uri
 from metatable.storage.errors import UsageError

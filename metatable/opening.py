@@ -13,14 +13,14 @@ from metatable.arguments import in_order
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
 from metatable.data.options import COPY_ON_WRITE, Options
-from metatable.data.properties import TableProperties
+from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
 from metatable.index import create_index
 from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader
 from metatable.metadata.overlap import check_clustered
+from metatable.metadata.refusals import check_properties
 from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import PROPERTIES, check_properties
 from metatable.metadata.versions import load_newest
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
@@ -85,7 +85,7 @@ def create(
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
     check_clustered(TableSchema.of(schema), made, made.cluster_by)
-    if store.size(PROPERTIES) is not None:
+    if store.size(PROPERTIES_PATH) is not None:
         raise UsageError("there is a table here already: open it", path=store.uri)
     asked = {"reader": least_reader(made), "writer": WRITER_FORMAT}
     told = encode_schema(schema)
@@ -94,7 +94,7 @@ def create(
         manifest = _begun(store, manifest)
     schema = decode_schema(manifest.schema, manifest.path)
     properties = TableProperties.of(manifest.options, schema).encode()
-    if not store.create(PROPERTIES, properties):  # last: with it, the table is there
+    if not store.create(PROPERTIES_PATH, properties):  # last: with it, the table is there
         raise ConflictError("somebody else has just created this table: open it", path=store.uri)
     return Table(store)
 
@@ -122,7 +122,8 @@ def _begun(store: Store, manifest: Manifest) -> Manifest:
     newest = load_newest(store)
     if newest is None or newest.version > 1:
         raise CorruptError(
-            "a table without its properties: restore the file", path=f"{store.uri}/{PROPERTIES}"
+            "a table without its properties: restore the file",
+            path=f"{store.uri}/{PROPERTIES_PATH}",
         )
     salts = replace(manifest.options, key_salts=newest.options.key_salts)
     columns = [TableSchema.decode(one.schema, one.path) for one in (manifest, newest)]

@@ -1,8 +1,8 @@
 """Transaction: one writer's way from a base version to a published one.
 
-`begin` refuses tables that we must not touch, recovers what dead writers left, and pins the
-base. `start` takes an instant and leaves the first traces; bad input that is found before it has
-left none. (On an object store a lease is taken earlier, to save a round trip, and released.)
+`begin` refuses tables that we must not touch (`refusals.py`), recovers what dead writers left, and
+pins the base. `start` takes an instant and leaves the first traces; bad input that is found before
+it has left none. (On an object store a lease is taken earlier, to save a round trip, and released.)
 `publish` puts the version and finishes Hudi's timeline. An error of ours before the put removes
 what was written; where it is not known what the store has done, or will still do, everything is
 left to recovery, which looks at what is stored.
@@ -17,42 +17,28 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from metatable.data.properties import TableProperties
-from metatable.data.savepoint_metadata import is_of_metatable
-from metatable.data.timeline import (
-    PLANNED,
-    TRANSACTED,
-    Instant,
-    Timeline,
-    completed_of,
-    completed_path,
-    next_instant,
-)
-from metatable.data.undo_metadata import UNDOING
+from metatable.data.timeline import PLANNED, TRANSACTED, Timeline, completed_of, next_instant
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
-from metatable.metadata.known_commits import foreign_commits, tells_all
+from metatable.metadata.known_commits import tells_all
 from metatable.metadata.leases import LEASES, Lease, lease_path, service_path
-from metatable.metadata.manifest import Manifest, Step, version_path
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_index_files
+from metatable.metadata.refusals import check_properties, check_timeline, no_table
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce, list_markers, settle, stage, staged, staged_path
+from metatable.metadata.steps import announce, list_markers, settle, stage, staged
 from metatable.metadata.versions import gone_since, load_newest
-from metatable.storage.cache import cached
 from metatable.storage.errors import (
     ConflictError,
     CorruptError,
-    NotFoundError,
     StaleError,
     UpgradeError,
     UsageError,
 )
 from metatable.storage.store import Store
 
-__all__ = ["PROPERTIES", "Transaction", "check_properties"]
-
-PROPERTIES = ".hoodie/hoodie.properties"
+__all__ = ["Transaction"]
 
 
 class Transaction:
@@ -90,13 +76,13 @@ class Transaction:
         ]
         properties, base, leases, timeline = store.together(asked)
         if base is None:
-            raise _no_table(store)
+            raise no_table(store)
         properties.check(base.options)
         settle(store, base, completed_of(timeline))
         if not tells_all(base, completed_of(timeline)):
             timeline = Timeline(store).load()
         base = recover(store, base, leases, completed_of(timeline))
-        _check_timeline(store, base, timeline)
+        check_timeline(store, base, timeline)
         return cls(store, base, {one.time for one in timeline})
 
     @property
@@ -120,7 +106,7 @@ class Transaction:
         """Begin at the instant that is ours: later than every one that the table had seen, and
         never given out.
 
-        `action`: what it will be on Hudi's timeline, as `data.commit_metadata.action_of` says.
+        `action`: what it will be on Hudi's timeline, as `data.operations.action_of` says.
 
         The lease is first, because recovery finds what a dead writer has left by it; then a look
         whether the instant is used, and `requested`; `begin_files` says the rest. Nothing of it may
@@ -192,7 +178,8 @@ class Transaction:
         return stage(self.store, self.instant, body, self._action)
 
     def staged(self, body: bytes) -> tuple[Step, dict[str, bytes]]:
-        """The same, for a change that puts the file itself."""
+        """The step that completes this Hudi commit, and its file by path, for a change that puts
+        the file itself (`Change.files`)."""
         return staged(self.instant, body, self._action)
 
     def publish(self, change: Change) -> Manifest:
@@ -292,110 +279,3 @@ _OUTCOME_KNOWN = (ConflictError, CorruptError, StaleError, UpgradeError, UsageEr
 """Errors that tell of no call to the store whose effect may still come. After any other one the
 files, the timeline and the lease are left to recovery, which first withdraws the instant: a file
 that lands later must find it taken, or another writer would publish it as its own."""
-
-
-def check_properties(store: Store) -> TableProperties:
-    """The table's properties, if it is one that we may read and write.
-
-    Raises NotFoundError where there is no table, UpgradeError for one that is not for us.
-    """
-    raw = store.get(PROPERTIES)
-    if raw is None:
-        raise _no_table(store)
-    properties = cached(
-        ("properties", raw),
-        lambda: TableProperties.decode(raw, PROPERTIES),
-        lambda _: 10 * len(raw),
-    )
-    if not properties.version:
-        raise CorruptError(
-            "hoodie.properties tells no table version: it is empty or damaged",
-            path=PROPERTIES,
-            expected="hoodie.table.version=6",
-            found=properties.values.get("hoodie.table.version", "")[:40],
-        )
-    if properties.version < 6:
-        raise UpgradeError(
-            "an older Hudi keeps this table: metatable writes table version 6. Upgrade it with Hudi"
-            " 0.14 or 0.15",
-            path=PROPERTIES,
-            expected="version 6, timeline layout 1",
-            found=f"version {properties.version}, timeline layout {properties.layout}",
-        )
-    if properties.version != 6 or properties.layout != 1:
-        raise UpgradeError(
-            "Hudi has upgraded this table: metatable writes table version 6. Downgrade it with"
-            " Hudi's own tools, and write with hoodie.write.auto.upgrade=false",
-            path=PROPERTIES,
-            expected="version 6, timeline layout 1",
-            found=f"version {properties.version}, timeline layout {properties.layout}",
-        )
-    if properties.metadata_partitions:
-        raise UpgradeError(
-            "Hudi keeps a metadata table of its own here, which our commits would leave behind."
-            " One Spark write with hoodie.metadata.enable=false removes it",
-            path=PROPERTIES,
-            found=",".join(properties.metadata_partitions),
-        )
-    return properties
-
-
-def _check_timeline(store: Store, base: Manifest, timeline: Collection[Instant]) -> None:
-    """Hold Hudi's timeline against the newest version.
-
-    A completed commit of a withdrawn instant was written by a late helper, and so was an archived
-    one that is there, a record of an undoing that is archived, and a savepoint of ours that was
-    dropped: they go again. A commit that no version knows was written by another engine: our index
-    would not know its rows.
-    """
-    kept = {pin.instant for pin in base.pins.values()}
-    for one in timeline:
-        if one.action == "savepoint" and one.state == "completed" and one.time not in kept:
-            _drop_late_savepoint(store, one.time)
-        if one.action in UNDOING and one.time < base.archived:
-            Timeline(store).withdraw(one.time, action=one.action)
-    done = {one.time: one.action for one in timeline if one.changes_data}
-    late = sorted(one for one in done if one in base.withdrawn or one < base.archived)
-    for instant in late:
-        Timeline(store).withdraw(instant, ("completed",), done[instant])
-    foreign = foreign_commits(store, base, done.keys() - late)
-    if not foreign:
-        return
-    if store.size(staged_path(foreign[0])) is not None:
-        raise CorruptError(
-            "a version is lost: its commit is on the timeline, and no root names it. Restore the"
-            " file, or take the commit off the timeline with the data files of its instant",
-            path=version_path(base.version + 1),
-            instant=foreign[0],
-        )
-    raise UpgradeError(
-        "another writer has committed to this table, and the index does not hold its rows."
-        " Delete the folder .hoodie/metatable and adopt the table again, or create one from its"
-        " rows",
-        path=completed_path(foreign[0], done[foreign[0]]),
-        instant=foreign[0],
-        newest_of_ours=base.latest_instant,
-    )
-
-
-def _drop_late_savepoint(store: Store, instant: str) -> None:
-    """Unless Hudi's own tools have made it, or it is none that was dropped: the base may be older
-    than the listing. One that comes while it is dropped is put back."""
-    if _is_pinned(store, instant):
-        return
-    if is_of_metatable(store.get(completed_path(instant, "savepoint")) or b""):
-        timeline = Timeline(store)
-        timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
-        body = store.get(staged_path(instant, "savepoint")) if _is_pinned(store, instant) else None
-        if body is not None:
-            timeline.begin(instant, "savepoint")
-            timeline.complete(instant, body, "savepoint")
-
-
-def _is_pinned(store: Store, instant: str) -> bool:
-    newest = load_newest(store)
-    return newest is not None and any(pin.instant == instant for pin in newest.pins.values())
-
-
-def _no_table(store: Store) -> NotFoundError:
-    return NotFoundError("there is no table here", path=store.uri, expected=f"{PROPERTIES}")

@@ -31,8 +31,9 @@ from metatable import ConflictError, CorruptError, Table, UpgradeError, UsageErr
 from metatable.engine.local import LocalEngine
 from metatable.metadata.home import HOME
 from metatable.metadata.known_commits import CommitSum
+from metatable.metadata.refusals import check_properties
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction, check_properties
+from metatable.metadata.transaction import Transaction
 from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.store import Store
 from metatable.write import adopt as adopting

@@ -25,9 +25,9 @@ from benchmarks.rounds import (
     tag,
 )
 from metatable import Table, UsageError
+from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.timeline import inflight_path
 from metatable.engine import local
-from metatable.metadata.transaction import PROPERTIES
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write import commit_pass
@@ -92,7 +92,7 @@ def test_rows_that_were_long_in_coming_are_written_on_a_base_of_their_own(
     monkeypatch.setattr(commit_pass, "YOUNG_MS", 0)
     backend = committed("record")
     assert backend.now == COMMIT_ROUNDS["record"] + 1
-    assert len([path for _, _, path in backend.log if path == PROPERTIES]) == 2
+    assert len([path for _, _, path in backend.log if path == PROPERTIES_PATH]) == 2
 
 
 def _absent(table: Table) -> None:

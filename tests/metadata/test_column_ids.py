@@ -10,8 +10,8 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, Table
+from metatable.data.properties import PROPERTIES_PATH
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import PROPERTIES
 from metatable.storage.store import Store
 from tests.data.test_schema_text import without_ids
 from tests.index.rows import SCHEMA, SMALL, make, rows
@@ -95,7 +95,7 @@ def test_a_root_with_a_lost_id_is_told_as_damage_by_readers_and_by_writers(table
 def test_a_creation_that_began_before_there_were_ids_is_finished(table_uri: str) -> None:
     begun = make(table_uri, "record", "global")
     changed(begun, age)
-    Path(table_uri, PROPERTIES).unlink()
+    Path(table_uri, PROPERTIES_PATH).unlink()
     options = {**SMALL, "key_scope": "global"}
     how: dict[str, Any] = {"key": "id", "partition_by": "city", "index": "record"}
     with pytest.raises(ConflictError, match="began to create, another table"):
