@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,20 +30,22 @@ from metatable.storage.threads import WORKERS, in_order
 __all__ = ["Answers", "apart", "ask", "asked_of"]
 
 R = TypeVar("R")
+
 Files = list[tuple[int, slice | Int64s]]
+"""(number of an HFile, the places among a share's keys of those that it may hold), newest first."""
 
 _NOWHERE = (1 << 31) - 1
-"""Of a key that was answered: no file has it."""
+"""The source of a key that is answered: no file has it."""
 
 _HASH = pa.binary(16)
-"""Keys that come as something else are one share."""
+"""The type of keys that can be cut into shares; keys of any other are one share."""
 
 SPREAD_KEYS = 512
 """So many keys are cut into shares: fewer are found before a thread has begun."""
 
 SHARES = 4 * WORKERS
-"""At most, of about as many files each: where one is slow, others are left for who is through."""
-
+"""How many there are at most, of about as many files each: where one is slow, others are left for
+whoever is through."""
 
 ABOUT_BLOCK_BYTES = 32 << 10
 """What a block takes in the cache as it is stored, about."""
@@ -64,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Keys of `rows`, in order; `files`: numbers of HFiles, newest first, with the keys of each."""
+    """The keys of `rows`, ascending, and the HFiles that are to be asked for them."""
 
     rows: Int64s
     keys: pa.Array
@@ -81,7 +83,6 @@ def ask(
     """What `work` makes of the answers to `keys` (any order, duplicates allowed), share by share on
     a few threads; a file's number is its place in `refs`, which go from the newest to the oldest.
     """
-
     keep = _fits(partition, refs, len(keys))
 
     def asked(make: Callable[[], _Share]) -> R:
@@ -122,12 +123,14 @@ def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
 def _shares(
     partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array
 ) -> list[Callable[[], _Share]]:
+    """What makes each share, when its turn comes."""
     if partition.keys_are_hashes and len(refs) > 1 and keys.type == _HASH:
         return _by_range(refs, keys)
     return [lambda: _whole(partition, refs, keys)]
 
 
 def _whole(partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Array) -> _Share:
+    """All keys as one share."""
     order = sort_order(keys)
     taken = keys.take(pa.array(order))
     every = slice(0, len(keys))
@@ -139,7 +142,7 @@ def _whole(partition: MetadataPartition, refs: Sequence[HFileRef], keys: pa.Arra
 
 
 def _by_range(refs: Sequence[HFileRef], keys: pa.Array) -> list[Callable[[], _Share]]:
-    """Of keys that are hashes, and begin with their place, which has 32 bits."""
+    """Shares of keys that are hashes, by ranges of places: a hash begins with its 32-bit place."""
     words, groups = words_of(voids(keys)), apart(refs)
     numbers = {ref.path: number for number, ref in enumerate(refs)}
     each = -(-len(groups) // (SHARES if len(keys) >= SPREAD_KEYS else 1))
@@ -164,6 +167,7 @@ def _by_range(refs: Sequence[HFileRef], keys: pa.Array) -> list[Callable[[], _Sh
 
 
 def _between(words: UInt64s, lo: int, hi: int) -> Bools:
+    """Which keys, told by their first eight bytes, are of places [lo, hi)."""
     inside = words >= np.uint64(lo << 32)
     if hi < HASH_SPACE:
         inside &= words < np.uint64(hi << 32)
@@ -171,13 +175,14 @@ def _between(words: UInt64s, lo: int, hi: int) -> Bools:
 
 
 def _place_of(ascending: UInt64s, border: int) -> int:
-    """Where the keys of a place begin."""
+    """Where among ascending keys those of the place `border` begin."""
     if border >= HASH_SPACE:
         return len(ascending)
     return int(np.searchsorted(ascending, np.uint64(border << 32)))
 
 
 def _has_any(places: Int64s, ref: HFileRef) -> bool:
+    """Whether any of these places, ascending, is one of the HFile's live ones."""
     lo, hi = np.searchsorted(places, [ref.lo, ref.hi])
     return bool(lo < hi)
 
@@ -203,31 +208,29 @@ def _answered(
     *,
     keep: bool,
 ) -> Answers:
+    """Ask the files of a share, each for the keys that no newer one has answered.
+
+    `keep`: blocks that are read stay in the process's cache.
+    """
     count = len(share.rows)
     ends = _ends(share.keys, range(count))
     sources = np.full(count, -1, dtype=np.int32)
     places = np.full(count, -1, dtype=np.int64)
     parts: list[pa.Array] = []
     held = 0
-    kept = _kept(share, refs, reader) if keep else None
+    kept = _from_kept(share, refs, reader) if keep else None
     if kept is not None:
-        numbers, is_answered, hit, values = kept
-        sources[hit], places[hit], held = numbers[hit], np.arange(len(hit)), len(hit)
-        parts.append(values)
-        sources[is_answered & (sources < 0)] = _NOWHERE
+        sources[kept.is_answered] = _NOWHERE
+        hit, held = kept.hit, len(kept.hit)
+        sources[hit], places[hit] = kept.sources[hit], np.arange(held)
+        parts.append(kept.values)
     for number, which in share.files:
         if not _may_hold(refs[number], ends):
             continue
         left = np.flatnonzero(sources[which] < 0)
         if not len(left):
             continue
-        if isinstance(which, slice):
-            every = len(left) == which.stop - which.start
-            asked = left + which.start
-            keys = share.keys[which] if every else _taken(share.keys, asked)
-        else:
-            asked = which[left]
-            keys = _taken(share.keys, asked)
+        asked, keys = _left_of(share.keys, which, left)
         hit, values = _told(reader(refs[number]), keys, keep=keep)
         sources[asked[hit]] = number
         places[asked[hit]] = np.arange(held, held + len(hit))
@@ -240,12 +243,34 @@ def _answered(
     return Answers(share.rows, told.take(pa.array(places, mask=places < 0)), sources)
 
 
-def _kept(
+def _left_of(keys: pa.Array, which: slice | Int64s, left: Int64s) -> tuple[Int64s, pa.Array]:
+    """The places, and the keys there, of those of `which` that are not answered: number `left`."""
+    if not isinstance(which, slice):
+        asked = which[left]
+        return asked, _taken(keys, asked)
+    asked = left + which.start
+    is_every = len(left) == which.stop - which.start
+    return asked, keys[which] if is_every else _taken(keys, asked)
+
+
+class _FromKept(NamedTuple):
+    """What blocks that are in the process's cache say of the keys of a share."""
+
+    sources: Int64s
+    """For each key, the number of the one file that it could be in."""
+    is_answered: Bools
+    """For each key, whether the block that it could be in was there."""
+    hit: Int64s
+    """The places of the keys that are in these blocks."""
+    values: pa.Array
+    """The values of those."""
+
+
+def _from_kept(
     share: _Share, refs: Sequence[HFileRef], reader: Callable[[HFileRef], HFileReader]
-) -> tuple[Int64s, Bools, Int64s, pa.Array] | None:
-    """Of a few keys: the file that each could be in, which are answered from blocks that are kept,
-    which of them are there, by number, and the values of these. None where files have keys in
-    common, or one of them none."""
+) -> _FromKept | None:
+    """Ask for few keys the blocks that are kept. None where it is of no use: keys are many, or
+    files have keys in common, or one of them has none to answer."""
     spans = [which for _, which in share.files if isinstance(which, slice)]
     starts, stops = ([getattr(one, end) for one in spans] for end in ("start", "stop"))
     if not len(spans) == len(share.files) > 1 or len(share.rows) >= SPREAD_KEYS:
@@ -263,8 +288,8 @@ def _kept(
     is_answered, found, values = blocks.find(voids(share.keys), of)
     hit = np.flatnonzero(found)
     readers[0].counters.add("hfile.lookups", int(np.count_nonzero(is_answered)))
-    numbers = np.array([number for number, _ in share.files])[of]
-    return numbers, is_answered, hit, from_voids(values[hit])
+    sources = np.array([number for number, _ in share.files])[of]
+    return _FromKept(sources, is_answered, hit, from_voids(values[hit]))
 
 
 def _size_of(held: tuple[KeptBlocks | None]) -> int:
@@ -272,6 +297,7 @@ def _size_of(held: tuple[KeptBlocks | None]) -> int:
 
 
 def _taken(keys: pa.Array, rows: Int64s) -> pa.Array:
+    """The keys of these rows; those of one size are moved by numpy."""
     if pa.types.is_fixed_size_binary(keys.type):
         return from_voids(voids(keys)[rows])
     return keys.take(pa.array(rows))

@@ -65,7 +65,7 @@ def both(table: Table, numbers: Any) -> tuple[list[bool], int]:
         found = table.tag_locations(asked)
     lookups = table.counters.since(before)["hfile.lookups"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asking, "_kept", lambda *_: None)
+        patch.setattr(asking, "_from_kept", lambda *_: None)
         before = dict(table.counters)
         assert table.tag_locations(asked).equals(found)
         assert table.counters.since(before)["hfile.lookups"] == lookups
