@@ -45,6 +45,9 @@ FIRST_FILTERS = 64
 
 
 class BloomFilterPartition(MetadataPartition):
+    """`bloom_filter`: for each base file a filter over its record keys, under the hashes of its
+    partition and its name."""
+
     name: ClassVar[str] = "bloom_filter"
     tombstone: ClassVar[bytes] = BLOOM_TOMBSTONE
     reads_keys: ClassVar[bool] = True

@@ -113,7 +113,8 @@ def physical(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def wrap(parts: Sequence[tuple[str, pa.Array, Int64s]], count: int) -> pa.Array:
-    """One union over `count` rows from (wrapper, physical values, their rows) parts."""
+    """One union over `count` rows from parts: (wrapper, physical values, the rows that they are
+    of). A row that no part has is null."""
     by_wrapper: dict[str, list[tuple[pa.Array, Int64s]]] = {}
     for wrapper, values, rows in parts:
         by_wrapper.setdefault(wrapper, []).append((values, rows))

@@ -116,6 +116,7 @@ class Draft:
 
     @classmethod
     def of(cls, store: Store, newest: Manifest, prefix: str) -> Draft:
+        """The version after `newest`, as yet with the same content; `prefix` is the owner's."""
         return cls(
             store=store,
             newest=newest,

@@ -70,6 +70,9 @@ _NAME = "column_stats"
 
 
 class ColumnStatsPartition(MetadataPartition):
+    """`column_stats`: for each column of each file its bounds and counts, under the hashes of the
+    column, the file's partition and its name."""
+
     name: ClassVar[str] = _NAME
     tombstone: ClassVar[bytes] = STATS_TOMBSTONE
 
@@ -93,7 +96,7 @@ class ColumnStatsPartition(MetadataPartition):
     def retired_files(
         self, files: Sequence[DataFile | LogFile], columns: Sequence[str]
     ) -> pa.Table:
-        """The same of single files."""
+        """What it loses with these files, which leave alone; `columns` as in `retired`."""
         return self.tombstones_of(_keys([(name, one) for one in files for name in columns]))
 
     def file_info(self) -> Mapping[str, bytes]:
@@ -125,6 +128,7 @@ def stats_column(
 def _kept(
     entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
+    """A column's statistics in one table partition (None: in all), from the process's cache."""
     return cached(
         ("stats", entries.identity, column, partition_path),
         lambda: _load(entries, column, type, partition_path),
@@ -253,6 +257,7 @@ def _of_slices(columns: Sequence[pa.Array], slices: Int64s, count: int) -> list[
 def _load(
     entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
+    """A column's statistics as they are stored, put in the order of the files that are listed."""
     if partition_path is None:
         listed, prefix = partial(view_of_table, entries), column_prefix(column)
     else:

@@ -173,7 +173,7 @@ class Entries:
             self._open(refs)
 
     def _open(self, refs: Sequence[HFileRef]) -> None:
-        """HFiles that will be asked, together."""
+        """Open HFiles that will be asked, together, where the store is far away."""
         if self.store.is_distant:
             self.store.together([partial(self.reader, ref) for ref in refs])
 
@@ -191,11 +191,13 @@ class Entries:
         return sum(ref.entry_count for ref in self.refs(partition)) <= SMALL_ENTRIES
 
     def placed(self, partition: MetadataPartition) -> list[HFileRef]:
-        """The same, whatever their page's format, in places."""
+        """The HFiles of a partition, newest first, with `lo` and `hi` as places whatever the format
+        of their page."""
         space, count = partition.space, partition.bucket_count
         return [ref.placed(space, count) for ref in self.refs(partition.name)]
 
     def reader(self, ref: HFileRef) -> HFileReader:
+        """The HFile, opened; its ends are kept in the process's cache."""
         return HFileReader.open(self.store, ref.path, ref.size_bytes)
 
     def lookup(self, partition: MetadataPartition, keys: pa.Array) -> Found:

@@ -45,6 +45,8 @@ SLICE_BYTES, FILE_BYTES = 600, 400
 
 
 class FilesPartition(MetadataPartition):
+    """`files`: for each file group its current slice, under the hashes of its partition and id."""
+
     name: ClassVar[str] = "files"
     tombstone: ClassVar[bytes] = FILES_TOMBSTONE
 

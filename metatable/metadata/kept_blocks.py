@@ -28,24 +28,28 @@ __all__ = ["MOST_BLOCKS", "KeptBlocks"]
 
 
 MOST_BLOCKS = 64 << 10
-"""Of all files: the table has sixteen bytes of each."""
+"""How many blocks the table has at most, of all files: it takes sixteen bytes for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptBlocks:
-    """The blocks of some files, of which number i has those from `borders[i]` to `borders[i + 1]`:
-    the first eight bytes that each opens with, and where it is in its file. `sizes`: of all keys
-    and values."""
+    """The blocks of some files, one file after the other."""
 
     files: tuple[tuple[str, str], ...]
+    """Their identities (`HFileReader.identity`)."""
     sizes: tuple[int, int]
+    """Bytes of every key, and of every value."""
     borders: Int64s
+    """File number i has the blocks from `borders[i]` up to `borders[i + 1]`."""
     words: UInt64s
+    """The first eight bytes of the key that each block opens with, as a number; ascending."""
     offsets: Int64s
+    """Where each block is in its file."""
 
     @classmethod
     def of(cls, readers: Sequence[HFileReader]) -> KeptBlocks | None:
-        """Of files that ascend; None where they, or one of them, are not to be searched so."""
+        """The blocks of files whose keys ascend from file to file; None where they do not, or where
+        one of the files is not to be searched so."""
         sizes = readers[0].opened.record_sizes
         if sizes is None or not Alike(*sizes, "").can_be_searched:
             return None

@@ -97,8 +97,9 @@ def column_partition_prefix(column: str, partition_path: str) -> bytes:
 
 
 def partition_words(keys: pa.Array) -> UInt64s:
-    """Of `column_stats` keys eight characters, n uint64, that are of the table partition's hash
-    alone: keys with other ones are of other partitions."""
+    """Eight characters of each `column_stats` key, as n uint64, that come from the hash of its
+    table partition alone: keys with other words are of other partitions. Raises CorruptError where
+    a key has not the length of such keys."""
     starts, data = byte_layout(keys)
     if not len(keys):
         return np.zeros(0, np.uint64)
@@ -216,6 +217,7 @@ def _lengths(column: pa.Array) -> Int64s:
 
 
 def partition_text(partition_path: str) -> str:
+    """A table partition as it is hashed: "." stands for the one of tables without partitions."""
     return partition_path or "."
 
 
@@ -238,6 +240,7 @@ def _encode(parts: UInt8s) -> pa.Array:
 
 
 def _prefix(chars: int, *texts: str) -> bytes:
+    """The first characters of every key that begins with the hashes of these texts."""
     raw = b"".join(_hash_64(text).tobytes() for text in texts)
     return binascii.b2a_base64(raw, newline=False)[:chars]
 

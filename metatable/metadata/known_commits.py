@@ -51,6 +51,7 @@ class CommitSum:
 
     @classmethod
     def of(cls, instants: Collection[str]) -> CommitSum:
+        """The sum of these instants, each of which is named once."""
         if len(instants) <= _KNOWN_HASHES // 4:
             return cls(len(instants), reduce(operator.xor, map(_hash_of, instants), 0))
         hashes = xxh64(pa.array(list(instants), pa.string()), 0)
@@ -67,6 +68,7 @@ class CommitSum:
         return CommitSum(self.count - less.count, self.digest ^ less.digest)
 
     def encode(self) -> str:
+        """As a root tells it: the count, a colon, the digest as 16 hexadecimal digits."""
         return f"{self.count}:{self.digest:016x}"
 
     @classmethod

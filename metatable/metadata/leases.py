@@ -74,6 +74,7 @@ class StoredLease:
 
     @classmethod
     def decode(cls, raw: bytes, path: str) -> StoredLease:
+        """Raises CorruptError."""
         try:
             body = json.loads(raw)
         except (ValueError, RecursionError) as error:
@@ -145,11 +146,12 @@ def renewing(renew: Callable[[], None], seconds: float) -> Callable[[], None]:
 
 
 def lease_path(instant: str) -> str:
+    """Where the lease of a data commit's instant lies."""
     return f"{LEASES}/{instant}"
 
 
 def service_path(name: str) -> str:
-    """`name`: of the service's `Owner`."""
+    """Where the lease of a service lies; `name`: that of its `Owner`."""
     return f"{SERVICES}/{name}"
 
 

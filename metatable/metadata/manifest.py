@@ -262,6 +262,7 @@ def least_reader(
 
 
 def version_path(version: int) -> str:
+    """Where the root of a version lies."""
     return f"{HOME}/manifest/{version:020d}.json"
 
 

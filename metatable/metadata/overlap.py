@@ -39,8 +39,8 @@ __all__ = ["Overlap", "check_clustered", "mean_depths", "overlap"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """One column's overlap: for each row of `files` its depth and how many files it meets. `low`
-    and `high` are numbers in the order of the bounds."""
+    """The overlap of files by the bounds of one column: for each row of `files` its depth, and how
+    many files it meets. `low` and `high` are its bounds, as numbers in their order."""
 
     files: FileSystemView
     depth: Int64s

@@ -33,11 +33,11 @@ class Owner:
 
     @classmethod
     def new(cls, operation: str) -> Owner:
-        """One that nobody else has, without an instant as yet."""
+        """An owner that nobody else is, without an instant as yet."""
         return cls(operation, uuid.uuid4().hex)
 
     def of(self, instant: str) -> Owner:
-        """The same, with the instant that it has taken."""
+        """This owner with the instant that it has taken."""
         return replace(self, instant=instant)
 
     @property

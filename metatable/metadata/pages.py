@@ -58,15 +58,17 @@ class HFileRef:
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def encode(self) -> dict[str, Any]:
+        """As JSON values."""
         return encode_fields(self)
 
     @classmethod
     def decode(cls, body: Any, path: str = "") -> HFileRef:
+        """Raises CorruptError, with the path of the file that has it."""
         return decode_fields(cls, body, path, "reference")
 
     def placed(self, space: int, buckets: int) -> HFileRef:
-        """The same reference with `lo` and `hi` as places. Raises CorruptError where they are
-        places of another space."""
+        """This reference with `lo` and `hi` as places. Raises CorruptError where they are places of
+        another space."""
         if self.space == space:
             return self
         if self.space:

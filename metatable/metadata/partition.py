@@ -188,7 +188,8 @@ class MetadataPartition:
     def store_pieces(
         self, store: Sinks, lo: int, hi: int, pieces: Iterator[pa.Table], owner: Owner
     ) -> HFileRef | None:
-        """The same of entries that come piece by piece, each with greater keys than the last."""
+        """Write one HFile as `store` does, of entries that come piece by piece: each piece has
+        greater keys than the last. None, and no file, where there are no entries."""
         filled = (piece for piece in pieces if piece.num_rows)
         first = next(filled, None)
         if first is None:
@@ -271,6 +272,8 @@ class MetadataPartition:
 
 
 class _AsGiven:
+    """A `Storer` of values that are bytes as they are stored; null becomes the tombstone."""
+
     def __init__(self, tombstone: bytes) -> None:
         self._tombstone = tombstone
 
@@ -283,6 +286,8 @@ class _AsGiven:
 
 
 class _AsTheyAre:
+    """A `Rewriter` of values that mean the same in every file."""
+
     def __init__(self, tombstone: bytes) -> None:
         self._tombstone = tombstone
 
@@ -296,6 +301,7 @@ class _AsTheyAre:
 def _rewritten(
     batches: Iterable[Entry], rewriter: Rewriter, keep_tombstones: bool
 ) -> Iterator[tuple[pa.Array, pa.Array, Bools]]:
+    """(keys, values as the new file stores them, which are tombstones), batch by batch."""
     for keys, raw, sources in batches:
         values, dead = rewriter.values(raw, sources)
         if not keep_tombstones and dead.any():
@@ -306,6 +312,7 @@ def _rewritten(
 
 
 def _equal(values: pa.Array, constant: bytes) -> Bools:
+    """Which values are these bytes; null is not."""
     if pa.types.is_fixed_size_binary(values.type) and values.type.byte_width != len(constant):
         return np.zeros(len(values), bool)
     same = pc.fill_null(pc.equal(values, pa.scalar(constant, values.type)), False)

@@ -51,7 +51,7 @@ class StoredPlan:
     """The one that it was made on."""
     work: Mapping[str, Any]
     told: str = ""
-    """The same in a few words, for people."""
+    """What the service means to do, in a few words, for people."""
     time_ms: int = 0
     """When it was made, epoch milliseconds UTC."""
     unknown: Mapping[str, Any] = field(default_factory=dict)

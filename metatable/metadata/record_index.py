@@ -44,12 +44,21 @@ from metatable.storage.threads import in_order
 __all__ = ["RecordIndexPartition", "index_keys", "locate"]
 
 LOCATIONS = "locations"
+"""The meta block of an HFile that lists its locations, (partition path, file id), as JSON."""
+
 _NOWHERE = ("", "")
 """Stands before the locations of a file, whose numbers begin with 1."""
+
 SEPARATOR = "\0"
+"""Between the partition path and the record key, where keys are unique in their partition alone."""
 
 
 class RecordIndexPartition(MetadataPartition):
+    """`record_index`: for each record key the file group that it lives in.
+
+    A file names each group once, in a meta block, and entries hold its number there, from 1 on.
+    """
+
     name: ClassVar[str] = "record_index"
     tombstone: ClassVar[bytes] = bytes(4)
     has_keys: ClassVar[bool] = True
@@ -162,6 +171,7 @@ class _Told:
     sources: Int32s
 
     def sources_with_hits(self, count: int) -> Bools:
+        """Which of `count` files have answered for any key."""
         found = np.zeros(count + 1, bool)
         found[np.where(self.numbers > 0, self.sources, -1)] = True
         return found[:count]
@@ -182,7 +192,8 @@ class _Names:
         self._names = [one for held in told for one in (_NOWHERE, *held)]
         self.count = len(self._names) + 1
         self._starts = np.full(len(refs) + 1, len(self._names))
-        """Of what files without hits say, and of nobody, number 0 alone is meant."""
+        """The slot before each file's first location. It is the last slot of all for files without
+        hits and for none (-1), of which number 0 alone is looked up."""
         self._counts = np.zeros(len(refs) + 1, np.int64)
         sizes = np.array([len(held) for held in told], np.int64)
         self._starts[sources] = np.cumsum(sizes + 1) - sizes - 1
@@ -202,7 +213,8 @@ class _Names:
         return self._starts.take(part.sources) + part.numbers
 
     def located(self, slots: Int64s, seen: Bools) -> Located:
-        """Only the groups that were found, each once, though many files may name it."""
+        """The groups that were found, each once though many files may name it, and for each row
+        its place among them, -1 for none."""
         order: dict[tuple[str, str], int] = {}
         places = np.full(self.count, -1, dtype=np.int64)
         for slot in np.flatnonzero(seen).tolist():
@@ -242,7 +254,8 @@ class _Renumber:
         self._starts = np.cumsum(self._counts + 1) - self._counts - 1
         self._locations = [one for held in told for one in (_NOWHERE, *held)]
         self._new = np.zeros(len(self._locations), dtype=np.int64)
-        """Of number n of source s, at `starts[s] + n`: its new number, 0 while it has none."""
+        """New numbers: that of the number n of source s is at `starts[s] + n`, 0 while it has
+        none."""
         self._numbers: dict[tuple[str, str], int] = {}
 
     def values(self, values: pa.Array, sources: Int32s) -> tuple[pa.Array, Bools]:
@@ -259,6 +272,7 @@ class _Renumber:
         return {LOCATIONS: _encode_locations(list(self._numbers))}
 
     def _check(self, numbers: Int64s, sources: Int32s) -> None:
+        """Raises CorruptError where a number names none of its source's locations."""
         if numbers.max(initial=0) <= self._counts.min():
             return
         wrong = np.flatnonzero(numbers > self._counts.take(sources))
@@ -272,6 +286,7 @@ class _Renumber:
             )
 
     def _learn(self, places: Int64s) -> None:
+        """Give new numbers to the locations at these places, in the order in which they come."""
         first = np.full(len(self._new), len(places))
         first[places[::-1]] = np.arange(len(places))[::-1]  # the last to be assigned stays
         for place in np.argsort(first)[: np.count_nonzero(first < len(places))].tolist():
@@ -280,6 +295,7 @@ class _Renumber:
 
 
 def _locations(reader: HFileReader) -> list[tuple[str, str]]:
+    """The locations that a file lists, from the process's cache."""
     return cached(
         ("locations", reader.identity),
         lambda: _decode_locations(reader),
@@ -302,11 +318,12 @@ def _encode_locations(locations: Sequence[Sequence[str]]) -> bytes:
 
 
 def _numbers_to_values(numbers: Int64s) -> pa.Array:
+    """Numbers as they are stored: four bytes each, big-endian."""
     return from_voids(numbers.astype(">u4").view("V4"))
 
 
 def _values_to_numbers(values: pa.Array) -> Int64s:
-    """0 for null and for tombstones."""
+    """Stored values as numbers; 0 for null and for tombstones. Raises CorruptError."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
     filled = of_one_size(pc.fill_null(values, bytes(4)) if values.null_count else values)

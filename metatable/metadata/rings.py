@@ -28,6 +28,9 @@ __all__ = ["RingsPartition", "every_ring", "partition_path", "ring_entries", "st
 
 
 class RingsPartition(MetadataPartition):
+    """`hashing_metadata`: for each table partition its ring. Resizes alone make entries of it
+    (`ring_entries`): no written slice changes a ring."""
+
     name: ClassVar[str] = "hashing_metadata"
     tombstone: ClassVar[bytes] = b"{}"
 

@@ -46,7 +46,7 @@ class TableView(Protocol):
 
     @property
     def table_schema(self) -> TableSchema:
-        """The same with their ids: what data files are read by."""
+        """The same columns with their ids: what data files are read by."""
         ...
 
     @property
