@@ -65,7 +65,7 @@ from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.one_block import OneBlock
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
-from metatable.storage.hfile.reading.packed import find_many, find_stored
+from metatable.storage.hfile.reading.packed import StoredBlocks
 from metatable.storage.hfile.reading.passes import Pass, sizes_of
 from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
@@ -347,8 +347,8 @@ class HFileReader:
         are_few = len(wanted) <= FEW_KEYS * len(blocks)
         if self.opened.trailer.compression_codec is Codec.ZSTD:
             places = index.offsets[blocks], index.sizes[blocks]
-            find = find_stored if are_few else find_many
-            hits = find(self._store, self.opened, alike, places, wanted, cuts, keep=keep)
+            stored = StoredBlocks(self._store, self.opened, alike, places, keep=keep)
+            hits = (stored.find_few if are_few else stored.find_many)(wanted, cuts)
             if hits is not None:
                 return hits
         found, values = alike.nothing(len(wanted))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from metatable.storage.hfile.zstd_records import LEAST_RECORDS, Shape, shape_of
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
-__all__ = ["OBJECT_BYTES", "PACKED", "PackedBlock", "find_many", "find_stored", "packed_of"]
+__all__ = ["OBJECT_BYTES", "PACKED", "PackedBlock", "StoredBlocks", "packed_of"]
 
 PACKED = "hfile.packed"
 """What such a block is called in the cache, before its store, file and offset."""
@@ -43,12 +44,15 @@ AROUND = 48
 """Records on either side of where a hash should be: of 1,600 it is one of 50 that lies farther."""
 _WORD = 8
 OBJECT_BYTES = 800
-"""What one of them takes besides its bytes."""
+"""What a block takes in the process's cache besides its bytes."""
 
 
 class PackedBlock:
-    """One block as it is stored, of this shape. What single keys are found by is made for the first
-    of them: where many are asked, all are unpacked."""
+    """A block of this shape as it is stored, to be asked for a key at a time.
+
+    What single keys are found by is made for the first of them: blocks that are asked for many
+    never need it.
+    """
 
     __slots__ = (
         *("_count", "_first_key", "_first_value", "_high", "_low", "_raw", "_scale", "_second"),
@@ -60,6 +64,8 @@ class PackedBlock:
         self._count = 0
 
     def _prepare(self) -> None:
+        """Make what single keys are found by: where each part lies, and the words between which
+        those of its keys are."""
         stored, shape = self._raw, self.shape
         key, value, second, rest = shape.places
         self._first_key, self._first_value = stored[key], stored[value]
@@ -75,13 +81,16 @@ class PackedBlock:
 
     @property
     def stored(self) -> bytes:
+        """Its payload as it is stored."""
         return self._raw
 
     @property
     def size_bytes(self) -> int:
+        """Bytes held in memory, about."""
         return len(self._raw) + OBJECT_BYTES
 
     def value(self, key: bytes) -> bytes | None:
+        """The value of `key`, None where it is not there."""
         if not self._count:
             self._prepare()
         if key == self._first_key:
@@ -107,6 +116,7 @@ class PackedBlock:
         return self._value_begin + self._raw[at : at + self._value_size]
 
     def _row(self, place: int) -> bytes:
+        """What a key has of its own; `place` counts from the second record on."""
         at = self._start + place * self._step
         return self._raw[at : at + self._size]
 
@@ -115,122 +125,141 @@ class PackedBlock:
         return int.from_bytes(rest[:_WORD])
 
 
-def find_stored(
-    store: Store,
-    opened: OpenedHFile,
-    alike: Alike,
-    places: tuple[Int64s, Int64s],
-    wanted: Voids,
-    cuts: Int64s,
-    *,
-    keep: bool,
-) -> Hits:
-    """Look up `wanted`; those from `cuts[i]` to `cuts[i + 1]` can be in the block at the i-th of
-    `places` (offsets, stored sizes; ascending) alone. Raises CorruptError."""
-    found, values = alike.nothing(len(wanted))
-    keep = keep and _is_kept(places)
-    for start, stop in cut(places[1], READ_BYTES):
-        offsets, sizes = (one[start:stop] for one in places)
-        blocks = _blocks(store, opened, alike, offsets, sizes, keep=keep)
-        here = slice(int(cuts[start]), int(cuts[stop]))
-        found[here], values[here] = alike.answers(blocks, wanted, cuts[start : stop + 1])
-    return found, values
+class _Read(NamedTuple):
+    """Neighbouring blocks of which all are packed, or all but the last."""
+
+    span: Span
+    """The packed ones."""
+    runs: list[Run]
+    last: Searched | None
+    """The last one, if it is not packed."""
 
 
-def find_many(
-    store: Store,
-    opened: OpenedHFile,
-    alike: Alike,
-    places: tuple[Int64s, Int64s],
-    wanted: Voids,
-    cuts: Int64s,
-    *,
-    keep: bool,
-) -> Hits | None:
-    """The same of many keys a block, whose keys and values are taken from what is stored,
-    some blocks at a time. None where the first block is not packed, or eight bytes do not tell
-    keys apart: they are unpacked and searched elsewhere. Raises CorruptError."""
-    found, values = alike.nothing(len(wanted))
-    keep = keep and _is_kept(places)
-    first = [one[:1] for one in places]
-    if len(places[0]) < 2 or opened.trailer.entry_count < LEAST_RECORDS * len(opened.root):
-        return None
-    if keep and not _blocks(store, opened, alike, *first, keep=True, only_packed=True):
-        return None  # else the first blocks read tell it: they are not looked for in the cache
+class StoredBlocks:
+    """Data blocks of a file as they are stored, of which ascending keys are asked.
 
-    def search(span: tuple[int, int]) -> bool:
-        part = slice(*span)
-        read = _together(store, opened, alike, places[0][part], places[1][part], keep=keep)
-        if read is None:
-            return False
-        blocks, runs, last = read
-        borders = cuts[span[0] : span[1] + 1]
-        here = slice(int(borders[0]), int(borders[len(blocks)]))
-        hits = find_in_span(blocks, runs, alike, wanted[here])
-        if hits is None:
-            return False
-        found[here], values[here] = hits
-        if last is not None:
-            here = slice(int(borders[-2]), int(borders[-1]))
-            found[here], values[here] = alike.answers_of(last, wanted[here])
-        return True
+    `places`: their offsets and their stored sizes, ascending. Those from `cuts[i]` up to
+    `cuts[i + 1]` of the keys `wanted` can be in the i-th block alone. With `keep` the blocks that
+    are read stay in the process's cache, unless they would take too much of it.
+    """
 
-    return (found, values) if all(in_order(search, cut(places[1], READ_BYTES))) else None
+    __slots__ = ("_alike", "_keep", "_offsets", "_opened", "_sizes", "_store")
+
+    def __init__(
+        self,
+        store: Store,
+        opened: OpenedHFile,
+        alike: Alike,
+        places: tuple[Int64s, Int64s],
+        *,
+        keep: bool,
+    ) -> None:
+        self._store, self._opened, self._alike = store, opened, alike
+        self._offsets, self._sizes = places
+        self._keep = keep and int(self._sizes.sum()) <= block_cache.budget_bytes // KEPT_SHARE
+
+    def find_few(self, wanted: Voids, cuts: Int64s) -> Hits:
+        """Look up few keys a block, one after the other. Raises CorruptError."""
+        found, values = self._alike.nothing(len(wanted))
+        for start, stop in cut(self._sizes, READ_BYTES):
+            blocks = self._blocks(slice(start, stop))
+            here = slice(int(cuts[start]), int(cuts[stop]))
+            found[here], values[here] = self._alike.answers(blocks, wanted, cuts[start : stop + 1])
+        return found, values
+
+    def find_many(self, wanted: Voids, cuts: Int64s) -> Hits | None:
+        """Look up many keys a block: keys and values are taken from what is stored, of some blocks
+        at a time. None where the first block is not packed, or eight bytes do not tell keys apart:
+        blocks are unpacked and searched elsewhere then. Raises CorruptError."""
+        alike, opened = self._alike, self._opened
+        found, values = alike.nothing(len(wanted))
+        entries, blocks = opened.trailer.entry_count, len(opened.root)
+        if len(self._sizes) < 2 or entries < LEAST_RECORDS * blocks:
+            return None
+        if self._keep and not self._blocks(slice(0, 1), only_packed=True):
+            return None  # else the first blocks read tell it: they are not looked for in the cache
+
+        def search(span: tuple[int, int]) -> bool:
+            read = self._together(slice(*span))
+            if read is None:
+                return False
+            borders = cuts[span[0] : span[1] + 1]
+            here = slice(int(borders[0]), int(borders[len(read.span)]))
+            hits = find_in_span(read.span, read.runs, alike, wanted[here])
+            if hits is None:
+                return False
+            found[here], values[here] = hits
+            if read.last is not None:
+                here = slice(int(borders[-2]), int(borders[-1]))
+                found[here], values[here] = alike.answers_of(read.last, wanted[here])
+            return True
+
+        return (found, values) if all(in_order(search, cut(self._sizes, READ_BYTES))) else None
+
+    def _together(self, part: slice) -> _Read | None:
+        """Some of the blocks; None where one that is not the last is not packed."""
+        if self._keep:
+            return _joined(self._blocks(part), self._alike)
+        fresh = self._fetch(self._offsets[part], self._sizes[part])
+        inner, last = fresh.runs[:-1], fresh.runs[-1]
+        if any(one.shape is None for one in inner):
+            return None
+        if last.shape is not None:
+            return _Read(fresh.span, fresh.runs, None)
+        block, _ = fresh.unpacked(self._opened, self._alike, last.first)
+        return _Read(fresh.span.up_to(last.first), inner, block)
+
+    def _blocks(self, part: slice, *, only_packed: bool = False) -> list[Searched]:
+        """Some of the blocks, to be asked one by one, from the cache or from the store.
+
+        `only_packed`: of those that have to be read none that is not packed, and none behind one.
+        """
+        offsets, sizes = self._offsets[part], self._sizes[part]
+        uri, path = self._store.uri, self._opened.path
+        names = [(PACKED, uri, path, offset) for offset in offsets.tolist()]
+        held: list[Searched | None] = [block_cache.get(name) for name in names]
+        missing = np.array([one is None for one in held])
+        if missing.any():
+            made = self._read(offsets[missing], sizes[missing], only_packed)
+            numbers = np.flatnonzero(missing).tolist()
+            for number, (block, size_bytes) in zip(numbers, made, strict=not only_packed):
+                held[number] = block
+                if self._keep:
+                    held[number] = block_cache.offer(names[number], block, size_bytes)
+        return [one for one in held if one is not None]
+
+    def _read(
+        self, offsets: Int64s, sizes: Int64s, only_packed: bool
+    ) -> Iterator[tuple[Searched, int]]:
+        """Blocks, and how much memory each takes; `only_packed`: up to one that is not."""
+        fresh = self._fetch(offsets, sizes)
+        for number, shape in enumerate(fresh.shapes()):
+            if shape is not None:
+                packed = PackedBlock(fresh.span.body(number).tobytes(), shape)
+                yield packed, packed.size_bytes
+            elif only_packed:
+                return
+            else:
+                yield fresh.unpacked(self._opened, self._alike, number)
+
+    def _fetch(self, offsets: Int64s, sizes: Int64s) -> _Fetched:
+        store, opened, alike = self._store, self._opened, self._alike
+        stored = fetch(store, opened, offsets, sizes)
+        headers = read_headers(stored, opened.trailer.compression_codec, opened.path)
+        store.counters.add("hfile.blocks", len(stored))
+        verify(stored, headers, opened.path)
+        span = Span.of_stored(stored, headers)
+        return _Fetched(stored, headers, span, runs_of(span, alike.key_size, alike.value_size))
 
 
-def _together(
-    store: Store, opened: OpenedHFile, alike: Alike, offsets: Int64s, sizes: Int64s, *, keep: bool
-) -> tuple[Span, list[Run], Searched | None] | None:
-    """Blocks, the last one for itself if it is not packed; None where another one is not."""
-    if keep:
-        return _joined(_blocks(store, opened, alike, offsets, sizes, keep=True), alike)
-    fresh = _fetch(store, opened, alike, offsets, sizes)
-    inner, last = fresh.runs[:-1], fresh.runs[-1]
-    if any(one.shape is None for one in inner):
-        return None
-    if last.shape is not None:
-        return fresh.span, fresh.runs, None
-    block, _ = fresh.unpacked(opened, alike, last.first)
-    return fresh.span.up_to(last.first), inner, block
-
-
-def _joined(
-    blocks: Sequence[Searched], alike: Alike
-) -> tuple[Span, list[Run], Searched | None] | None:
+def _joined(blocks: Sequence[Searched], alike: Alike) -> _Read | None:
+    """Blocks that each lie for itself; None where one that is not the last is not packed."""
     last = None if isinstance(blocks[-1], PackedBlock) else blocks[-1]
     stored = [one.stored for one in blocks if isinstance(one, PackedBlock)]
     if len(stored) + (last is not None) < len(blocks):
         return None
     span = Span.joined(stored)
-    return span, runs_of(span, alike.key_size, alike.value_size), last
-
-
-def _is_kept(places: tuple[Int64s, Int64s]) -> bool:
-    return int(places[1].sum()) <= block_cache.budget_bytes // KEPT_SHARE
-
-
-def _blocks(
-    store: Store,
-    opened: OpenedHFile,
-    alike: Alike,
-    offsets: Int64s,
-    sizes: Int64s,
-    *,
-    keep: bool,
-    only_packed: bool = False,
-) -> list[Searched]:
-    """`only_packed`: of those not held, none that is not, and none behind one."""
-    names = [(PACKED, store.uri, opened.path, offset) for offset in offsets.tolist()]
-    held: list[Searched | None] = [block_cache.get(name) for name in names]
-    missing = np.array([one is None for one in held])
-    if missing.any():
-        made = _read(store, opened, alike, offsets[missing], sizes[missing], only_packed)
-        numbers = np.flatnonzero(missing).tolist()
-        for number, (block, size_bytes) in zip(numbers, made, strict=not only_packed):
-            held[number] = block
-            if keep:
-                held[number] = block_cache.offer(names[number], block, size_bytes)
-    return [one for one in held if one is not None]
+    return _Read(span, runs_of(span, alike.key_size, alike.value_size), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +272,7 @@ class _Fetched:
     runs: list[Run]
 
     def shapes(self) -> list[Shape | None]:
-        """Of each block, None where it is not packed."""
+        """The shape of each block, None where it is not packed."""
         return [run.shape for run in self.runs for _ in range(run.first, run.stop)]
 
     def unpacked(self, opened: OpenedHFile, alike: Alike, number: int) -> tuple[Searched, int]:
@@ -253,37 +282,6 @@ class _Fetched:
         [payload] = decode_blocks(stored, self.headers[one], codec, opened.path)
         block = alike.block(bytes(payload), int(self.stored.offsets[number]))
         return block, len(payload) + OBJECT_BYTES
-
-
-def _fetch(
-    store: Store, opened: OpenedHFile, alike: Alike, offsets: Int64s, sizes: Int64s
-) -> _Fetched:
-    stored = fetch(store, opened, offsets, sizes)
-    headers = read_headers(stored, opened.trailer.compression_codec, opened.path)
-    store.counters.add("hfile.blocks", len(stored))
-    verify(stored, headers, opened.path)
-    span = Span.of_stored(stored, headers)
-    return _Fetched(stored, headers, span, runs_of(span, alike.key_size, alike.value_size))
-
-
-def _read(
-    store: Store,
-    opened: OpenedHFile,
-    alike: Alike,
-    offsets: Int64s,
-    sizes: Int64s,
-    only_packed: bool,
-) -> Iterator[tuple[Searched, int]]:
-    """Blocks, and how much memory each takes; `only_packed`: up to one that is not."""
-    fresh = _fetch(store, opened, alike, offsets, sizes)
-    for number, shape in enumerate(fresh.shapes()):
-        if shape is not None:
-            packed = PackedBlock(fresh.span.body(number).tobytes(), shape)
-            yield packed, packed.size_bytes
-        elif only_packed:
-            return
-        else:
-            yield fresh.unpacked(opened, alike, number)
 
 
 def packed_of(body: UInt8s, alike: Alike) -> PackedBlock | None:

@@ -40,17 +40,17 @@ class Span:
         return len(self.starts)
 
     def body(self, number: int) -> UInt8s:
-        """The payload of one."""
+        """The payload of one block."""
         start = int(self.starts[number])
         return self.raw[start : start + int(self.sizes[number])]
 
     def up_to(self, count: int) -> Span:
-        """The first so many of them."""
+        """The first so many blocks."""
         return Span(self.raw, self.starts[:count], self.sizes[:count])
 
     @classmethod
     def of_stored(cls, stored: Stored, headers: Headers) -> Span:
-        """Of fetched blocks: where they lie, if they came in one piece."""
+        """The payloads of fetched blocks: where they lie, if they came in one piece, or copied."""
         raw, starts = stored.one_piece(), stored.starts
         if raw is None:
             before = np.cumsum([0, *map(len, stored.pieces)])
@@ -60,7 +60,7 @@ class Span:
 
     @classmethod
     def joined(cls, bodies: Sequence[bytes]) -> Span:
-        """Of payloads that lie each for itself."""
+        """Payloads that lie each for itself, copied into one array."""
         sizes = np.array([len(one) for one in bodies], np.int64)
         return cls(np.frombuffer(b"".join(bodies), np.uint8), np.cumsum(sizes) - sizes, sizes)
 
