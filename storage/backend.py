@@ -16,8 +16,11 @@ R = TypeVar("R")
 
 
 class Backend(Protocol):
-    """Absence is None or False, never an exception. What has a body here is what it comes to where
-    nothing is a disk's: whoever derives from this has it.
+    """Files of one root, by paths below it. That one is absent is told by None or False, never by
+    an exception; what goes wrong raises an error of `storage.errors`.
+
+    What has a body here is what it comes to where nothing is a disk's: whoever derives from this
+    has it.
     """
 
     @property
@@ -30,9 +33,19 @@ class Backend(Protocol):
         """Whether who writes waits for a disk: it settles many files in the time of one."""
         ...
 
-    def size(self, path: str) -> int | None: ...
-    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None: ...
-    def read_whole(self, path: str) -> bytes | None: ...
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None where there is no such file."""
+        ...
+
+    def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """The bytes of each (offset, size), fewer where the file ends before; None where there is
+        no such file."""
+        ...
+
+    def read_whole(self, path: str) -> bytes | None:
+        """All bytes of a file; None where there is no such file."""
+        ...
+
     def fill(
         self,
         path: str,
@@ -40,16 +53,24 @@ class Backend(Protocol):
         memory: memoryview,
         begins: Sequence[int],
     ) -> Sequence[int] | None:
-        """The bytes of these ranges, each where it begins in the memory; how many of each there
-        are. None where there is no such file, or where it is far away, whence its bytes come as
-        `read` has them."""
+        """Read these ranges into the memory, each to where it begins there; how many bytes of each
+        there are. None where there is no such file, or where it is far away, whence its bytes come
+        as `read` has them."""
         return None
 
     def map(self, path: str, size_bytes: int) -> UInt8s | None:
+        """A whole file of this size as memory; None where it cannot be had so."""
         return None
 
-    def put(self, path: str, body: bytes, *, lasting: bool) -> None: ...
-    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool: ...
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
+        """Write or replace a file, atomically; durable if `lasting`."""
+        ...
+
+    def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
+        """Write a file unless the name is taken: False then. `soon`: it may be durable later, with
+        the next one that is created here, or at `settle`. After an error it may be there."""
+        ...
+
     def marking(self, paths: Sequence[str]) -> Sequence[Callable[[], object]]:
         """Calls, in any order, that make empty files of these names, which are to be there soon."""
         return [partial(self.put, path, b"", lasting=True) for path in paths]
@@ -58,15 +79,29 @@ class Backend(Protocol):
         """Make durable what is to be soon; `nobody_waits`: what goes wrong is told to who does."""
         return
 
-    def sink(self, path: str) -> AbstractContextManager[IO[bytes]]: ...
-    def list(self, folder: str, recursive: bool) -> Iterator[Listed]: ...
+    def sink(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        """A file object; what is written to it is the file, whole, when the block ends without an
+        exception, else nothing is there."""
+        ...
+
+    def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
+        """The files of a folder, of those below it too if `recursive`; none where it is not
+        there."""
+        ...
+
     def names(self, folder: str, sized: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
-        """The names of its files, in order, with sizes where `sized` of a name says so."""
+        """The names of a folder's files, in order, with sizes where `sized` of a name says so."""
         found = sorted(self.list(folder, False), key=lambda one: one.path)
         return [(one.name, one.size_bytes) for one in found]
 
-    def delete(self, path: str) -> None: ...
-    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]: ...
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        ...
+
+    def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        """What the calls return, in their order: made at once where that takes less time."""
+        ...
+
     def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
         """`call`, which reads, made while the caller goes on, or only when it is asked for."""
         return call

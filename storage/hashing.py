@@ -138,7 +138,7 @@ def _even(starts: Int64s, sizes: Int64s) -> tuple[int, int] | None:
 
 
 def _quick_hash_equal(padded: UInt8s, count: int, size: int, step: int) -> UInt64s:
-    """The same of pieces of one size: each lane of all is a strided view."""
+    """`quick_hash` of pieces of one size at even distances: each lane of all is a strided view."""
     found = np.full(count, size, np.uint64) * _P1
     for at in range(0, size, 8):
         lane = np.ndarray((count,), "<u8", padded, at, (step,))

@@ -50,8 +50,9 @@ _WRITTEN_BYTES = 256 << 10
 """What one call of the system writes: an HFile comes in pieces of a block and of its header."""
 
 _YOUNG_SECONDS, _MOST_NAMES = 1.0, 1000
-"""Of an empty file that is given another name: what its time of writing tells is no older, as where
-stores tell times in whole seconds, and file systems bound the names of one (ext4: 65,000)."""
+"""How old, in seconds, an empty file may be, and how many names it may have, to be given another
+one: all its names tell the time at which it was written, which is then no further off than where
+stores tell times in whole seconds; and file systems bound the names of a file (ext4: 65,000)."""
 
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""

@@ -21,7 +21,7 @@ TOGETHER = 1 << 15
 """Words that are looked up at once: they and their slots stay in the processor's cache."""
 
 MOST_TWINS = 1 / 64
-"""Of words that equal another one; where there are more, they tell too little."""
+"""The share of words that may equal another one; where there are more, they tell too little."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,8 @@ class ClientOptions:
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str]) -> ClientOptions:
-        """Those for an address. Raises UsageError for its scheme, a name or a value."""
+        """What obstore is given for an address. Raises UsageError for its scheme, a name or a
+        value."""
         scheme = uri.partition("://")[0].lower()
         if scheme not in _SERVICES:
             expected = f"a folder, or an address of {', '.join(sorted(_SERVICES))}"

@@ -149,7 +149,7 @@ def order_without_repeats(keys: pa.Array) -> Int64s:
 
 
 def same_as_previous(keys: pa.Array) -> Bools:
-    """Of a sorted column: True where a key equals the one before it."""
+    """For each key of a sorted column, whether it equals the one before it."""
     same = np.zeros(len(keys), dtype=bool)
     if len(keys) > 1:
         if keys.type == _HASH:
@@ -214,8 +214,8 @@ def _order(numbers: UInt64s) -> tuple[Int64s, UInt64s]:
 
 
 def _order_of_few(numbers: UInt64s) -> tuple[Int64s, UInt64s]:
-    """The same: as many of the bits that differ as there is room for are sorted in one word with
-    the position, and then, among those whose bits are alike, the rest."""
+    """`_order` of few numbers: as many of the bits that differ as there is room for are sorted in
+    one word with the position, and then, among those whose bits are alike, the rest."""
     if len(numbers) < 2:
         return np.arange(len(numbers)), numbers
     bits = (len(numbers) - 1).bit_length()
@@ -240,7 +240,8 @@ def _tied(ascending: UInt64s) -> Int64s:
 
 
 def _sort_tied(tied: Int64s, order: Int64s, numbers: UInt64s) -> None:
-    """Those at these places, which are in order but for bits that nobody has looked at yet."""
+    """Sort, in place, the numbers at these places, and their positions: they are in order but for
+    bits that nobody has looked at yet."""
     again = tied[np.argsort(numbers[tied], kind="stable")]
     order[tied], numbers[tied] = order[again], numbers[again]
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TOGETHER_BYTES, MOST_TOGETHER = 16 << 20, 16
-"""Of files far away, and how many slices, that are read at once."""
+"""How many bytes of files far away, and of how many slices, are read at once."""
 
 
 def in_portions(

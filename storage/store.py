@@ -48,7 +48,7 @@ COALESCE_GAP_BYTES = 64 << 10
 """Ranges nearer than this are read together: a request costs more than these bytes."""
 
 DISTANT_GAP_BYTES = 512 << 10
-"""The same where an answer takes some 30 ms."""
+"""Ranges nearer than this are read together where an answer takes some 30 ms."""
 
 HELD_BYTES = 64 << 20
 """What one operation holds of small files that it reads more than once."""
@@ -84,7 +84,8 @@ class Store:
         self._held: dict[str, bytes] | None = None
 
     def holding(self) -> Store:
-        """The same place, for one operation: what `hold` fetches is not asked for again."""
+        """A store of the same place, for one operation: what `hold` fetches is not asked for
+        again."""
         twin = self.counting(self.counters)
         twin._held = {}
         return twin
@@ -123,7 +124,7 @@ class Store:
         return self.backend.distant or self.backend.settles
 
     def counting(self, counters: Counters) -> Store:
-        """The same place, counting into `counters`."""
+        """A store of the same place that counts into `counters`."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.counters = counters
@@ -186,8 +187,8 @@ class Store:
         memory: memoryview,
         begins: Sequence[int],
     ) -> None:
-        """The same bytes, in memory, those of each range from where it begins there: near by they
-        are copied once, and between two ranges nothing is read.
+        """Read the bytes of each (offset, size) into memory, to where `begins` says. Near by they
+        are copied once, and nothing is read between two ranges.
 
         Raises CorruptError, as `read` does.
         """
@@ -256,7 +257,7 @@ class Store:
         self.backend.settle(nobody_waits=False)
 
     def begin_to_settle(self) -> None:
-        """The same, on a thread of its own: who writes what must follow waits for it."""
+        """Begin to `settle`, on a thread of its own: whoever writes what must follow waits then."""
         self.begun(partial(self.backend.settle, nobody_waits=True))
 
     def _holds(self, path: str, body: bytes | IO[bytes]) -> bool:

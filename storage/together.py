@@ -29,11 +29,12 @@ __all__ = ["MOST_AT_ONCE", "at_once", "begun", "in_turn"]
 R = TypeVar("R")
 
 MOST_AT_ONCE = 32
-"""Of one caller: what a service and its client's connections take without complaint."""
+"""Calls of one caller: what a service and its client's connections take without complaint."""
 
 
 def in_turn(calls: Sequence[Callable[[], R]]) -> list[R]:
-    """One after the other. The first exception ends it: what is behind it is not called."""
+    """What the calls return, made one after the other. The first exception ends it: what is behind
+    it is not called."""
     return [call() for call in calls]
 
 

@@ -26,7 +26,7 @@ _QUICK_SECONDS = 0.001
 
 
 class Unsettled:
-    """Of one root folder, whoever in this process works on it."""
+    """What is not durable yet of one root folder, whoever in this process works on it."""
 
     _known: ClassVar[WeakValueDictionary[str, Unsettled]] = WeakValueDictionary()
     _knowing: ClassVar = Lock()

@@ -101,7 +101,7 @@ def _table(words: UInt64s, rows: Int32s, odd: int) -> tuple[Int32s, Int32s] | No
 
 
 def slots_of(words: UInt64s, count: int, odd: int) -> Int64s:
-    """Of so many, a power of two."""
+    """The slot of each word among `count`, a power of two; `odd` is what it is multiplied with."""
     slots = words * np.uint64(odd)
     slots >>= np.uint64(65 - count.bit_length())
     return slots.view(np.int64)

@@ -27,9 +27,9 @@ __all__ = ["Cursor", "one_for_all"]
 
 _WORD_BYTES = 8
 _WINDOW_BYTES = 256
-"""Of what a row has next, looked at once at most."""
+"""Bytes of what a row has next that are looked at at once, at most."""
 _SOON_BYTES = 16
-"""And at least, if rows have as many: hardly dearer than a word."""
+"""And at least, if rows have as many: that takes hardly longer than a word."""
 
 _NO_WINDOW: UInt8s = np.zeros((0, 0), np.uint8)
 _HIGHEST_BITS = np.uint64(0x8080808080808080)
@@ -41,7 +41,8 @@ _GAPS = tuple(
         (0x0FFFFFFF00000000, 4),
     )
 )
-"""Of eight bytes that hold seven bits each: which are moved by how many, to lie side by side."""
+"""Which of the bits of eight bytes that hold seven bits each are moved by how many, so that all lie
+side by side."""
 
 NULL_RATIO = 64
 FREE_BYTES = 64 << 20
@@ -81,7 +82,7 @@ class Cursor:
 
     @property
     def at(self) -> Int64s:
-        """Never changed where it is: whoever has asked keeps it."""
+        """Where each row stands. The array is never changed in place: who has asked keeps it."""
         if self._moved:
             self._from, self._moved = self._from + self._moved, 0
         return self._from
@@ -99,7 +100,7 @@ class Cursor:
         self._window = _NO_WINDOW
 
     def _step(self, count: int) -> None:
-        """All rows by so many bytes, of which none has fewer `left`."""
+        """Move all rows by so many bytes; none may have fewer `left`."""
         self._moved += count
         self._left = self.left - count
         self._alike = self._alike[count:]
@@ -196,7 +197,7 @@ class Cursor:
         return words if size == _WORD_BYTES else None
 
     def _look(self) -> None:
-        """Copies what each row has next: to take many bytes from where they lie costs hardly more
+        """Copy what each row has next: to take many bytes from where they lie costs hardly more
         than a few. Twice as far as all rows have moved together since they looked before, so that
         little is copied for nothing; in all no more than the datums, or a word a row."""
         at = self.at
@@ -206,7 +207,7 @@ class Cursor:
         self._window, self._passed = pieces.view(np.uint8).reshape(len(self), size), 0
 
     def look_far(self) -> None:
-        """The next look, for rows of which much may be alike."""
+        """Make the next look a far one, for rows of which much may be alike."""
         self._passed = _WINDOW_BYTES
 
     def _seen(self, kind: str) -> npt.NDArray[Any] | None:
@@ -233,7 +234,7 @@ class Cursor:
         return self._more_bytes(words, np.flatnonzero(ends == 0), 7 * _WORD_BYTES)
 
     def _long_bytes(self) -> UInt64s:
-        """The same byte by byte."""
+        """`_long_words` byte by byte."""
         self._move_to(self.at.copy())
         return self._more_bytes(np.zeros(len(self), np.uint64), np.arange(len(self)), 0)
 

@@ -40,13 +40,13 @@ __all__ = ["encode_records"]
 
 
 def encode_records(record: Record, table: pa.Table | pa.RecordBatch) -> pa.Array:
-    """One datum a row. Raises UsageError for columns that do not fit."""
+    """One datum a row, as `pa.binary()`. Raises UsageError for columns that do not fit."""
     few = encode_few(record, table)
     return encode_columns(record, table) if few is None else few
 
 
 def encode_columns(record: Record, table: pa.Table | pa.RecordBatch) -> pa.Array:
-    """The same of rows in any number."""
+    """`encode_records` column by column, for any number of rows."""
     pieces = _Pieces(table.num_rows)
     for name, node in record.fields:
         if name in table.schema.names:

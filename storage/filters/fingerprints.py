@@ -43,7 +43,7 @@ class Fingerprints:
 
     @classmethod
     def build(cls, hashes: UInt64s, fpp: float) -> Fingerprints:
-        """Of any hashes, repeated or not."""
+        """A filter of any hashes, repeated or not. Raises UsageError for 2^32 of them or more."""
         distinct = _without_repeats(np.sort(np.asarray(hashes, np.uint64)))
         if len(distinct) >= 1 << 32:
             raise UsageError("too many keys for one filter", found=len(distinct))

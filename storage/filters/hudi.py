@@ -56,7 +56,8 @@ _CHUNK = 1 << 15
 
 _ONES = 0xFFFFFFFF
 _FEW, _FEW_BYTES = 4, 256
-"""Of keys that are hashed one by one: an array's every step costs as much as some of them do."""
+"""So many keys, of so many bytes, are hashed one by one: an array's every step costs as much as
+some of them do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class FilterForm:
 
     @classmethod
     def of_base64(cls, text: bytes) -> FilterForm | None:
-        """Of a filter of DYNAMIC's form in a footer, from the beginning of its text; None: it has
-        several rows, or is of no such form."""
+        """The form of a filter in a footer, from the beginning of its text; None where it is not
+        DYNAMIC, or has several rows."""
         start = _ROW.size + _DYNAMIC.size
         try:
             raw = binascii.a2b_base64(text[: -(-start // 3) * 4])
@@ -127,7 +128,7 @@ class HudiBloom:
         return cls(type_code, hashes, bits, *counts, (packed,))
 
     def with_keys(self, keys: pa.Array, fpp: float, at_most: float) -> HudiBloom | None:
-        """The same filter, of these keys too.
+        """A filter of the keys of this one and of these.
 
         None where it was made for another `fpp`, or has several rows, or would hold more than
         `at_most` times the keys that it was made for, and pass more than it should.
@@ -192,7 +193,8 @@ class HudiBloom:
         return np.concatenate(answers)
 
     def might_contain_hashed(self, chains: UInt32s) -> Bools:
-        """The same of keys whose `chained` hashes these are, as many as this filter has or more."""
+        """`might_contain` for keys of which these are the `chained` hashes: as many as this filter
+        has, or more."""
         return self._any_row(_remainder(chains[: self.hashes], self.bits))
 
     def _any_row(self, positions: UInt32s) -> Bools:
@@ -288,7 +290,7 @@ def _states(keys: pa.Array, hashes: int) -> tuple[npt.NDArray[np.intp], list[UIn
 
 
 def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
-    """Those of one key, in whole numbers."""
+    """The bits of one key, by the interpreter. Raises UsageError for an empty key."""
     if not key:
         raise UsageError("a bloom filter takes no empty keys", row=0)
     left, multiplier = len(key) & 3, int(_M)

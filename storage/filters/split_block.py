@@ -67,7 +67,8 @@ class SplitBlock:
 
     @classmethod
     def build(cls, hashes: UInt64s, fpp: float) -> SplitBlock:
-        """Of any hashes, repeated or not. Raises UsageError for rates and sizes out of reach."""
+        """A filter of any hashes, repeated or not. Raises UsageError for rates and sizes out of
+        reach."""
         blocks = max(1, math.ceil(len(hashes) / _keys_a_block(fpp)))
         if blocks > _MOST_BLOCKS:
             raise UsageError("too many keys for one filter", found=len(hashes))

@@ -62,7 +62,7 @@ HEADERS = np.dtype(
         ("covered_size", ">i4"),
     ]
 )
-"""The same as a column, of many blocks at a time."""
+"""A header as a row of an array, for many blocks at a time."""
 Headers = npt.NDArray[Any]
 
 CHUNK_BYTES = (1 << 20, 1 << 30)
@@ -189,7 +189,7 @@ def chunk_sizes(
 
 
 def chunk_size(covered: int, candidates: Sequence[int] = CHUNK_BYTES) -> int:
-    """The same for one block without entries."""
+    """The bytes of one checksum that suit a block without entries, as `chunk_sizes` finds them."""
     for chunk_bytes in candidates:
         count = chunk_count(covered, chunk_bytes)
         if chunk_count(covered + CHECKSUM_BYTES * count, chunk_bytes) == count:

@@ -104,8 +104,8 @@ class BlockIndex:
 
     @cached_property
     def _numbers(self) -> memoryview:
-        """The same for one key: numpy called once in a while takes ten times as long as in a
-        loop, this about as long."""
+        """The words for the lookup of one key: numpy that is called once in a while takes ten times
+        as long as in a loop, this about as long."""
         return self.words.data
 
     @cached_property
@@ -190,7 +190,7 @@ class BlockIndex:
 
     @classmethod
     def joined(cls, parts: list[BlockIndex]) -> BlockIndex:
-        """One index of what several ones hold, in their order."""
+        """One index of the entries of several, in their order."""
         if len(parts) == 1:
             return parts[0]
         shifts = np.cumsum([0, *(len(one.raw) for one in parts)])
@@ -260,7 +260,7 @@ def check_places(index: BlockIndex, limit: int, path: str, offset: int) -> Block
 
 
 _Places = tuple[Int64s, Int64s, Int64s]
-"""Of each entry: where it starts, where its key starts, how long that is."""
+"""For each entry, where it starts, where its key starts, and how long the key is."""
 
 
 def _equal_entries(payload: bytes, count: int) -> _Places | None:

@@ -52,7 +52,7 @@ RESERVED = (
     MAX_MEMSTORE_TS_KEY,
 )
 NUMBERS = RESERVED[1:]
-"""Those whose values are big-endian integers."""
+"""The reserved keys whose values are big-endian integers."""
 MOST_PAIRS = 1 << 16
 """Pairs that are believed: each becomes objects. Files have about ten."""
 _MAX_TAGS_LEN = b"hfile.MAX_TAGS_LEN"

@@ -133,12 +133,12 @@ class KeyValues:
         return told.astype(">u8").view(np.uint64)
 
     def key(self, place: int) -> bytes:
-        """One row; from the end if `place` is negative."""
+        """The row of one record; counted from the end if `place` is negative."""
         start = int(self.row_starts[place])
         return self.raw[start : start + int(self.row_sizes[place])].tobytes()
 
     def value(self, place: int) -> bytes:
-        """One value."""
+        """The value of one record."""
         start = int(self.row_starts[place] + self.row_sizes[place] + self.value_gaps[place])
         return self.raw[start : start + int(self.value_sizes[place])].tobytes()
 
@@ -151,8 +151,8 @@ class KeyValues:
         )
 
     def side_by_side(self) -> KeyValues:
-        """The same records, small ones of about one size copied to even distances in memory of
-        their own: who looks at several parts of each goes to where it lies once."""
+        """These records, if they are small and about of one size copied to even distances in memory
+        of their own: whoever looks at several parts of each goes to where it lies once."""
         sizes = once(self.row_sizes) + once(self.value_gaps) + once(self.value_sizes)
         width = ROW_AT + int(sizes.max(initial=0))
         if not len(self) or not _are_near(sizes, width) or width > len(self.raw):

@@ -89,7 +89,7 @@ KEPT_BLOCKS = 16
 
 
 class HFileReader:
-    """One HFile of any writer. Reads through `store`, and counts into its counters."""
+    """An HFile of any writer. It is read through `store`, and counted into its counters."""
 
     def __init__(self, store: Store, opened: OpenedHFile) -> None:
         self._store = store

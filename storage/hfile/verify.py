@@ -53,7 +53,7 @@ READ_BYTES = 4 << 20
 NAMED = 5
 """Keys that a finding names, however many it is about."""
 NAMED_LOST = 10_000
-"""The same of keys that hudi-io loses: who must write them again needs all of them."""
+"""Keys that hudi-io loses and a finding names: whoever must write them again needs all of them."""
 
 _Level = Generator[Finding, None, BlockIndex]
 """Findings, and in the end a level of the index."""

@@ -77,16 +77,17 @@ class Shape:
 
     @property
     def payload_size(self) -> int:
+        """Bytes of the block's payload."""
         return self.count * (self.key_size + self.value_size + RECORD_OVERHEAD)
 
     @property
     def rest_size(self) -> int:
-        """What a record has for itself."""
+        """Bytes that a record has for itself."""
         return self.key_size + self.value_size - self.key_shared - self.value_shared
 
     @cached_property
     def frame(self) -> bytes:
-        """As it is stored, with zeros for keys and values."""
+        """A block as it is stored, with zeros for keys and values."""
         first = empty_record(self.key_size, self.value_size)
         second = first[:ROW_AT] + bytes(self.key_shared)
         literals = first + second + bytes((self.count - 1) * self.rest_size + 1)
@@ -111,7 +112,8 @@ class Shape:
 
     @cached_property
     def places(self) -> tuple[slice, slice, slice, slice]:
-        """Of the first key, the first value, the second key's shared bytes, all rests."""
+        """Where in a frame the first key is, the first value, the shared bytes of the second key,
+        and all rests."""
         key = _literals_at(self.payload_size) + ROW_AT
         value = key + self.key_size + len(KEY_SUFFIX)
         second = value + self.value_size + _BEFORE_KEY
@@ -122,7 +124,7 @@ class Shape:
 
     @cached_property
     def known(self) -> list[tuple[slice, bytes]]:
-        """All that is neither key nor value."""
+        """(where, which bytes) of all in a frame that is neither key nor value."""
         starts = [0, *(one.stop for one in self.places)]
         stops = [*(one.start for one in self.places), len(self.frame)]
         between = [slice(*one) for one in zip(starts, stops, strict=True)]
@@ -130,7 +132,8 @@ class Shape:
 
     @cached_property
     def told(self) -> tuple[Int64s, slice]:
-        """The same: all places before the rests, and what is behind them."""
+        """The places of all that is `known`: of each byte before the rests, and the slice behind
+        them."""
         *before, behind = (one for one, _ in self.known)
         return np.concatenate([np.arange(one.start, one.stop) for one in before]), behind
 
@@ -288,7 +291,7 @@ def _shared(rows: UInt8s, size: int, *, ascending: bool) -> list[int]:
 
 
 def _behind(rows: UInt8s, size: int, shared: int) -> Pieces:
-    """Of all pieces of `size` but the first of each row what is behind so many bytes."""
+    """What lies behind `shared` bytes in all pieces of `size` but the first of each row."""
     return _pieces(rows[:, size:], size, slice(shared, None))
 
 

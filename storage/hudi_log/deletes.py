@@ -89,8 +89,8 @@ def decode_deletes(block: LogBlock) -> pa.Table:
 
 
 def decode_many_deletes(blocks: Sequence[LogBlock]) -> tuple[pa.Table, list[int]]:
-    """The same of some blocks (one at least), decoded together, which takes hardly longer than of
-    one; and how many are each block's. Errors may name another block."""
+    """The records of some blocks (one at least), and how many are each block's. Decoded together
+    they take hardly longer than those of one; errors may name another block."""
     datums = [_datums(one) for one in blocks]
     found = _CODEC.decode(joined_runs(datums), path=blocks[0].path)
     return found, [*map(len, datums)]

@@ -33,8 +33,8 @@ LEAST_WALKED = 1024
 """Fewer records are walked past one by one."""
 
 SEEMING_BYTES = 16
-"""Of a record: which case of its first column it has, how long its instant is, and the most of
-that."""
+"""The first bytes of a record, by which others are looked for: the case of its first column, how
+long its instant is, and most of the instant."""
 
 
 def encode_datums(datums: pa.Array, cuts: Sequence[int] | None = None) -> list[bytes]:

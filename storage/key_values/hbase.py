@@ -24,7 +24,7 @@ __all__ = ["HBaseValues"]
 
 FAMILY = b"e:"
 KEPT = {"bloomFilterType": "ROW", "blockCacheEnabled": True}
-"""Of the family: what is HBase's default anywhere else, and not in this interface."""
+"""Settings of the family: HBase's defaults anywhere else, and not in this interface."""
 TIMEOUT_S = 30
 SCANNED_ROWS = 4096
 PORT = 9090

@@ -24,7 +24,7 @@ PATIENCE_S = 30.0
 """So long a writer waits for another one."""
 
 PARAMETERS = 900
-"""Of one statement: older builds of SQLite take 999."""
+"""How many a statement has at most: older builds of SQLite take 999."""
 
 SCANNED_ROWS = 4096
 

@@ -47,15 +47,15 @@ Hits = tuple[Bools, Voids]
 """Which of the keys asked are there, and the value of each of them, zeros where it is not."""
 
 FEW_KEYS = 2
-"""Of a block, on average: so many bisections cost less than copying words of all its keys."""
+"""Keys of a block, on average: so many bisections cost less than copying words of all its keys."""
 
 _WORD = 8
 _FEW_WORDS = 2
-"""Keys of so many are compared word by word: copying them costs as much."""
+"""Keys of so many words are compared word by word: copying them costs as much."""
 
 
 class Searched(Protocol):
-    """One block, for a key at a time."""
+    """A block that is asked for a key at a time."""
 
     def value(self, key: bytes) -> bytes | memoryview | None:
         """The value of `key`, None where it is not there. Raises CorruptError."""
@@ -123,7 +123,7 @@ class Alike:
     def find_few(
         self, parts: Sequence[bytes | UInt8s], offsets: Sequence[int], wanted: Voids, cuts: Int64s
     ) -> Hits:
-        """The same of few keys, of blocks that need not lie together. Raises CorruptError."""
+        """`find` for few keys, in blocks that need not lie together. Raises CorruptError."""
         return self.answers(map(self.block, parts, offsets), wanted, cuts)
 
     def block(self, payload: bytes | UInt8s, offset: int) -> Searched:
@@ -185,7 +185,8 @@ class Alike:
 
 
 class _Block:
-    """One block, for a key at a time: by the interpreter, which few keys cost less than numpy."""
+    """A block that is bisected for a key at a time, by the interpreter: for few keys that costs
+    less than numpy does."""
 
     __slots__ = ("_alike", "_count", "_header", "_offset", "_raw", "_stride")
 

@@ -44,7 +44,7 @@ class EvenKeys:
 
     @classmethod
     def of(cls, keys: Sizes, wanted: Voids, path: str) -> EvenKeys | None:
-        """None where these keys cannot be searched so."""
+        """What these keys are searched by; None where they cannot be searched so."""
         size = wanted.dtype.itemsize
         fits = isinstance(keys, int) and keys == size and _WORD <= size <= MAX_ROW_SIZE
         return cls(size, path) if fits else None

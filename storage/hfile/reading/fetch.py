@@ -94,7 +94,7 @@ def _pieces(store: Store, path: str, ranges: Sequence[tuple[int, int]]) -> list[
 
 
 def fetch_one(store: Store, opened: OpenedHFile, offset: int, size: int) -> bytes | memoryview:
-    """One block."""
+    """Fetch one block."""
     if not opened.whole.size:
         return store.read_one(opened.path, offset, size)
     if opened.mapped:

@@ -191,7 +191,8 @@ def check_records(
 
 
 def proven_records(records: KeyValues, path: str, offset: int) -> KeyValues:
-    """The same, after `check_records`; it may have had to copy their rows."""
+    """The records once `check_records` has passed them. Their rows are copied along where that is
+    the faster way to look at them. Raises CorruptError."""
     rows = _sound_rows(records)
     if rows is not None:
         return replace(records, rows=rows)
@@ -200,8 +201,8 @@ def proven_records(records: KeyValues, path: str, offset: int) -> KeyValues:
 
 
 def _sound_rows(records: KeyValues) -> Voids | None:
-    """Copies of the rows, None where these are of several sizes, or where `check_records` has
-    something to tell."""
+    """Copies of the rows of sound records; None where rows are of several sizes, or where
+    `check_records` has something to tell."""
     sizes, gaps = once(records.row_sizes), once(records.value_gaps)
     if len(sizes) != 1 or len(gaps) != 1 or sizes[0] < 1 or gaps[0] != len(KEY_SUFFIX):
         return None

@@ -27,7 +27,7 @@ class Grid:
 
     @classmethod
     def of_blocks(cls, payloads: Payloads, stride: int) -> Grid | None:
-        """None where there are no records, or not at such distances."""
+        """The grid of these records; None where there are none, or not at such distances."""
         starts, sizes = payloads.starts, payloads.ends - payloads.starts
         if not sizes.any() or (sizes % stride).any():
             return None

@@ -121,7 +121,7 @@ class OneBlock:
         return value
 
     def _beginnings(self, size: int, stored: memoryview, key: bytes) -> Iterable[bytes]:
-        """Of the payload, the first of them up to where `key` may be."""
+        """Beginnings of the payload, the first of which goes up to where `key` may be."""
         index, block, opened = self._index, self._block, self._opened
         codec, share = opened.trailer.compression_codec, None
         if codec is Codec.GZ and begins_with_digits(key) and block + 1 < len(index):
@@ -129,7 +129,7 @@ class OneBlock:
         return beginnings(codec, stored, size, share=share, path=opened.path, offset=self._offset)
 
     def _payload(self, *, keep: bool) -> bytes:
-        """All of it, verified."""
+        """All of the block's payload, verified. `keep`: in the cache of blocks."""
         kept: bytes | None = self._held(BLOCK)
         if kept is not None:
             return kept

@@ -60,8 +60,8 @@ GROUP_BYTES = 4 << 20
 """Payload that is decoded, parsed and searched as one: enough to make the calls worth while,
 little enough to stay near the processor."""
 SEARCH_BYTES = 16 << 20
-"""The same, at most, where next to nothing is kept of a group: a quarter as often does a thread
-have to wait at a call for another one that holds the interpreter's lock."""
+"""Payload of a group, at most, where next to nothing is kept of it: a quarter as often does a
+thread have to wait at a call for another one that holds the interpreter's lock."""
 ALONE_BYTES = 192 << 10
 """Stored bytes up to which handing work to threads takes longer than doing it."""
 CACHED_SHARE = 8
@@ -179,8 +179,9 @@ class Pass:
     def each_sized(
         self, work: Callable[[Payloads, Int64s, Sizes, int, int], R | None]
     ) -> Iterator[R | None]:
-        """The same, with the number of records of each block, and the sizes of their values, by
-        the word of `sizes`, which are there."""
+        """What `work` makes of the payloads of each group of blocks, with the number of records of
+        each block, and the sizes of their values, by the word of `sizes`: the pass must have them.
+        """
         sizes = self._sizes
         assert sizes is not None
 
@@ -194,7 +195,8 @@ class Pass:
         return self._each_group(done)
 
     def each_part(self, work: Callable[[Sequence[bytes | UInt8s], int, int], R]) -> Iterator[R]:
-        """The same, each payload for itself: those that are in the cache are not copied."""
+        """What `work` makes of the payloads of each group of blocks, each for itself: those that
+        are in the cache are not copied."""
 
         def done(group: _Group) -> R:
             if any(one is not None for one in group.held):
@@ -214,6 +216,7 @@ class Pass:
         return self._each_group(self._batch)
 
     def _each_group(self, done: Callable[[_Group], R]) -> Iterator[R]:
+        """What `done` makes of each group, in order, on a few threads where that is faster."""
         is_alone = self._total <= ALONE_BYTES or (self._in_steps and not self._store.is_distant)
         workers = 1 if is_alone else None
         parts = in_order(self._fetch, cut(self._spans(), self._read_bytes), workers)
@@ -251,6 +254,7 @@ class Pass:
         return _Part(start, stored, headers, held, payload_sizes)
 
     def _held(self, offsets: Int64s) -> list[bytes | None]:
+        """The payloads of these blocks that are in the cache, None for any other."""
         if not self._keep:
             return [None] * len(offsets)
         return [
@@ -273,6 +277,7 @@ class Pass:
         return self._found(payloads, group.first).batch() if batch is None else batch
 
     def _records(self, group: _Group) -> KeyValues:
+        """The records of a group: where the file says that they are, or found by a walk."""
         stored, headers = self._fetched(group)
         is_placed = self._sizes or (self._stride and not self._proven)
         if is_placed or (self._stride and self._lasting):
@@ -285,6 +290,7 @@ class Pass:
         return self._found(payloads, group.first)
 
     def _at_hand(self, group: _Group) -> Payloads:
+        """The payloads of a group where they lie, or copied."""
         blocks = self._fetched(group)
         in_place = self._in_place(*blocks)
         return self._payloads(group, *blocks) if in_place is None else in_place
@@ -306,7 +312,7 @@ class Pass:
         return part.stored.slice(missing.start, missing.stop), part.headers[missing]
 
     def _payloads(self, group: _Group, stored: Stored, headers: Headers) -> Payloads:
-        """Of all blocks of a group, `stored` those that were not in the cache."""
+        """The payloads of all blocks of a group; `stored`: those that were not in the cache."""
         blocks = stored, headers, self._codec, self._opened.path
         is_kept = self._keep and self._offered_bytes <= self._share
         if len(stored) == len(group.held) and not (is_kept and self._codec is not Codec.ZSTD):
@@ -317,7 +323,7 @@ class Pass:
         return Payloads.joined(self._parts(group, stored, headers), lasting=self._lasting)
 
     def _parts(self, group: _Group, stored: Stored, headers: Headers) -> list[bytes | UInt8s]:
-        """The same, each for itself."""
+        """The payloads of all blocks of a group, each for itself."""
         decoded = decode_blocks(stored, headers, self._codec, self._opened.path)
         fresh = iter(self._offered(stored, decoded))
         return [next(fresh) if one is None else one for one in group.held]

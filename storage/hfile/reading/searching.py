@@ -122,8 +122,9 @@ def _by_ends(records: KeyValues, wanted: pa.Array) -> Found | None:
 def _those_that_are(
     wanted: pa.Array, there: KeyValues, rows: Int64s, which: Int64s, *, copied: bool = False
 ) -> Found:
-    """Those of the records `there`, at `rows`, that are wanted keys: the record at row i may be
-    `which[i]`, unless that is an earlier one."""
+    """Which of the records `there` are wanted keys: record i of them, which is row `rows[i]` of
+    all, may be the key `which[i]`, unless an earlier one is. `copied`: they are copied side by side
+    first."""
     records = there.side_by_side() if copied else there
     is_it = _equal(records, _taken(wanted, which))
     places = np.full(len(wanted), -1, np.int64)
@@ -146,7 +147,8 @@ def _with_twins(
     rows: Int64s,
     which: Int64s,
 ) -> Found:
-    """The same, with wanted keys that end like another one, which the rows were compared with."""
+    """What was found, and the wanted keys that end like another one: rows were compared with that
+    other one alone."""
     if not len(asked.twins):
         return found
     is_unsure = np.isin(asked.words, asked.words[asked.twins])
@@ -157,6 +159,7 @@ def _with_twins(
 
 
 def _taken(wanted: pa.Array, which: Int64s) -> pa.Array:
+    """`wanted.take(which)`, without a copy where these are all."""
     return wanted if _is_all(which, len(wanted)) else wanted.take(pa.array(which))
 
 
@@ -172,6 +175,7 @@ def _among(wanted: pa.Array, keys: pa.Array) -> Int64s:
 
 
 def _equal(records: KeyValues, wanted: pa.Array) -> Bools:
+    """For each record whether its key is the wanted one of the same number."""
     same = pc.equal(records.keys(), wanted).to_numpy(zero_copy_only=False)
     return cast("npt.NDArray[np.bool_]", same)
 
@@ -225,7 +229,7 @@ def _beginnings(records: KeyValues, skip: int) -> UInt64s:
 
 
 def _sought(records: KeyValues, wanted: pa.Array) -> UInt64s:
-    """The same of wanted keys; one that begins otherwise gets some word and equals no row."""
+    """`_words` of wanted keys; one that begins otherwise gets some word, and equals no row."""
     skip = _skip(records)
     data, offsets = _padded(wanted)
     starts = np.minimum(offsets[:-1] + skip, offsets[1:])
@@ -233,12 +237,14 @@ def _sought(records: KeyValues, wanted: pa.Array) -> UInt64s:
 
 
 def _ends_of(keys: pa.Array, count: int) -> UInt64s:
+    """`_ends` of keys."""
     data, offsets = _padded(keys)
     return _ends(data, offsets[1:], np.diff(offsets), count)
 
 
 def _ends(raw: UInt8s, ends: Int64s, sizes: Int64s, count: int) -> UInt64s:
-    """One word of the last `count` words of each piece of `raw`."""
+    """For each piece of `raw` one word that is made of its last `count` words: equal pieces have
+    equal ones."""
     words = last_words(raw, ends, sizes)
     for place in range(_WORD, _WORD * count, _WORD):
         words *= _ODD

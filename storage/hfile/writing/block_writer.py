@@ -35,7 +35,7 @@ Stored = bytes | memoryview
 """A payload as it lies in its block."""
 
 AROUND_BYTES = HEADER_SIZE + CHECKSUM_BYTES
-"""Of a block with one checksum, beside its payload."""
+"""Bytes of a block with one checksum, beside its payload."""
 
 JOINED_BYTES = 4 << 20
 """To copy so much, a run and its headers, costs less than two calls of the system a block."""

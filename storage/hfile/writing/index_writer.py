@@ -100,9 +100,9 @@ class IndexWriter:
         self._roots: list[Entry] = []
         self._leaf_counts: list[int] = []
         self.payload_bytes = 0
-        """Of all index blocks so far."""
+        """Bytes of the payloads of all index blocks so far."""
         self.upper_bytes = 0
-        """Headers and payloads of those above the leaves."""
+        """Bytes of headers and payloads of the index blocks above the leaves."""
 
     def takes(self, keys: Sequence[bytes]) -> int:
         """How many blocks with entries of these keys may be written before the leaf is."""
@@ -167,7 +167,7 @@ class IndexWriter:
             yield group
 
     def _mid_key(self) -> bytes:
-        """Of data block (N - 1) // 2; nothing where there are no leaves."""
+        """What the root tells of data block (N - 1) // 2; nothing where there are no leaves."""
         if not self._roots:
             return b""
         ends = np.cumsum(self._leaf_counts)
@@ -178,12 +178,12 @@ class IndexWriter:
 
 
 def _inner_size(count: int) -> int:
-    """Of an inner payload without its entries."""
+    """Bytes of an inner payload of so many entries, without these."""
     return 4 + 4 * (count + 1)
 
 
 def _entry_size(key: bytes) -> int:
-    """What an entry adds to an inner payload."""
+    """Bytes that an entry adds to an inner payload."""
     return _POSITION.itemsize + _PLACE.size + len(key)
 
 

@@ -182,7 +182,7 @@ class Tally:
 
     @property
     def payload_bytes(self) -> int:
-        """Of all data blocks."""
+        """Bytes of the payloads of all data blocks."""
         return self.key_bytes + self.value_bytes + self.entry_count * RECORD_OVERHEAD
 
     def equal_sizes(self) -> tuple[int | None, int | None]:
@@ -201,7 +201,7 @@ class Tally:
         )
 
     def hashes(self) -> UInt64s | None:
-        """Of all keys, None where there are too many."""
+        """The hashes of all keys, None where there are too many."""
         return np.concatenate(self._hashes) if self._hashes else None
 
 

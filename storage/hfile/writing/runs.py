@@ -55,7 +55,7 @@ Piece = tuple[pa.Array, pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """One data block to be."""
+    """A data block that is to be written."""
 
     size: int
     entry_count: int
