@@ -24,7 +24,7 @@ from metatable.storage.store import Store
 __all__ = ["SEED", "Place", "read_bloom_filters"]
 
 SEED = 0
-"""Of the XXH64 that these filters are asked with."""
+"""The seed of the XXH64 that these filters are asked with."""
 
 Place = tuple[int, int | None]
 """Offset and length in the file; some writers do not say the length."""

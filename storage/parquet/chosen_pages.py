@@ -30,11 +30,11 @@ __all__ = ["find_rows", "read_found", "read_rows"]
 
 
 PORTION_BYTES = 64 << 20
-"""Of pages, decoded, that are held at once."""
+"""Bytes of decoded pages that are held at once."""
 
 AHEAD_BYTES = 512 << 10
-"""Of pages of keys, stored, that are read before those of other columns: with fewer, making the
-steps twice takes longer than what goes on meanwhile."""
+"""Stored bytes of pages of keys from which on they are read before those of other columns: with
+fewer, making the steps twice takes longer than what goes on meanwhile."""
 
 
 def read_rows(
@@ -55,8 +55,11 @@ def read_rows(
 def find_rows(
     store: Store, asked: Sequence[tuple[PagedFile, KeyPages, Wanted]], name: str
 ) -> list[tuple[Int64s, pa.Array]]:
-    """Of each of these files, which are of one shape, rows among which all are whose text in this
-    column is wanted of their page, ascending, and the texts that they have. Raises CorruptError."""
+    """For each of these files, which are of one shape, (rows, their texts in this column).
+
+    All rows are among them whose text is wanted of their page; rows are ascending. Raises
+    CorruptError.
+    """
     shape = asked[0][0].shape
     columns = [shape.names.index(name)]
     found: list[list[tuple[Int64s, pa.Array]]] = [[] for _ in asked]

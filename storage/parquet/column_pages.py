@@ -37,32 +37,36 @@ __all__ = ["TEXTS_OF_A_PAGE", "ColumnPages", "Group", "Unpacked"]
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 2 << 20
-"""Of pages that are decompressed together, about: enough that steps of numpy weigh little, and few
-enough that two threads have some of a hundred pages of keys."""
+"""Bytes of pages that are decompressed together, about: enough that steps of numpy weigh little,
+and few enough that two threads have some of a hundred pages of keys."""
 
 ALONE_BYTES = 8 << 20
-"""The same at most, where one thread has all of them, others having other files', or so many of
-keys that each thread has several blocks: some 20 steps of numpy a block then weigh nothing."""
+"""Bytes of pages that are decompressed together, at most, where one thread has all of them, others
+having other files', or there are so many of keys that each thread has several blocks: some 20 steps
+of numpy a block then weigh nothing."""
 
 FEW_BYTES = 16 << 20
-"""Of pages of keys, that are decompressed before one is looked into. More would not stay in a
-processor's cache until then."""
+"""Bytes of pages of keys that are all decompressed before one is looked into. More would not stay
+in a processor's cache until then."""
 
 ROWS_OF_A_PAGE = 32
 """With more of each, decoding all of it takes no longer than taking them one by one."""
 
 TEXTS_OF_A_PAGE = 32
-"""The same of texts that are looked for: each takes a pass over a word of each text of a page."""
+"""With more texts of each that are looked for, decoding all of it takes no longer: each takes a
+pass over a word of each text of a page."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Pages that are decompressed together, by their numbers: of data, those of the runs from
-    `first` on, and the dictionaries that they have."""
+    """Pages that are decompressed together."""
 
     first: int
+    """The first run of which there are pages."""
     data: Int64s
+    """The numbers of pages of values, one a run."""
     dictionaries: Int64s
+    """The numbers of the dictionaries that they have."""
 
 
 Unpacked: TypeAlias = tuple[Sequence[Group], Sequence[UInt8s | None]]
@@ -99,13 +103,14 @@ class ColumnPages:
         return None if found is None else _joined(found)
 
     def rows_alone(self) -> pa.Array:
-        """The same, without other columns, a block at a time. Raises CorruptError."""
+        """The rows that are asked for, decompressed without other columns, a block at a time.
+        Raises CorruptError."""
         groups = self.groups()
         taken = self.taken(groups, (self.packed(group).unpacked() for group in groups))
         return self.rows() if taken is None else taken
 
     def rows(self) -> pa.Array:
-        """The same, decoded with their neighbours. Raises CorruptError."""
+        """The rows that are asked for, decoded with all their neighbours. Raises CorruptError."""
         held, places = self._decoded(), self.runs.places
         is_all = np.array_equal(places, np.arange(len(held)))
         return held if is_all else held.take(pa.array(places))
@@ -113,8 +118,9 @@ class ColumnPages:
     def rows_with(
         self, texts: Sequence[dict[int, list[bytes]]]
     ) -> Iterator[tuple[Int64s, pa.Array]]:
-        """Of each cut rows of its row group among which all are of these texts, by its number and
-        the first row of a page in the file; and their texts. Raises CorruptError."""
+        """For each cut (rows of its row group, their texts): all rows are among them that have one
+        of `texts`, which are told by the number of whose the cut is, and by the first row of a page
+        in the file. Raises CorruptError."""
         found = self._found(texts)
         if found is not None:
             of, rows, held = found
@@ -130,8 +136,8 @@ class ColumnPages:
         texts: Sequence[dict[int, list[bytes]]],
         unpacked: Unpacked | None = None,
     ) -> tuple[Runs, pa.Array]:
-        """The same runs with those rows asked that have one of the texts, and their texts; none is
-        given twice. `unpacked`: its pages, where they are. Raises CorruptError."""
+        """These runs with those rows asked that have one of the texts, and their texts; no row is
+        given twice. `unpacked`: the column's pages, where they are. Raises CorruptError."""
         found = self._found(texts, unpacked)
         if found is not None:
             of, rows, held = found
@@ -223,8 +229,8 @@ class ColumnPages:
 
     @property
     def _block_bytes(self) -> int:
-        """Of pages of keys that are decompressed together. Each thread has as many blocks, where
-        they are decompressed where they are looked into."""
+        """Bytes of pages of keys that are decompressed together. Each thread has as many blocks,
+        where they are decompressed where they are looked into."""
         workers, total = workers_here(), int(self._known.plain[self.own].sum())
         if workers == 1:
             return ALONE_BYTES
@@ -233,8 +239,8 @@ class ColumnPages:
         return -(-total // (workers * -(-total // (workers * ALONE_BYTES))))
 
     def _groups(self, size: int, less: int = 0) -> list[Group]:
-        """Of so many bytes, the first one of so many `less`; where a part is in two of them, its
-        dictionary is in both."""
+        """The pages in groups of so many bytes, the first one of so many `less`; where a part is in
+        two of them, its dictionary is in both."""
         plain = self._known.plain[self.own]
         is_dictionary, of = self.pages.is_dictionary[self.own], self.pages.of[self.own]
         numbers = np.arange(self.own.start, self.own.stop)

@@ -148,12 +148,13 @@ def _exchanged(
 
 
 def _spans(chunk: Chunk) -> list[Span]:
-    """Of its bytes, column index and offset index."""
+    """Where a chunk's bytes lie, its column index and its offset index."""
     return [(chunk.offset, chunk.size), *chunk.page_index]
 
 
 def _fits(chunk: Chunk, places: Int64s, pages: Int64s) -> bool:
-    """Whether its pages lie one behind the other and fill it, and these are among them."""
+    """Whether the pages of a chunk lie one behind the other and fill it, and these are among
+    them."""
     ends = places[:, OFFSET] + places[:, SIZE]
     fill = np.append(places[:, OFFSET], chunk.offset + chunk.size)
     is_filled = fill[0] == chunk.offset and np.array_equal(ends, fill[1:])
@@ -162,7 +163,7 @@ def _fits(chunk: Chunk, places: Int64s, pages: Int64s) -> bool:
 
 
 def _rows(places: Int64s, rows: int) -> Int64s:
-    """How many each page has."""
+    """How many rows each page has, in a chunk of so many `rows`."""
     return np.diff(np.append(places[:, ROW], rows))
 
 
@@ -196,7 +197,7 @@ def _heads(raw: Raw, begins: Int64s) -> UInt8s:
 
 
 def _statistics(chunk: Chunk, by: Chunk, gone: Gone) -> Struct | None:
-    """Of the new chunk. None: they are not known."""
+    """The statistics of the new chunk. None: they are not known."""
     held, come = chunk.meta[Meta.STATISTICS], by.meta[Meta.STATISTICS]
     exact = (Statistics.GREATEST_IS_EXACT, Statistics.LEAST_IS_EXACT)
     if held.keys() != come.keys() or any(

@@ -57,7 +57,7 @@ _ENCODING = rb"[\x00-\x7f]"
 _BEGIN = re.compile(
     rb"\x26%b\x1c\x15%b\x19(\x15%b|\x25%b{2}|\x35%b{3}|\x45%b{4})" % (_V, _V, *[_ENCODING] * 4)
 )
-"""Of a chunk: its offset, the type, its encodings. Its path follows."""
+"""What a chunk begins with: its offset, the type, its encodings. Its path follows."""
 
 _NUMBERS = re.compile(
     rb"\x15(%b)\x16(%b)\x16(%b)\x16(%b)\x26(%b)(?:\x26(%b)(\x1c?)|(\x3c?))" % ((_V,) * 6)
@@ -95,18 +95,21 @@ _LONG = 15
 PLACES_AT, PLACES_SIZE, BOUNDS_AT, BOUNDS_SIZE = range(6, 10)
 
 _ENCODINGS = 32
-"""That are told apart."""
+"""How many encodings are told apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FooterNumbers:
-    """Of a footer: rows of each row group; by row group and leaf the numbers from CODEC to
-    BOUNDS_SIZE, 0 where there is none; a bit for each encoding of the chunk; the words' keys."""
+    """The numbers that a footer tells."""
 
     rows: Int64s
+    """Rows of each row group."""
     chunks: Int64s
+    """(row group, leaf, number): those from CODEC to BOUNDS_SIZE, 0 where there is none."""
     encodings: Int64s
+    """(row group, leaf): a bit for each encoding of the chunk."""
     words: frozenset[bytes]
+    """The keys of the footer's words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +125,7 @@ class FooterForm:
 
     @classmethod
     def of(cls, parts: ParquetParts) -> FooterForm | None:
-        """None of a file without words."""
+        """The form of this file's footer; None where it has no words, or no row groups."""
         stored = parts.stored
         if not parts.groups or Footer.WORDS not in stored:
             return None
@@ -140,10 +143,12 @@ class FooterForm:
     def numbers(
         self, head: bytes, tail: bytes, tail_at: int, data_end: int
     ) -> FooterNumbers | None:
-        """Of a footer, from its first bytes and its last ones, up to the end of the file, which
-        begin `tail_at` bytes behind its first one; nothing, where the first ones are all. None
-        where it is not understood, or its numbers are not those of a file with `data_end` bytes
-        before it."""
+        """The numbers of a footer. `head`: its first bytes; `tail`: its last ones, up to the end of
+        the file, which begin `tail_at` bytes behind the first one, or nothing, where `head` is all.
+
+        None where it is not understood, or its numbers are not those of a file with `data_end`
+        bytes before it.
+        """
         end = -END_BYTES
         head, tail = (head, tail[:end]) if tail else (head[:end], b"")
         try:
@@ -304,7 +309,8 @@ def _passed_over(raw: bytes, at: int) -> int:
 
 @lru_cache(256)
 def _bits(encodings: bytes) -> int:
-    """Of a list of zigzag numbers of one byte: four at most, and the same ones in most chunks."""
+    """A bit for each encoding of a stored list, whose numbers are zigzag and take a byte: four at
+    most, and the same ones in most chunks."""
     known = {one >> 1 for one in encodings[1:] if not one & 1 and one >> 1 < _ENCODINGS}
     return sum(1 << one for one in known)
 

@@ -34,8 +34,9 @@ __all__ = ["checked_chunks"]
 
 
 MOST_INDEX_BYTES = 256 << 10
-"""Of offset indexes that are read together: of 20,000 pages, or 40,000 forged ones. Reading takes
-100 times the memory, and a kilobyte a page. A longer index is read by itself, page by page."""
+"""Bytes of offset indexes that are read together: of 20,000 pages, or 40,000 forged ones. Reading
+takes 100 times the memory, and a kilobyte a page. A longer index is read by itself, page by
+page."""
 
 
 def checked_chunks(
@@ -131,8 +132,8 @@ class _Part:
 
     @classmethod
     def of(cls, chunk: Chunk, raw: Raw, pages: Int64s) -> _Part | None:
-        """None where pages do not lie one behind the other, from where the footer says to the
-        chunk's end."""
+        """A chunk with its pages; None where these do not lie one behind the other, from where the
+        footer says to the chunk's end."""
         begins, ends = pages[:, OFFSET] - chunk.offset, np.append(pages[1:, OFFSET], 0)
         ends[-1] = chunk.offset + len(raw)
         data, dictionary = (chunk.meta.get(field) for field in (Meta.DATA_PAGE, Meta.DICTIONARY))

@@ -58,7 +58,7 @@ _BEFORE, _NUMBERS = slice(0, 6, 2), slice(1, 6, 2)
 _FIRST_ROW = 1
 """Bytes that are 0 in an index before its first location ends."""
 _STOPS = np.uint64(0x8080808080808080)
-"""Of eight bytes the bits that are not set in the last one of a number."""
+"""The highest bit of each of eight bytes: it is not set in the last byte of a number."""
 
 _TOGETHER = 256
 """Indexes of one step: arrays of many more are made anew by the system each time, page by page."""
@@ -82,9 +82,12 @@ def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Int64s, Int64s]:
 def moved_offset_indexes(
     raws: Sequence[Raw], shifts: Sequence[int]
 ) -> tuple[Int64s, Int64s, list[bytes]]:
-    """The same, and each index with its pages so many bytes further on. It is nothing where it is
-    not understood, has no locations or places that no file has, or where the list is not all of it,
-    but for bytes of texts before they were compressed, which are kept."""
+    """What `decode_offset_indexes` gives, and each index with its pages so many bytes further on.
+
+    The latter is nothing where the index is not understood, has no locations or places that no file
+    has, or where the list is not all of it, but for bytes of texts before they were compressed,
+    which are kept.
+    """
     heads = [_head(raw) for raw in raws]
     counts, pages, ends = _decoded(raws, heads)
     borders = np.cumsum(np.append(0, counts.clip(0)))

@@ -22,33 +22,36 @@ __all__ = ["NO_ROWS", "Cut", "Picked", "cuts_of", "decoded_bytes"]
 
 
 NO_ROWS = -1
-"""Of a dictionary."""
+"""The number of rows that stands for a page that is a dictionary."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked:
-    """What is read of a column of a row group for some of its rows: `begins` of the runs of rows
-    that are read, in the row group, and their `counts`; of each run how many rows are `asked`, and
-    `within` their places in it, of all runs."""
+    """What is read of a column of a row group for some of its rows: runs of rows, whole pages."""
 
     begins: Int64s
+    """The first row of each run, in the row group."""
     counts: Int64s
+    """How many rows each run has."""
     asked: Int64s
+    """How many rows are asked of each run."""
     within: Int64s
+    """The places of the rows that are asked, each in its run."""
 
     @property
     def rows(self) -> int:
+        """How many rows are read."""
         return sum(self.counts.tolist())
 
     @property
     def places(self) -> Int64s:
-        """Those of the rows asked among all that are read."""
+        """The places of the rows asked among all that are read."""
         return np.repeat(np.cumsum(self.counts) - self.counts, self.asked) + self.within
 
     @classmethod
     def of(cls, starts: Int64s, end: int, rows: Int64s, ends: Int64s | None = None) -> Picked:
-        """Of pages that begin at `starts`, up to row `end`. `ends`: with each row all up to there
-        are read."""
+        """What has to be read for these rows, ascending, of pages that begin at the rows `starts`
+        and go up to `end`. `ends`: with each row all up to there are read."""
         if len(rows) == 1:  # most often
             place = int(starts.searchsorted(rows[0], "right"))
             begin, last = int(starts[place - 1]), int(starts[place]) if place < len(starts) else end
@@ -116,7 +119,8 @@ class Cut:
         return made
 
     def _held(self, number: int, leaves: Int64s) -> Int64s:
-        """Of leaves that begin their pages at the same rows."""
+        """(leaf, run, number): the pages that are read of leaves which begin theirs at the same
+        rows."""
         pages, picked = self.pages, self.picked[number]
         own = pages.starts[number].searchsorted(picked.begins)
         held = pages.pages[pages.borders[leaves][:, None] + own]
@@ -160,7 +164,7 @@ def cuts_of(
 
 
 def decoded_bytes(cuts: Sequence[Cut], columns: Sequence[int]) -> list[int]:
-    """Of what is read of each of these cuts, one at least, about."""
+    """Decoded bytes of what is read of each of these cuts (one at least), about."""
     of = cuts[0].file.shape.columns
     plain = np.array([cut.file.chunks[cut.group, :, UNCOMPRESSED] for cut in cuts])
     sizes = np.stack([plain[:, [*of[one]]].sum(axis=1) for one in columns], axis=1).tolist()

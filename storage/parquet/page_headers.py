@@ -33,7 +33,7 @@ WIDTH = 48
 """More than a header of either form takes."""
 
 LAST_ENCODING = 31
-"""Of those that are told apart here."""
+"""The greatest number of an encoding that is told apart here."""
 
 _PLAIN, _STORED, _CRC, _VALUES, _ENCODING = range(5)
 """The numbers of a header, in their order."""
@@ -41,12 +41,13 @@ _PLAIN, _STORED, _CRC, _VALUES, _ENCODING = range(5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Headers:
-    """Of some pages: how many bytes each header takes, 0 where it is not of this form, and its
-    numbers: bytes of the page before it was compressed and as it is stored, both without the
-    header; its CRC32; values; encoding."""
+    """The headers of some pages."""
 
     sizes: Int64s
+    """How many bytes each takes, 0 where it is not of this form."""
     numbers: Int64s
+    """Bytes of the page before it was compressed and as it is stored, both without the header; its
+    CRC32; values; encoding."""
 
     @classmethod
     def of(cls, heads: UInt8s, is_dictionary: Bools) -> Headers:

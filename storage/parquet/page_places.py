@@ -101,8 +101,8 @@ class _Texts(Sequence[bytes]):
         return self._body[self._ends[place] : self._ends[place + 1]]
 
     def bisected(self, times: int) -> Sequence[bytes]:
-        """The same, for so many bisections: as a list, which is kept, where these and those before
-        look at more texts than there are."""
+        """These texts, for so many bisections: as a list, which is kept, where these and those
+        before look at more texts than there are."""
         self._looked_at += times * len(self).bit_length()
         if self._all is None and self._looked_at > len(self):
             self._all = [self._body[low:high] for low, high in pairwise(self._ends)]
@@ -318,8 +318,8 @@ def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _bounds_of_one_size(raw: bytes, count: int) -> tuple[pa.Array, pa.Array] | None:
-    """The same without decoding bound by bound, where each list's are of one size below 128 bytes,
-    and no page is without values; None where it is not so."""
+    """The least and the greatest bounds of a column index, without decoding bound by bound: where
+    each list's are of one size below 128 bytes, and no page is without values; None elsewhere."""
     at, found = 0, []
     for kinds in (_BOOLS, (BINARY,), (BINARY,)):
         heads = [list_head(count, kind) for kind in kinds]

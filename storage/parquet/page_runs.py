@@ -46,13 +46,13 @@ class Runs:
 
     @property
     def rows_of_cuts(self) -> Int64s:
-        """How many are read of each."""
+        """How many rows are read of each cut."""
         ends = np.cumsum(self.counts)[np.cumsum(self.of_cut) - 1]
         return np.diff(ends, prepend=0)
 
     @property
     def places(self) -> Int64s:
-        """Those of the rows asked among all that are read."""
+        """The places of the rows asked among all that are read."""
         return np.asarray((np.cumsum(self.counts) - self.counts)[self.of] + self.within)
 
     @property

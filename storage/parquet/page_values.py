@@ -39,10 +39,10 @@ _WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}
 _PLAIN, _OLD_DICTIONARY, _DICTIONARY = 0, 2, 8
 
 _WALKED_BYTES = 64 << 10
-"""Of a dictionary of texts of several sizes, which are walked through one by one."""
+"""Bytes of a dictionary of texts of several sizes, at most: they are walked through one by one."""
 
 _MOST_WIDTH = 32
-"""Bits of an index."""
+"""Bits of an index into a dictionary, at most."""
 
 _SIZE = 4
 """Bytes that tell a text's size."""
@@ -54,7 +54,7 @@ MOST_HITS = 64
 """Texts that end as one that is looked for; more are told apart by more of their bytes."""
 
 _HEAD_BYTES = 5
-"""Of the varint that a run begins with."""
+"""Bytes of the varint that a run begins with, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class ValueForm:
 
     @classmethod
     def of(cls, leaf: Leaf, type_: pa.DataType) -> ValueForm | None:
-        """None where values of this type are not the bytes that are stored."""
+        """The form of a leaf's values; None where values of this type are not the bytes that are
+        stored."""
         element = leaf.elements[-1]
         kind, repetition = element.get(Element.TYPE, -1), element.get(Element.REPETITION)
         if len(leaf.elements) > 1 or repetition not in (_OPTIONAL, _REQUIRED):
@@ -186,8 +187,8 @@ class _Alike:
     size: int
 
     def ends(self) -> UInt64s | None:
-        """Of each text its last four bytes and the size of the next one, which is the same; None
-        where one is of another size. So one sweep reads both. Page, position."""
+        """(page, position): of each text the last four bytes and the size of the next one, which is
+        the same, so that one sweep reads both; None where one is of another size."""
         begins, count = self.pages.begins[self.some], int(self.pages.counts[self.some.start])
         words = np.empty((len(begins), count), "<u8")
         words[:, :-1] = _column(self.body, self.pages, self.some, self.size, self.size, "<u8", 1)
@@ -197,7 +198,7 @@ class _Alike:
         return words if above == (self.size, self.size) else None
 
     def last_bytes(self) -> UInt64s:
-        """Of each text the last eight bytes, its size before it included."""
+        """(page, position): the last eight bytes of each text, its size before it included."""
         skip = self.size + _SIZE - _WORD
         held = _column(self.body, self.pages, self.some, skip, self.size, "<u8")
         return np.ascontiguousarray(held)

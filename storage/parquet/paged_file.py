@@ -46,19 +46,20 @@ BOUNDS_AT, BOUNDS_SIZE, PLACES_AT, PLACES_SIZE = range(5, 9)
 _TOLD = [known_footers.STORED, known_footers.UNCOMPRESSED, known_footers.CODEC]
 _TOLD_INDEXES = [known_footers.BOUNDS_AT, known_footers.BOUNDS_SIZE]
 _TOLD_INDEXES += [known_footers.PLACES_AT, known_footers.PLACES_SIZE]
-"""The same among the numbers that are read by a form."""
+"""Where what is kept of a chunk stands among the numbers that are read by a form."""
 
 _ARROW_SCHEMA = b"ARROW:schema"
 
 MOST_FORMS = 8
-"""Of footers of a table: as many as it had schemas lately."""
+"""How many forms are kept of the footers of a table: as many as it had schemas lately."""
 
 _MORE_BYTES = 4 << 10
 """Read of a long footer besides twice what its form takes."""
 
 MOST_INDEX_BYTES = 16 << 20
-"""Of a file's offset indexes, and of a column's bounds: a million pages. Decoding takes some 100
-bytes of memory a byte, and a forged footer tells as many places as it likes."""
+"""Bytes of a file's offset indexes, and of a column's bounds, that are read: a million pages.
+Decoding takes some 100 bytes of memory a byte, and a forged footer tells as many places as it
+likes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,16 +76,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PagedFile:
-    """A file of which single pages can be read. `rows` of each row group; `chunks`: row group,
-    leaf, and the numbers from START to PLACES_SIZE; `words`: under which the footer tells things;
-    `starts`: the first row of each row group, and how many there are."""
+    """A file of which single pages can be read."""
 
     path: str
     shape: Shape
     rows: Int64s
+    """Rows of each row group."""
     chunks: Int64s
+    """(row group, leaf, number): those from START to PLACES_SIZE."""
     words: frozenset[bytes]
+    """The keys under which its footer tells things."""
     starts: Int64s = field(init=False)
+    """The first row of each row group, and how many rows there are."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", np.cumsum(np.append(0, self.rows)))
@@ -96,8 +99,9 @@ class PagedFile:
         size_bytes: int,
         chunks_of: Callable[[int], Sequence[Chunk]] | None = None,
     ) -> PagedFile | None:
-        """Of a file that is open, of this size. `chunks_of`: gives those of a row group, where they
-        are made already. Raises CorruptError."""
+        """A file that is open, of this size; None where single pages of it cannot be read.
+        `chunks_of`: gives the chunks of a row group, where they are made already. Raises
+        CorruptError."""
         if parts.bound or not parts.groups:
             return None
         groups = [*map(chunks_of or parts.chunks, range(len(parts.groups)))]
@@ -110,7 +114,7 @@ class PagedFile:
     def of_numbers(
         cls, path: str, shape: Shape, told: FooterNumbers, size_bytes: int
     ) -> PagedFile | None:
-        """The same, of a footer that was read by its form."""
+        """A file whose footer was read by its form; None where single pages cannot be read."""
         chunks = np.concatenate(
             [
                 known_footers.starts_of(told.chunks)[:, :, None],
@@ -222,5 +226,5 @@ def _shape(parts: ParquetParts) -> Shape:
 
 
 def _opens(leaves: Sequence[Leaf], leaf: int) -> bool:
-    """Whether it is the first one of its column."""
+    """Whether this leaf is the first one of its column."""
     return not leaf or leaves[leaf - 1].elements[0] is not leaves[leaf].elements[0]

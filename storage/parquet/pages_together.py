@@ -26,8 +26,8 @@ from metatable.storage.threads import in_order
 __all__ = ["found_with_columns", "rows_of_columns"]
 
 ROUND_BYTES = 32 << 20
-"""Of pages of all columns, decompressed, that are held at once. Where they are more each thread has
-a column, and a block of it at a time."""
+"""Decompressed bytes of pages of all columns that are held at once. Where they are more each thread
+has a column, and a block of it at a time."""
 
 BESIDE_KEYS = 0.5
 """So much of other columns' pages as another thread decompresses who looks for the keys meanwhile

@@ -90,7 +90,7 @@ class Chunk:
 
     @property
     def path(self) -> str:
-        """Of its file."""
+        """The path of its file, for errors."""
         return self.parts.path
 
     @property
@@ -165,7 +165,8 @@ class ParquetParts:
 
     @classmethod
     def open(cls, store: Store, path: str, size_bytes: int) -> ParquetParts | None:
-        """Of a stored file of this size: reads the footer. None: that is too long for this.
+        """The parts of a stored file of this size: its footer is read. None where that is longer
+        than is looked at.
 
         Raises CorruptError.
         """
@@ -174,14 +175,15 @@ class ParquetParts:
 
     @classmethod
     def of_footer(cls, store: Store, path: str, size_bytes: int, raw: bytes) -> ParquetParts | None:
-        """The same, of a file whose footer was read (`footer_bytes`)."""
+        """The parts of a stored file whose footer was read (`footer_bytes`); None where that is
+        longer than is looked at. Raises CorruptError."""
         if len(raw) > MOST_FOOTER_BYTES:
             return None
         return cls._of(path, False, _mapped(store, path, size_bytes), raw, size_bytes)
 
     @classmethod
     def of_bytes(cls, raw: bytes | pa.Buffer) -> ParquetParts:
-        """Of a whole file in memory that was written just now."""
+        """The parts of a whole file in memory that was written just now."""
         read = partial(_sliced, memoryview(raw).cast("B"))  # Arrow's bytes are signed
         tail = footer_bytes(lambda spans: [bytes(one) for one in read(spans)], "", len(raw))
         return cls._of("", True, read, tail, len(raw))
@@ -207,7 +209,7 @@ class ParquetParts:
         }
 
     def chunks(self, group: int) -> tuple[Chunk, ...]:
-        """Those of a row group, one a leaf, in the order of `leaves`. Raises CorruptError."""
+        """The chunks of a row group, one a leaf, in the order of `leaves`. Raises CorruptError."""
         stored = self.groups[group]
         rows = number(stored, Group.ROWS, self.path)
         columns = _structs(stored, Group.COLUMNS, self.path)

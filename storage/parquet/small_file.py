@@ -37,7 +37,7 @@ CODEC, VALUES, DICTIONARY, PAGES = range(4)
 """Numbers of a chunk: its codec, its values, the bytes of its dictionary and of its pages."""
 
 _CODEC, _VALUES, _STORED, _DATA_AT, _DICTIONARY_AT = range(5)
-"""Those that its footer tells."""
+"""Numbers of a chunk as the footer tells them."""
 
 _WIDTH = 6
 _FIRST = 1 << 35
@@ -66,7 +66,8 @@ def small_file(
 
 
 def _footer(leaves: Sequence[Leaf], numbers: Int64s) -> bytes:
-    """Of row groups of these numbers: of each leaf those from _CODEC on, and the rows."""
+    """The footer of row groups, one a row of `numbers`: for each leaf those from _CODEC on, and
+    then the rows."""
     holes = [_FIRST + number for number in range(numbers.shape[1])]
     columns = [_column(leaf, holes[5 * place :]) for place, leaf in enumerate(leaves)]
     group = Struct(

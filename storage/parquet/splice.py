@@ -196,7 +196,8 @@ def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
 
 
 def _read(batch: Sequence[Chunk]) -> Iterator[list[Raw]]:
-    """Of each chunk its bytes, column index and offset index: what lies together by one request."""
+    """For each chunk its bytes, column index and offset index: what lies together is read by one
+    request."""
     wanted: dict[ParquetParts, list[Span]] = {}
     for chunk in batch:
         wanted.setdefault(chunk.parts, []).extend(_spans(chunk))

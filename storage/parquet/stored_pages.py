@@ -38,10 +38,11 @@ __all__ = ["Bodies", "Pages", "checked", "read_pages"]
 
 
 BESIDE_BYTES = 4 << 20
-"""Of pages that are read, or whose checksums are made, by more than one thread."""
+"""Bytes of pages from which on more than one thread reads them, or makes their checksums."""
 
 LARGE_PAGE = 16 << 10
-"""So large they are then on average: of smaller ones threads wait for the interpreter's lock."""
+"""Bytes of a page, on average, from which on that is so: with smaller ones threads wait for the
+interpreter's lock."""
 
 _FACTS = [CODEC, UNCOMPRESSED, ENCODINGS]
 
@@ -52,18 +53,22 @@ chunk."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pages:
-    """What is read of columns, by column, cut and leaf: `parts`, the chunks, of each the numbers
-    from _CUT to _WAYS; `numbers`, the pages, of each its offset, bytes, and the rows that it should
-    hold. The first page of a part is the dictionary, of NO_ROWS, if it has one. `of`: the part that
-    each page is of, by number."""
+    """What is read of columns: parts, which are chunks, by column, cut and leaf; and their pages.
+
+    The first page of a part is its dictionary, of NO_ROWS, if it has one.
+    """
 
     cuts: Sequence[Cut]
     parts: Int64s
+    """(part, number): those from _CUT to _WAYS."""
     numbers: Int64s
+    """(page, number): its offset, its bytes, and the rows that it should hold."""
     of: Int64s
+    """The part that each page is of, by number."""
 
     @classmethod
     def of_cuts(cls, cuts: Sequence[Cut], columns: Sequence[int]) -> Pages:
+        """What has to be read of these columns for these cuts, of files of one shape."""
         shape = cuts[0].file.shape
         leaves = np.array([leaf for column in columns for leaf in shape.columns[column]])
         column_of = [place for place, one in enumerate(columns) for _ in shape.columns[one]]
@@ -82,7 +87,7 @@ class Pages:
         return cls(cuts, parts.reshape(-1, _WAYS + 1)[order], np.concatenate(numbers)[rows], of)
 
     def parted(self, part: int) -> tuple[Pages, Pages]:
-        """Those of the parts before this one, and the others."""
+        """The pages of the parts before this one, and the others."""
         page = int(self.of.searchsorted(part))
         before = Pages(self.cuts, self.parts[:part], self.numbers[:page], self.of[:page])
         behind = self.parts[part:], self.numbers[page:], self.of[page:] - part
@@ -90,11 +95,12 @@ class Pages:
 
     @property
     def is_dictionary(self) -> Bools:
+        """For each page whether it is a dictionary."""
         return np.asarray(self.numbers[:, ROW] == NO_ROWS)
 
     @property
     def stored_bytes(self) -> int:
-        """Of all pages."""
+        """Bytes of all pages, as they are stored."""
         return int(self.numbers[:, SIZE].sum())
 
     @property
@@ -105,12 +111,12 @@ class Pages:
 
     @property
     def codecs(self) -> Int64s:
-        """Of each page."""
+        """The codec of each page, by Parquet's number."""
         return np.asarray(self.parts[self.of, _CODEC])
 
     def checked(self, part: int, bodies: Sequence[memoryview]) -> tuple[int, int, int, int]:
-        """Of one part its codec; values; bytes of the dictionary and of the pages. Raises
-        CorruptError."""
+        """Check the pages of one part, with `bodies` as they are stored. Returns its codec, how
+        many values it has, bytes of its dictionary, and of its other pages. Raises CorruptError."""
         cut, _, leaf, codec, *facts = self.parts[part].tolist()
         cut = self.cuts[cut]
         values = dictionary = 0
@@ -235,8 +241,8 @@ def _sums_of(pages: Sequence[memoryview]) -> list[int]:
 
 
 def _checked_together(pages: Pages, bodies: Bodies, first: Int64s) -> tuple[Int64s, Headers] | None:
-    """The same, from headers that are read at once; None where one is of another form, or anything
-    is not as it should be."""
+    """`checked` from headers that are all read at once; None where one is of another form, or
+    anything is not as it should be."""
     is_dictionary, facts = pages.is_dictionary, pages.parts[pages.of]
     headers = Headers.of(bodies.heads(WIDTH), is_dictionary)
     sizes = pages.numbers[:, 1]

@@ -56,7 +56,7 @@ class Struct(dict[int, Any]):
     __slots__ = ("kinds",)
 
     def __init__(self, *fields: tuple[int, int, Any]) -> None:
-        """Of fields as (id, type, value)."""
+        """A struct of these fields: (id, type, value)."""
         self.kinds: dict[int, int] = {}
         for field, kind, value in fields:
             self[field] = value
@@ -171,7 +171,7 @@ class _Reader:
         return found
 
     def numbers(self, count: int) -> list[int]:
-        """The same of numbers that take a byte."""
+        """The numbers of a list, zigzag varints, which take a byte each mostly."""
         raw, place, found = self.raw, self.place, list[int]()
         end = len(raw)
         for _ in range(count):

@@ -41,10 +41,10 @@ _NUMBERS = {0: "?", 1: "<i4", 2: "<i8", 4: "<f4", 5: "<f8"}
 """How bounds of Parquet's types of numbers are stored; those of others are bytes."""
 _INT96 = 3
 _STORED_BITS = 32
-"""Of the smallest whole numbers."""
+"""Bits that the smallest whole numbers take as they are stored."""
 
 _ORDERS = _UNORDERED, _ASCENDING, _DESCENDING = range(3)
-"""Of the bounds of pages."""
+"""In which order the bounds of pages are."""
 
 _SHORT = 40
 """Bytes of a bound that are told in words."""
@@ -52,8 +52,11 @@ _SHORT = 40
 
 @dataclass(frozen=True, eq=False)
 class ToldBounds:
-    """Of one file. `bounds`: its column indexes, by their places; `rows`: at which pages begin, by
-    the places of their offset indexes."""
+    """The bounds that a file tells of its columns, in its footer and in its page indexes.
+
+    `bounds`: its column indexes, by their places; `rows`: the rows at which pages begin, by the
+    places of their offset indexes.
+    """
 
     parts: ParquetParts
     groups: Sequence[Sequence[Chunk]]
@@ -155,7 +158,8 @@ def _of_statistics(chunk: Chunk) -> _Part:
 
 
 def _of_pages(chunk: Chunk, index: Struct, rows: Int64s) -> list[_Part]:
-    """Of a column index, and the rows at which pages begin. Raises CorruptError."""
+    """The parts that a column index tells of, with the rows at which pages begin. Raises
+    CorruptError."""
     no_values = _listed(chunk, index, Bounds.IS_NULL, bool)
     least, greatest = (_listed(chunk, index, one, bytes) for one in (Bounds.LEAST, Bounds.GREATEST))
     nulls: list[int | None] = [*_listed(chunk, index, Bounds.NULLS, int)] or [None] * len(rows)
@@ -250,7 +254,8 @@ def _comparable(values: pa.Array) -> pa.Array:
 def _decimals(
     stored: Sequence[bytes | None], order: Literal["little", "big"], kind: pa.DataType
 ) -> pa.Array | None:
-    """None where one has more digits than any value."""
+    """Stored unscaled numbers as decimals of this type; None where one has more digits than any
+    value."""
     size = kind.bit_width // 8
     unscaled = (int.from_bytes(one or b"", order, signed=True) for one in stored)
     try:

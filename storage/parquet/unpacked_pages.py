@@ -43,10 +43,11 @@ _HEAD_BYTES = 16
 """More than of a frame of zstd comes before its blocks."""
 
 MOST_BYTES = 16 << 20
-"""Of a page that is decompressed here: its header's word is believed for the allocation."""
+"""A page that is decompressed here has no more: its header's word is believed for the
+allocation."""
 
 LUMP_BYTES = 16 << 20
-"""Of pages, decompressed, that one call makes, about, where a thread's share is more."""
+"""Decompressed bytes of pages that one call makes, about, where a thread's share is more."""
 
 LEAST_BYTES = 256 << 10
 """For each other thread: it takes less time to decompress fewer than to wake one."""
@@ -147,9 +148,9 @@ def unpacked_each(groups: Sequence[Packed]) -> list[UInt8s | None]:
 
 
 def begun_each(groups: Sequence[Packed], own: float) -> Callable[[], list[UInt8s | None]]:
-    """The same, begun by other threads; the caller decompresses, now, `own` as much as each of
-    them. What is returned waits for theirs; until it is called, headers of pages may not be what is
-    stored."""
+    """Begin `unpacked_each` on other threads; the caller decompresses, now, `own` times as much as
+    each of them. What is returned waits for theirs, and gives what `unpacked_each` does; until it
+    is called, headers of pages may not be what is stored."""
     framed = _framed(groups)
     sizes = [groups[place].plain_bytes for place in framed]
     begun: list[_Begun] = []
@@ -227,7 +228,7 @@ class _Begun:
 
 
 def _framed(groups: Sequence[Packed]) -> list[int]:
-    """Those that `is_framed`, by number."""
+    """The numbers of the groups whose pages are all frames that are decompressed together."""
     told = [place for place, one in enumerate(groups) if one.is_told]
     if not told:
         return []

@@ -11,14 +11,14 @@ __all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigz
 
 
 MOST_BYTES = 9
-"""Of a number: 63 bits."""
+"""Bytes of a number, at most: it has 63 bits."""
 
 _WORD = 8
 _KEPT = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 """What counts of eight bytes, by the length of a number."""
 
 _COUNT_BYTES = 5
-"""Of a number that is a size or a count."""
+"""Bytes of a number that is a size or a count, at most."""
 
 
 def read_varint(raw: bytes | memoryview, at: int) -> tuple[int, int]:
