@@ -81,6 +81,7 @@ def properties_fault(store: Store, options: Options) -> str:
 
 
 def look_at_timeline(found: Examined) -> None:
+    """What is wrong on Hudi's timeline, beside what keeps anybody from writing."""
     state, add = found.state, found.findings.add
     for one in state.missing:
         add_missing(found.findings, one)
@@ -99,6 +100,7 @@ def look_at_timeline(found: Examined) -> None:
 
 
 def add_missing(findings: Findings, one: Action) -> None:
+    """Tell of a published commit that is not on the timeline, and is put there."""
     what = "published, and not on the timeline"
     findings.add(Fault.COMMIT_MISSING, completed_path(*one), what, "put on the timeline")
 
@@ -113,6 +115,7 @@ def undoable(live: LiveSlices, one: Action) -> bool:
 
 
 def look_at_versions(found: Examined) -> None:
+    """What is wrong with kept versions: their roots, pages and HFiles."""
     add, versions, index_files = found.findings.add, found.versions, found.index_files
     newest, pinned = versions.newest.version, versions.pinned
     bad: set[int] = set()

@@ -70,11 +70,11 @@ from metatable.storage.store import Store
 __all__ = ["MOST_BYTES", "Cluster"]
 
 MOST_BYTES = 8 << 30
-"""Of data files that one run rewrites: what is left is due again."""
+"""Bytes of data files that one run rewrites, at most: what is left is due again."""
 
 TASK_BYTES = 16 << 20
-"""Of slices that one task reads, where there are many; a larger one is alone. In memory its rows
-are many times as much, and so are those of the tasks ahead of it."""
+"""Bytes of slices that one task reads, where there are many; a larger one is alone. In memory its
+rows are many times as much, and so are those of the tasks ahead of it."""
 
 PIECE_BYTES = 16 << 20
 """Rows of a task that pass to a file at once."""

@@ -35,7 +35,7 @@ class ClusterPlan(Plan):
     by: tuple[str, ...]
     slices: tuple[FileSlice, ...]
     depths: Mapping[str, float]
-    """Of each of the columns, in the whole table, as it is now."""
+    """The mean depth of each of the columns, in the whole table, as it is now."""
 
     @property
     def summary(self) -> str:
@@ -79,7 +79,7 @@ def _among(every: FileSystemView, files: FileSystemView) -> Bools:
 
 
 def _cutting(found: Sequence[Overlap], wanted: Bools) -> list[Bools]:
-    """Of each column, by folder: has it more than one value there?"""
+    """For each column, a mask by folder: whether it has more than one value there."""
     folder = found[0].files.folder_of[wanted]
     masks = []
     for one in found:
@@ -92,7 +92,7 @@ def _cutting(found: Sequence[Overlap], wanted: Bools) -> list[Bools]:
 
 
 def _due(found: Sequence[Overlap], wanted: Bools, cutting: Sequence[Bools]) -> Float64s:
-    """Of each folder: how many times the depth that there has to be."""
+    """For each folder, how many times as deep it is as it has to be."""
     folder = found[0].files.folder_of
     count = len(found[0].files.folders)
     files = np.maximum(np.bincount(folder[wanted], minlength=count), 1.0)
@@ -105,7 +105,8 @@ def _due(found: Sequence[Overlap], wanted: Bools, cutting: Sequence[Bools]) -> F
 
 
 def _excess(depths: Sequence[Int64s]) -> float:
-    """The same of some files that overlap, by their depths among themselves."""
+    """How many times as deep some files that overlap are as they have to be, by their depths among
+    themselves."""
     least = len(depths[0]) ** ((len(depths) - 1) / len(depths))
     mean = np.prod([one.mean() for one in depths]) ** (1 / len(depths))
     return float(mean / least)

@@ -70,6 +70,7 @@ class Merge:
     refs: tuple[HFileRef, ...]
 
     def swap(self, output: HFileRef | None) -> Swap:
+        """What the next version has in place of the inputs: this HFile, or nothing."""
         one = self.task
         return Swap(one.partition, one.space, one.lo, one.hi, one.inputs, output)
 

@@ -18,12 +18,14 @@ __all__ = ["Anew", "Examined"]
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """A live slice that is to be written anew: files of it (`gone`, paths) are lost or damaged, or
-    none, and one says of its rows what is not so. `rows`: of those, -1 where nobody knows."""
+    """A live slice that is to be written anew: files of it are lost or damaged, or none is, and one
+    says of its rows what is not so."""
 
     file: FileSlice
     gone: frozenset[str]
+    """Paths of the files that are lost or damaged."""
     rows: int
+    """Rows that are gone with them; -1 where nobody knows how many."""
 
     @property
     def left(self) -> tuple[DataFile | LogFile, ...]:
@@ -45,7 +47,7 @@ class Examined:
     runs: list[Run] = field(default_factory=list)
     """Entries that set right what is wrong in the version without its damaged index files."""
     rings: list[RingFile] = field(default_factory=list)
-    """Of Hudi's own place, those that are wrong."""
+    """Rings in Hudi's own place that are wrong, or missing there."""
     plans: list[str] = field(default_factory=list)
     """Paths of stored plans that nobody can carry out."""
     floor: int = 0

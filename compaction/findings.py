@@ -14,7 +14,7 @@ from metatable.results import Fault, TableFinding
 __all__ = ["KEPT", "Findings"]
 
 KEPT = 100
-"""Of each kind."""
+"""How many findings of each fault are kept."""
 
 
 class Findings:

@@ -169,7 +169,7 @@ class _Stays:
 
 
 def _carried_out(since: Sequence[Manifest], newest: Manifest) -> Iterator[Manifest]:
-    """Of these versions those that carried out what was scheduled, and which still count."""
+    """Those of these versions that carried out what was scheduled, and still count."""
     for one in since:
         if one.instant and not one.is_commit and one.instant not in newest.withdrawn:
             yield one

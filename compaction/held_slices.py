@@ -90,6 +90,7 @@ class _Footer:
             self.fault = str(error)
 
     def look_at(self, columns: pa.Table) -> None:
+        """Hold what the file tells of these columns, with all of its rows, against their values."""
         if self._told is None:
             return
         try:
@@ -209,7 +210,8 @@ def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
 
 
 def _kept(view: Snapshot) -> dict[str, str]:
-    """The same of the table: where columns are gone, the last of those left had none before."""
+    """Columns of the table of which there surely are statistics: where columns are gone, the last
+    of those left had none before."""
     table, options = view.table_schema, view.options
     count = max(options.stats_columns - len(table.past_stats), 0)
     return stats_columns(table, replace(options, stats_columns=count))

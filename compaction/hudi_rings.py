@@ -30,18 +30,19 @@ __all__ = ["KeptRings", "RingFile", "hudi_ring_faults"]
 
 @dataclass(frozen=True, slots=True)
 class KeptRings:
-    """What kept versions need. Paths without their endings: a ring and its mark go together."""
+    """What kept versions need in Hudi's own place. Rings are told by their paths without endings: a
+    ring and its mark go together."""
 
     stored: frozenset[str]
-    """Of rings that one of them has."""
+    """Rings that one of the versions has."""
     outdated: frozenset[str]
     """First rings, of partitions that every one of them has resized."""
     is_ours: bool
-    """Whether they are put there at all."""
+    """Whether rings are put there at all."""
 
     @classmethod
     def of(cls, store: Store, roots: Sequence[Manifest]) -> KeptRings:
-        """Raises CorruptError."""
+        """What these versions need, the last of which is the newest. Raises CorruptError."""
         if not roots[-1].options.hudi_hashing_metadata:
             return cls(frozenset(), frozenset(), False)
         pages = [one.pages.get(RingsPartition.name, ()) for one in roots]
@@ -56,6 +57,7 @@ class KeptRings:
         return cls(frozenset(stored), frozenset(set.intersection(*firsts)), True)
 
     def need(self, path: str) -> bool:
+        """Whether the file at `path`, a ring or a mark, must stay."""
         stem = _stem(path)
         is_first = stem.endswith(f"/{FIRST_INSTANT}")
         return not self.is_ours or stem in self.stored or (is_first and stem not in self.outdated)
@@ -63,7 +65,7 @@ class KeptRings:
 
 @dataclass(frozen=True, slots=True)
 class RingFile:
-    """One that is wrong. `body`: what it must be; None: it must not be there."""
+    """A ring or a mark that is wrong. `body`: what it must be; None: it must not be there."""
 
     path: str
     what: str
@@ -71,8 +73,8 @@ class RingFile:
 
 
 def hudi_ring_faults(view: Snapshot, live: Iterable[FileSlice]) -> Iterator[RingFile]:
-    """Of a table with `hudi_hashing_metadata`. What steps of the newest version put there, or take
-    away, is left to them."""
+    """What is wrong in Hudi's own place, in a table with `hudi_hashing_metadata`. What steps of the
+    newest version put there, or take away, is left to them."""
     store, newest = view.store, load_newest(view.store) or view.manifest
     listed = {one.path for one in store.list(HASHING_FOLDER, recursive=True)}
     doing = {step.instant for step in newest.steps if step.kind.endswith("_rings")}
@@ -93,7 +95,7 @@ def hudi_ring_faults(view: Snapshot, live: Iterable[FileSlice]) -> Iterator[Ring
 
 
 def _rings(view: Snapshot, live: Iterable[FileSlice]) -> list[HashingMetadata]:
-    """Those of partitions that have rows, or were resized."""
+    """The rings of partitions that have rows, or were resized."""
     stored = [*every_ring(view)]
     first = {one.partition_path for one in live} - {one.partition_path for one in stored}
     return [*stored, *(one.metadata for one in rings_of(view, sorted(first)))]

@@ -31,7 +31,7 @@ from metatable.storage.threads import in_order
 __all__ = ["IndexFiles", "Remains", "Versions", "dropping_up_to", "undone_by"]
 
 READ_BYTES = 4 << 20
-"""Of an HFile at once, to tell its checksum."""
+"""Bytes of an HFile that are read at once, to tell its checksum."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Versions:
 
     @classmethod
     def of(cls, store: Store, newest: Manifest) -> Versions:
+        """Read all that this version keeps. Raises nothing for what is lost or damaged."""
         kept = [*range(max(newest.oldest, 1), newest.version)]
         pinned = {one.version for one in newest.pins.values()}
         roots, lost, copies = {newest.version: newest}, dict[int, str](), dict[str, str]()
@@ -112,11 +113,12 @@ class IndexFiles:
     versions: Mapping[str, tuple[int, ...]]
     newest: int
     lasting: frozenset[str] = frozenset()
-    """Of them those that the newest version names and cannot do without: their entries (rings) are
-    not made anew from data."""
+    """Paths of those that the newest version names and cannot do without: their entries, which are
+    rings, are not made anew from data."""
 
     @classmethod
     def of(cls, store: Store, versions: Versions) -> IndexFiles:
+        """Read all pages and HFiles of these versions, and hold them against their references."""
         roots = versions.whole()
         pages = {page.path: page for root in roots for page in root.every_page}
         told = in_order(partial(_page_fault, store), pages.values())

@@ -67,10 +67,10 @@ class LiveSlices:
     """What is live, and how the entries of `files` differ from it."""
 
     there: tuple[FileSlice, ...]
-    """By partition path and name; sizes as listed."""
+    """Slices of which all files are there, by partition path and name; sizes as listed."""
     lost: tuple[Broken, ...]
     told_sizes: Mapping[str, int]
-    """By path, as `files` has them."""
+    """Bytes of files by path, as `files` has them."""
     wrong: tuple[tuple[FileSlice, str], ...]
     """Slices of which the entry is missing or says something else, and what it says."""
     surplus: pa.Array
@@ -118,12 +118,13 @@ class _Found:
     foreign: Mapping[str, tuple[DataFile | LogFile, ...]]
     told_sizes: Mapping[str, int]
     unlisted: tuple[DataFile | LogFile, ...]
-    """Of which a commit, or `files`, says that they are live."""
+    """Files that are not there, of which a commit, or `files`, says that they are live."""
     opened: frozenset[tuple[Group, str]]
     """Groups that began as logs alone, with the instant that did it."""
 
     @classmethod
     def of(cls, store: Store, entries: Entries, state: TimelineState) -> _Found:
+        """Ask them all: one walk, the entries of `files`, and what the commits tell."""
         files: list[DataFile | LogFile] = []
         marks: set[str] = set()
         for one in store.walk():
@@ -278,7 +279,7 @@ def entries_of_files(view: Snapshot) -> Entries:
 
 
 def instants_of(store: Store, entries: Entries) -> set[str]:
-    """Of the commits whose files the entries name."""
+    """Instants of the commits whose files the entries name."""
     files = [file for one in entries.values() if one for file in one.files]
     return {instant for _, instant in _owned(store, files, {})} - {""}
 

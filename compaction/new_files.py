@@ -49,10 +49,11 @@ __all__ = [
 ]
 
 TASK_BYTES = 64 << 20
-"""Of slices that one task is given, where there are many; a larger one is alone."""
+"""Bytes of slices that one task is given, where there are many; a larger one is alone."""
 
 READ_ONCE_BYTES = 16 << 20
-"""Of stored files. More is read twice, piece by piece: in memory it is several times as much."""
+"""Bytes of stored files that are read once. More is read twice, piece by piece: in memory it is
+several times as much."""
 
 
 def tasks_for(

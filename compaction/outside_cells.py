@@ -58,6 +58,7 @@ class _Judge:
         self._dead: dict[bytes, bool] = {}
 
     def gone(self, cells: pa.RecordBatch) -> Bools:
+        """For each of these cells, all of some rows, whether it may be dropped."""
         names, keys = (cells[word].dictionary_encode() for word in ("name", "key"))
         name, row = names.indices.to_numpy(), keys.indices.to_numpy()
         believed = [view.published(names.dictionary) for view in self._views]
@@ -75,8 +76,9 @@ class _Judge:
         return np.asarray(lower | dead[name] | deleted)
 
     def _are_dead(self, names: Sequence[bytes]) -> Iterator[bool]:
-        """Of names that the versions do not believe. What the scan has read was put before this
-        looks at leases, and what has no lease any more was published before this looks at that."""
+        """For names that the versions do not believe, whether they are dead. What the scan has read
+        was put before this looks at leases, and what has no lease any more was published before
+        this looks at that."""
         unknown = [one for one in names if one not in self._dead]
         if unknown:
             writers = {one.encode() for one in leased(self._kept.store)}

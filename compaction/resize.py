@@ -143,6 +143,7 @@ class Resize(Schedulable[ResizePlan]):
 
 
 def check_resizes(snapshot: Snapshot) -> None:
+    """Raises UsageError for a table whose buckets are not resized."""
     options = snapshot.options
     if not options.resizes:
         raise UsageError(
@@ -206,8 +207,8 @@ def _groups(
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """Job: a new group, with the rows of its parents (slices, JSON) whose hashes are in
-    (after, upto]."""
+    """Job: a new group, with the rows of its parents (slices, JSON) whose hashes are in (after,
+    upto]."""
 
     partition_path: str
     file_id: str
@@ -219,15 +220,17 @@ class Child:
 
     @property
     def target(self) -> DataFile:
+        """The base file of the new group."""
         return DataFile(self.partition_path, self.file_id, self.write_token, self.instant)
 
     @property
     def slices(self) -> list[FileSlice]:
+        """The slices of its parents."""
         return [*map(FileSlice.decode, json.loads(self.parents))]
 
     @property
     def size_bytes(self) -> int:
-        """Of what is read for it."""
+        """Bytes of the files that are read for it."""
         return sum(one.size_bytes for one in self.slices)
 
 
@@ -237,7 +240,7 @@ def children_of(
     parents: Mapping[_Group, FileSlice],
     instant: str,
 ) -> list[Child]:
-    """Those that may get rows."""
+    """The new groups that may get rows."""
     found: list[Child] = []
     for task in plan.tasks:
         path, ring = task.partition_path, rings[task.partition_path]
@@ -256,6 +259,8 @@ def children_of(
 
 @dataclass(frozen=True, slots=True)
 class Made:
+    """What the tasks of a resize have made: files, and runs of entries."""
+
     stats: tuple[WriteStat, ...]
     runs: tuple[Run, ...]
 
@@ -363,6 +368,7 @@ def _stored(
 
 
 def summary_of(plan: ResizePlan, stats: Sequence[WriteStat]) -> dict[str, int]:
+    """What a version tells of a resize that was carried out."""
     return {
         "splits": plan.splits,
         "merges": plan.merges,

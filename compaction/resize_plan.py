@@ -27,15 +27,16 @@ __all__ = ["ResizePlan", "ResizeTask", "check_resize"]
 
 @dataclass(frozen=True, slots=True)
 class ResizeTask:
-    """A split (one node before, two after) or a merge (two before, in the ring's order; one)."""
+    """A split (one node before, two after) or a merge (two before, in the ring's order; one
+    after)."""
 
     partition_path: str
     seq_no: int
-    """Of the ring that it was made of."""
+    """The number of the ring that it was made of."""
     before: tuple[HashingNode, ...] = stored(many(HashingNode, "node"))
     after: tuple[HashingNode, ...] = stored(many(HashingNode, "node"))
     size_bytes: int = 0
-    """Of the files that it rewrites: for people."""
+    """Bytes of the files that it rewrites: for people."""
     why: str = ""
     """The sizes that made it due, and the bound: for people, too."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
@@ -75,12 +76,13 @@ class ResizePlan(Plan):
 
     @property
     def why(self) -> str:
-        """Of the first split and of the first merge."""
+        """Why the first split and the first merge are due, and how many more there are."""
         splits = [one for one in self.tasks if one.is_split]
         merges = [one for one in self.tasks if not one.is_split]
         return "; ".join(_why(tasks) for tasks in (splits, merges) if tasks and tasks[0].why)
 
     def of(self, partition_path: str) -> list[ResizeTask]:
+        """The tasks of one table partition."""
         return [one for one in self.tasks if one.partition_path == partition_path]
 
     def encode(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class ResizePlan(Plan):
 
 
 def _why(tasks: Sequence[ResizeTask]) -> str:
-    """Of tasks of one kind."""
+    """Why tasks of one kind are due: the first, and how many more there are."""
     first, *others = tasks
     told = f"{'split' if first.is_split else 'merged'} in {partition_text(first.partition_path)}"
     told += f": {first.why}"

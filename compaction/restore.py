@@ -89,8 +89,8 @@ class Restore(Service[RestorePlan]):
         return Outcome(change)
 
     def _since(self, snapshot: Snapshot, target: Manifest) -> Iterator[tuple[int, Step]]:
-        """Of the commits that the target does not hold, newest first: the version that made each,
-        or the first that is kept, and what completed it."""
+        """For each commit that the target does not hold, newest first: the version that made it, or
+        the first that is kept, and the step that completed it."""
         store, newest = snapshot.store, snapshot.manifest
         goal = target.last_commit
         if goal is not None and target.version < newest.oldest:  # a savepoint: all later is undone

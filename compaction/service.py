@@ -63,7 +63,7 @@ class Plan(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Of the `ServiceResult`, where nothing but the plan is made."""
+        """Fields of the `ServiceResult`, where nothing but the plan is made."""
         return {}
 
 
@@ -90,7 +90,7 @@ class Outcome:
 
 
 class Service(Protocol[P]):
-    """One table service."""
+    """A table service: it plans on a version, does the work, and says what is to be published."""
 
     @property
     def name(self) -> str:
@@ -104,14 +104,14 @@ class Service(Protocol[P]):
 
     @property
     def action(self) -> str | None:
-        """Of a service that writes data files, which is a commit of this kind on Hudi's timeline:
-        begun before its work, whose owner has the instant."""
+        """For a service that writes data files, what its commit is on Hudi's timeline: it is begun
+        before the work, whose owner has its instant. None for any other."""
         return None
 
     @property
     def reserves(self) -> str | None:
-        """Of a service that plans what is carried out later: the action for which it takes an
-        instant."""
+        """For a service that plans what is carried out later, the action for which it takes an
+        instant. None for any other."""
         return None
 
     def plan(self, snapshot: Snapshot) -> P | NothingDue:

@@ -116,7 +116,7 @@ def _of_files(keys: pa.Array) -> UInt64s:
 
 
 def _of_file(key: pa.Array) -> int:
-    """The same of an array of one key."""
+    """The hash of the file in an array of one key; 0 where it is no key."""
     try:
         return int(_hashed(decode_keys(key))[0])
     except (CorruptError, IndexError):

@@ -63,7 +63,7 @@ class TimelineState:
     archived: str
     withdrawn: frozenset[str]
     ours: tuple[Action, ...]
-    """Of lost versions."""
+    """Completed commits of ours whose version is lost."""
     foreign: tuple[Action, ...]
     late: tuple[Action, ...]
     missing: tuple[Action, ...]
@@ -75,10 +75,10 @@ class TimelineState:
     savepoints: tuple[str, ...]
     """Pinned, and not on the timeline: names."""
     bodies: Mapping[str, CommitMetadata]
-    """Of the commits that count, as far as one can be read."""
+    """What the commits that count tell, by instant, as far as one can be read."""
     not_yet: frozenset[str] = frozenset()
-    """Of writers under way, and of commits after the version: they, too, may be older than the
-    timeline, which was archived meanwhile."""
+    """Instants of writers under way, and of commits after the version: they, too, may be older than
+    the timeline, which was archived meanwhile."""
 
     def counts(self, instant: str) -> bool:
         """Whether a data file of this instant ("": of one that does not tell) is committed."""
@@ -92,7 +92,7 @@ class TimelineState:
         return {stat.path: stat.row_count for body in bodies for stat in body.stats}
 
     def sizes(self) -> dict[str, int]:
-        """The same in bytes, of those of which they tell."""
+        """Bytes by path, of the data files of which the commits tell them."""
         stats = (stat for body in self.bodies.values() for stat in body.stats)
         return {stat.path: stat.size_bytes for stat in stats if stat.size_bytes}
 
@@ -166,7 +166,7 @@ class _Seen:
     since: frozenset[str]
     """Instants that were published after the version."""
     known: Mapping[str, str]
-    """Of the commits of versions that are kept: instants, and what they are."""
+    """The commits of versions that are kept: instants, and what they are on the timeline."""
 
     @cached_property
     def withdrawn(self) -> frozenset[str]:
@@ -180,7 +180,7 @@ class _Seen:
 
     @cached_property
     def steps(self) -> set[str]:
-        """Of them the instants of data commits."""
+        """Instants of the data commits among `doing`."""
         return {time for time, action in self.doing if action in DATA_ACTIONS}
 
     @cached_property
@@ -191,7 +191,7 @@ class _Seen:
 
     @property
     def there(self) -> set[str]:
-        """Of them those that were not withdrawn."""
+        """Instants of those among `done` that were not withdrawn."""
         return self.done.keys() - self.withdrawn
 
     @property
@@ -264,8 +264,8 @@ def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
 
 
 def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
-    """Those of versions that are not kept any more, told by nothing but the index, which names
-    files of them."""
+    """Commits, by instant, of versions that are not kept any more, which nothing tells but the
+    index, because it names files of them; and what they are on the timeline."""
     told = seen.done.keys() | seen.known.keys() | seen.withdrawn | seen.since | seen.steps
     begun = {one.time: one.action for one in seen.under_way}
     meant = action_of("", seen.newest.options.has_logs)

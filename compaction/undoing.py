@@ -47,7 +47,8 @@ def completion(undone: Manifest) -> Step:
 
 
 def unknown_completion(instant: str, action: str) -> Step:
-    """The same where its version is not kept any more: nobody knows the checksum."""
+    """The step that has put a commit on the timeline whose version is not kept any more: nobody
+    knows the checksum."""
     return Step("complete", instant, staged_path(instant, action), action=action)
 
 

@@ -155,7 +155,8 @@ class _Reader:
         return Elements(kind, [self.value(kind, depth) for _ in range(count)])
 
     def texts(self, count: int) -> list[bytes]:
-        """Without a call for each, where its length is told by a byte: bounds of pages are many."""
+        """The texts of a list, without a call for each, where its length is told by a byte: bounds
+        of pages are many."""
         raw, place, found = self.raw, self.place, list[bytes]()
         end = len(raw)
         for _ in range(count):
@@ -171,7 +172,7 @@ class _Reader:
         return found
 
     def numbers(self, count: int) -> list[int]:
-        """The numbers of a list, zigzag varints, which take a byte each mostly."""
+        """The numbers of a list, zigzag varints, without a call for each that takes a byte."""
         raw, place, found = self.raw, self.place, list[int]()
         end = len(raw)
         for _ in range(count):
@@ -187,7 +188,8 @@ class _Reader:
         return found
 
     def varint(self) -> int:
-        """Without a call per byte: headers of pages are all numbers, and thousands are read."""
+        """A number, without a call per byte: headers of pages are all numbers, and thousands are
+        read."""
         raw, place = self.raw, self.place
         value = shift = 0
         try:
