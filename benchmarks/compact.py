@@ -14,11 +14,21 @@ import pyarrow as pa
 import metatable
 from benchmarks import hfiles
 from benchmarks.data import rows_of
-from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, absent, package, run_module, timed
+from benchmarks.harness import (
+    FLOOR,
+    Case,
+    Measure,
+    Peer,
+    Setup,
+    absent,
+    package,
+    run_module,
+    timed,
+    timed_on_copies,
+)
 from metatable.metadata.pages import HFileRef
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
-from metatable.storage import cache
+from metatable.metadata.versions import newest_of
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
@@ -74,30 +84,22 @@ def _make(folder: Path, each: int, codec: str) -> None:
 
 
 def _ours(setup: Setup, source: Path, each: int) -> Measure:
-    held: list[Path] = []
-
-    def prepare() -> None:
-        if held:
-            setup.cupboard.drop(held.pop())
-        held.append(setup.cupboard.copy(source))
-        cache.clear()
-
-    def compact() -> Any:
-        table = metatable.open(held[0], storage_options={"durable": "false"})
+    def compact(place: Path) -> Any:
+        table = metatable.open(place, storage_options={"durable": "false"})
         return table.compact(major=True, partitions="record_index")
 
     def check(told: Any) -> None:
         assert told.files_after < told.files_before, told
         assert told.entries == COMMITS * each, told
 
-    return timed(compact, prepare=prepare, check=check)
+    return timed_on_copies(setup.cupboard, source, compact, check)
 
 
 def _refs(folder: Path) -> tuple[Store, list[HFileRef]]:
+    """The HFiles of the record index, oldest first."""
     store = Store(str(folder))
-    newest = load_newest(store)
-    assert newest is not None
-    return store, sorted(Snapshot(store, newest).refs("record_index"), key=lambda one: one.sequence)
+    refs = Snapshot(store, newest_of(store)).refs("record_index")
+    return store, sorted(refs, key=lambda one: one.sequence)
 
 
 def _options(rocks: Any, codec: str) -> Any:

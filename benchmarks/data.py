@@ -25,6 +25,7 @@ import string
 import tempfile
 import zlib
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +44,7 @@ __all__ = [
     "Entries",
     "base64_entries",
     "batch_rows",
+    "make_lance",
     "make_table",
     "numbers_of",
     "rows_of",
@@ -347,3 +349,10 @@ def make_table(
     for number in range(commits):
         first, end = (rows * part // commits for part in (number, number + 1))
         table.bulk_insert(_some_rows(kind, first, end, rows))
+
+
+def make_lance(held: int, folder: Path) -> None:
+    """The `table_rows` of random keys as Lance stores them, and its index of their key."""
+    lance = import_module("lance")
+    made = lance.write_dataset(table_rows("uuid", held), str(folder / "rows"))
+    made.create_scalar_index("id", "BTREE")

@@ -33,6 +33,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.data import Cupboard
+from metatable.storage import cache
 
 __all__ = [
     "FIELDS",
@@ -50,6 +51,7 @@ __all__ = [
     "package",
     "run_module",
     "timed",
+    "timed_on_copies",
 ]
 
 FIELDS = (
@@ -176,6 +178,24 @@ def timed(
 ) -> Timed:
     """`run` in seconds, between an untimed `prepare` and a `check` of what it returned."""
     return Timed(run, prepare, check)
+
+
+def timed_on_copies(
+    cupboard: Cupboard,
+    source: Path,
+    run: Callable[[Path], Any],
+    check: Callable[[Any], Any] | None = None,
+) -> Timed:
+    """`run` in seconds, each time on a copy of `source` of its own, caches of the process empty."""
+    copies: list[Path] = []
+
+    def prepare() -> None:
+        for old in copies:
+            cupboard.drop(old)
+        copies[:] = [cupboard.copy(source)]
+        cache.clear()
+
+    return timed(lambda: run(copies[0]), prepare=prepare, check=check)
 
 
 def lines(bench: str, case: Case, runs: int) -> list[Line]:

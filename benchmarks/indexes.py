@@ -27,6 +27,7 @@ from benchmarks.data import KEY_BYTES, batch_rows, make_table
 from benchmarks.harness import Case, Setup, left_out, run_module
 from benchmarks.hbase import MissingError, table_in_hbase
 from benchmarks.hbase import setting as hbase_setting
+from benchmarks.watching import most_resident_bytes
 from metatable.storage import cache
 
 QUESTION = (
@@ -166,17 +167,10 @@ def _work(folder: str, rows: str) -> Mapping[str, float]:
         for what in ("read", "written"):
             moved = sum(table.counters[f"{place}.bytes_{what}"] for place in ("store", "kv"))
             told[f"{name} {what}"] = round(moved / 1e6, 2)
-    told["held"] = _held_mib()
+    told["held"] = most_resident_bytes() >> 20
     metadata = metatable.open(folder).describe().metadata
     sizes = [metadata[name]["bytes"] for name in OF_THE_INDEX if name in metadata]
     return {**told, "index": round(sum(sizes) / 1e6, 2)}
-
-
-def _held_mib() -> int:
-    """At most, until now. (`getrusage` tells also what its parent held when it began.)"""
-    status = Path("/proc/self/status").read_text("ascii")
-    [line] = [one for one in status.splitlines() if one.startswith("VmHWM:")]
-    return int(line.split()[1]) >> 10
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import metatable
-from benchmarks.data import KEY_BYTES, make_table, rows_of
+from benchmarks.data import KEY_BYTES, make_lance, make_table, rows_of
 from benchmarks.harness import FLOOR, Case, Peer, Setup, absent, package, run_module, timed
-from benchmarks.upsert import make_lance
 from metatable.data.base_file import PAGE_ROWS, encoded_base_file
 from metatable.data.options import Options
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS

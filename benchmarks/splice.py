@@ -20,7 +20,7 @@ from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
 from metatable.data.slices import DataFile, FileSlice
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import replaced, splice
 from metatable.storage.store import Store
@@ -124,9 +124,7 @@ class _Updated:
     @classmethod
     def of(cls, folder: Path, target: Path) -> _Updated:
         store = Store(folder)
-        newest = load_newest(store)
-        assert newest is not None
-        view = Snapshot(store, newest)
+        view = Snapshot(store, newest_of(store))
         files = list(view.slices())
         entering = [_entering(folder / one.base.path, one) for one in files]
         return cls(view, files, entering, Store(target, {"durable": "false"}))

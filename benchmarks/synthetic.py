@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
+from metatable.compaction.new_files import built_hfiles
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
@@ -27,10 +28,8 @@ from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.metadata.change import Change
 from metatable.metadata.column_stats import RECORD_KEY
-from metatable.metadata.entry_files import Run, build_hfile, cut_ranges, write_run
-from metatable.metadata.owner import Owner
+from metatable.metadata.entry_files import Run, write_run
 from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.pages import HFileRef
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
@@ -108,9 +107,7 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
         scratch = LocalEngine().scratch(store)
         partitions = partitions_of(options, create_index(options))
         runs = list(_runs(scratch, partitions, numbers, instant))
-        adds = {
-            one.name: _build(store, scratch, one, runs, transaction.owner) for one in partitions
-        }
+        adds = built_hfiles(store, partitions, runs, scratch, transaction.owner)
         body = CommitMetadata(operation="INSERT", stats=(), extra={}).encode()
         steps = (transaction.stage(body),)
         transaction.publish(
@@ -127,19 +124,6 @@ def _runs(
         for name, entries in entries_of(written, partitions):
             if entries.num_rows:
                 yield write_run(scratch, name, entries)
-
-
-def _build(
-    store: Store,
-    scratch: Store,
-    partition: MetadataPartition,
-    runs: Sequence[Run],
-    owner: Owner,
-) -> tuple[HFileRef, ...]:
-    ours = [run for run in runs if run.partition == partition.name]
-    ranges = cut_ranges(partition, ours, partition.options.hfile_target_bytes)
-    built = [build_hfile(store, scratch, partition, ours, lo, hi, owner) for lo, hi in ranges]
-    return tuple(ref for ref in built if ref is not None)
 
 
 def _written(number: int, instant: str) -> WrittenSlice:

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from isal.isal_zlib import crc32
 
 import metatable
-from benchmarks.data import KEY_BYTES, batch_rows, make_table, rows_of
+from benchmarks.data import KEY_BYTES, batch_rows, make_lance, make_table, rows_of
 from benchmarks.harness import (
     FLOOR,
     Case,
@@ -29,11 +29,10 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
-from benchmarks.upsert import make_lance
 from metatable.data.schema import KEY_COLUMN
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.storage import cache
 from metatable.storage.parquet.offset_index import OFFSET, SIZE
 from metatable.storage.parquet.page_headers import WIDTH, Headers
@@ -225,7 +224,7 @@ Page = tuple[int, int, int, int]
 
 
 def _pages(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[Page]]]:
-    """Of each file the pages of the key column (zstd) whose bounds hold a key that is there."""
+    """For each file the pages of the key column (zstd) whose bounds hold a key that is there."""
     located = table.tag_locations(batch)
     keys = located.filter(located["_location"].is_valid())["id"]
     texts = sorted(one.encode() for one in keys.to_pylist())
@@ -263,11 +262,9 @@ def _read_pages(chosen: list[tuple[str, list[Page]]]) -> None:
 
 
 def _blocks(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[tuple[int, int]]]]:
-    """Of each HFile of the record index the places of the blocks that may hold a key."""
+    """(HFile, places of the blocks that may hold a key), for each HFile of the record index."""
     store = Store(table.uri)
-    newest = load_newest(store)
-    assert newest is not None
-    entries = Snapshot(store, newest)
+    entries = Snapshot(store, newest_of(store))
     partition = RecordIndexPartition(entries.options)
     keys = index_keys(entries.options, batch["id"].combine_chunks(), pa.scalar("")).cast("binary")
     keys = keys.take(pa.compute.array_sort_indices(keys))

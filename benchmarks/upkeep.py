@@ -27,7 +27,7 @@ from benchmarks.harness import FLOOR, Case, Peer, Setup, run_module
 from metatable.metadata.record_index import index_keys
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import sort_order
@@ -49,13 +49,13 @@ PROCESSES = 4
 TAG, TAGGED = "tag of 100 keys", 5
 """The question, and the commit whose keys it asks for."""
 MOST = "most.json"
-"""Of each question the most requests, and the bytes and the floor of the same answer."""
+"""The file that tells, for each question, the most requests, bytes, and the floor of the bytes."""
 
 NOT_DURABLE = {"durable": "false"}
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """The same questions after each number of commits, with upkeep; and without, for the least."""
+    """All questions after each number of commits, with upkeep; and without, for the least."""
     counts = (100, 200, 1000, 10_000) if setup.full else (50, 100, 200)
     kinds = [(count, UPKEEP) for count in counts] + [(counts[0], ALONE)]
     for commits, kind in [*kinds, (500 if setup.full else 60, CONTENDED)]:
@@ -156,8 +156,7 @@ def _ask(folder: Path, numbers: range) -> None:
 
 def _least_bytes(table: metatable.Table) -> int:
     """Stored bytes of the blocks of the record index that hold the keys of a tag."""
-    store, newest = table._store, load_newest(table._store)
-    assert newest is not None
+    store, newest = table._store, newest_of(table._store)
     asked = _rows(TAGGED)
     keys = index_keys(newest.options, asked["id"].combine_chunks(), asked["day"].combine_chunks())
     keys = keys.cast(pa.binary()).take(pa.array(sort_order(keys)))

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import metatable
-from benchmarks.data import KEY_BYTES, Cupboard, batch_rows, make_table, table_rows
+from benchmarks.data import KEY_BYTES, Cupboard, batch_rows, make_lance, make_table, table_rows
 from benchmarks.harness import (
-    FLOOR,
     Case,
     Measure,
     Peer,
@@ -30,18 +24,10 @@ from benchmarks.harness import (
     left_out,
     package,
     run_module,
-    timed,
+    timed_on_copies,
 )
-from metatable.data.base_file import PAGE_ROWS, add_meta_columns, encoded_base_file, encoded_columns
-from metatable.data.options import Options
-from metatable.data.schema import KEY_COLUMN, META_COLUMNS
-from metatable.data.slices import DataFile
-from metatable.storage import cache
-from metatable.storage.arrays import Int64s
-from metatable.storage.parquet.chosen_pages import read_rows
-from metatable.storage.parquet.paged_file import paged
-from metatable.storage.store import Store
-from metatable.storage.threads import in_order
+from benchmarks.upsert_floor import upsert_floor
+from benchmarks.watching import most_resident_bytes
 
 QUESTION = (
     "Rows are inserted or replaced by key: how long from the batch to a commit that everybody can "
@@ -59,19 +45,12 @@ ASKED = {
     ("time", 1_000_000): 4.0,
     ("time", 1_000): 10.0,
 }
-"""Of kinds of keys and rows into ten million, with a record index: times as fast as Delta."""
+"""How many times as fast as Delta we mean to be, with a record index, by (kind of keys, rows of a
+batch) into ten million."""
 
 ASKED_UNCOMPRESSED = 1.2
-"""The same of a million random keys, where the metadata table's HFiles are not compressed."""
-
-CHANGED = (META_COLUMNS[0], META_COLUMNS[1], "customer", "amount", "quantity", "city", "note")
-"""Columns in which other rows of the same keys differ, but for the name of the file, which is one
-value. Those of REPEATED are dictionaries."""
-REPEATED = (META_COLUMNS[0], "quantity", "city")
-GROUP_ROWS = 131_072
-
-_Hit = tuple[int, Int64s, Int64s]
-"""A row group, places in it, and the rows of a batch that come there."""
+"""How many times as fast, with a million random keys, where the metadata table's HFiles are not
+compressed."""
 
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
@@ -94,10 +73,8 @@ def cases(setup: Setup) -> Iterator[Case]:
             table = setup.cupboard.made(f"table-{held}-uuid-{index}", make)
             batch = batch_rows("uuid", held, count)
             asked = ASKED.get(("uuid", count)) if setup.full and index == "record" else None
-            floor = [_floor(setup.cupboard, table, batch)] if asked else []
-            upsert = _on_copies(
-                setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch)
-            )
+            floor = [upsert_floor(setup.cupboard, table, batch)] if asked else []
+            upsert = _ours(setup.cupboard, table, batch)
             yield Case(
                 f"{count:,} rows, {index}",
                 _setting("uuid", held, batch),
@@ -122,7 +99,7 @@ def _uncompressed(setup: Setup, held: int, count: int) -> Iterator[Case]:
         make = partial(make_table, kind="uuid", index="record", rows=held, hfile_codec="none")
         table = setup.cupboard.made(f"table-{held}-uuid-record-none", make)
         batch = batch_rows("uuid", held, count)
-        upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
+        upsert = _ours(setup.cupboard, table, batch)
         peers = [_delta(setup, held, batch, "uuid", ASKED_UNCOMPRESSED)]
         yield Case(name, _setting("uuid", held, batch), upsert, peers, READING)
 
@@ -134,15 +111,14 @@ def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Cas
         if setup.asks(name):
             table = _table(setup, "time", held)
             batch = batch_rows("time", held, count)
-            run, check = partial(_upsert, batch), partial(_ours, batch)
-            upsert = _on_copies(setup.cupboard, table, run, check)
+            upsert = _ours(setup.cupboard, table, batch)
             delta = _delta(setup, held, batch, "time", ASKED["time", count])
-            peers = [delta, _floor(setup.cupboard, table, batch)]
+            peers = [delta, upsert_floor(setup.cupboard, table, batch)]
             yield Case(name, _setting("time", held, batch), upsert, peers, READING)
 
 
 def _memory(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
-    """The same upserts, and what a process holds at most that does nothing else."""
+    """What a process holds at most that does nothing but one upsert."""
     for kind in ("uuid", "time"):
         for count in counts:
             name = f"{count:,} rows, record, {kind} keys, memory"
@@ -172,20 +148,19 @@ def _resident(cupboard: Cupboard, work: str, source: Path, rows: Path) -> Measur
         command = [sys.executable, "-m", "benchmarks.upsert", *told]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         cupboard.drop(folder)
-        return int(done.stdout) / 1024
+        return int(done.stdout) / (1 << 20)
 
     return measure
 
 
 def _work(work: str, folder: str, rows: str) -> None:
-    """One upsert, in a process of its own, which then tells its most resident KiB."""
+    """One upsert, in a process of its own, which then tells its most resident bytes."""
     {"ours": _upsert, "delta": _delta_merge}[work](pq.read_table(rows), Path(folder))
-    status = Path("/proc/self/status").read_text("utf-8")
-    print(*(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+    print(most_resident_bytes())
 
 
 def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
-    """The same into a merge-on-read table."""
+    """Upserts into a merge-on-read table."""
     make = partial(make_table, kind="uuid", index="record", rows=held, table_type="mor")
     for count in counts:
         name = f"{count:,} rows, record, merge-on-read"
@@ -193,7 +168,7 @@ def _on_read(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]
             continue
         table = setup.cupboard.made(f"table-{held}-uuid-record-mor", make)
         batch = batch_rows("uuid", held, count)
-        upsert = _on_copies(setup.cupboard, table, partial(_upsert, batch), partial(_ours, batch))
+        upsert = _ours(setup.cupboard, table, batch)
         yield Case(
             name,
             _setting("uuid", held, batch),
@@ -213,27 +188,17 @@ def _setting(kind: str, held: int, batch: pa.Table) -> str:
     )
 
 
-def _on_copies(
-    cupboard: Cupboard, source: Path, run: Callable[[Path], Any], check: Callable[[Any], Any]
-) -> Measure:
-    """`run` on a copy of `source` of its own, each time."""
-    place: list[Path] = []
+def _ours(cupboard: Cupboard, source: Path, batch: pa.Table) -> Measure:
+    """An upsert of ours into this table."""
 
-    def prepare() -> None:
-        cache.clear()
-        for old in place:
-            cupboard.drop(old)
-        place[:] = [cupboard.copy(source)]
+    def check(result: Any) -> None:
+        assert result.inserted + result.updated == batch.num_rows, result
 
-    return timed(lambda: run(place[0]), prepare=prepare, check=check)
+    return timed_on_copies(cupboard, source, partial(_upsert, batch), check)
 
 
 def _upsert(batch: pa.Table, folder: Path) -> Any:
     return metatable.open(folder).upsert(batch)
-
-
-def _ours(batch: pa.Table, result: Any) -> None:
-    assert result.inserted + result.updated == batch.num_rows, result
 
 
 def _peers(setup: Setup, held: int, batch: pa.Table, asked: float | None = None) -> list[Peer]:
@@ -268,7 +233,7 @@ def _delta(setup: Setup, held: int, batch: pa.Table, kind: str, asked: float | N
 
     table = _delta_table(setup, kind, held)
     name = f"deltalake {deltalake.__version__} merge"
-    run = _on_copies(setup.cupboard, table, partial(_delta_merge, batch), check)
+    run = timed_on_copies(setup.cupboard, table, partial(_delta_merge, batch), check)
     return Peer(name, run, target=asked)
 
 
@@ -290,105 +255,7 @@ def _lance(setup: Setup, held: int, batch: pa.Table) -> Peer:
 
     table = setup.cupboard.made(f"lance-{held}-uuid", partial(make_lance, held))
     name = f"Lance {lance.__version__} merge_insert, BTREE"
-    return Peer(name, _on_copies(setup.cupboard, table, merge, check))
-
-
-@dataclass(frozen=True, slots=True)
-class _Must:
-    """What nobody can spare whose files hold rows by columns: of each file the row groups that hold
-    a key, with the places of these in them and in the batch, and the rows that are new. Which row
-    is where, everybody must find out, too, each in another way: that is not counted."""
-
-    batch: pa.Table
-    files: list[tuple[Path, list[_Hit]]]
-    new: Int64s
-
-    @classmethod
-    def of(cls, source: Path, batch: pa.Table) -> _Must:
-        table, keys = metatable.open(source), batch["id"].combine_chunks()
-        files, left = [], np.ones(len(keys), np.bool_)
-        for path in (Path(table.uri, one.path) for one in table.files()):
-            file, hit = pq.ParquetFile(path), []
-            for group in range(file.num_row_groups):
-                held = file.read_row_group(group, ["id"])["id"]
-                found = pc.index_in(held, value_set=keys).fill_null(-1).to_numpy()
-                rows = np.flatnonzero(found >= 0)
-                left[found[rows]] = False
-                hit += [(group, rows, found[rows])] if len(rows) else []
-            files += [(path, hit)] if hit else []
-        return cls(batch.combine_chunks(), files, np.flatnonzero(left))
-
-    def work(self, folder: Path) -> None:
-        """Keys and what changes are decoded, rows that replace others and new ones are gathered out
-        of the batch, which is in no order, what changes and the new rows are encoded, the new keys
-        are put into a filter, and as many bytes as the files have are written, with fsync. Of
-        columns without a dictionary it is pages that hold a row, where these are few."""
-        jobs = [
-            partial(_rewritten, self.batch, *one, folder / str(n))
-            for n, one in enumerate(self.files)
-        ]
-        step = max(len(self.new) // max(len(jobs), 1), 1)
-        pieces = [self.new[at : at + step] for at in range(0, len(self.new), step)]
-        jobs += [partial(_encoded, self.batch, piece) for piece in pieces]
-        for _ in in_order(lambda job: job(), jobs):
-            pass
-
-
-def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) -> None:
-    texts = [name for name in REPEATED if name != "quantity"]
-    file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
-    store = Store(path.parent)
-    [pages_of] = paged(store, [(path.name, path.stat().st_size)])
-    own = batch.select([name for name in CHANGED if name in batch.column_names])
-    for group, rows, coming in groups:
-        own.take(pa.array(coming))
-        pages, count = np.unique(rows // PAGE_ROWS), file.metadata.row_group(group).num_rows
-        every = (pages[:, None] * PAGE_ROWS + np.arange(PAGE_ROWS)).reshape(-1)
-        whole = [KEY_COLUMN, *CHANGED]
-        if pages_of is not None and len(every) * 3 <= count:
-            whole = [*REPEATED]
-            here = every[every < count] + pages_of.starts[group]
-            names = [name for name in CHANGED if name not in REPEATED]
-            held = read_rows(store, [(pages_of, here)], [KEY_COLUMN, *names])
-            encoded_columns(held.select(names), Options("t", ("id",)), None, (), ())
-        table = file.read_row_group(group, whole, use_threads=False)
-        changed = [name for name in CHANGED if name in whole]
-        encoded_columns(table.select(changed), Options("t", ("id",)), None, (), REPEATED)
-    shutil.copyfile(path, target)
-    with target.open("rb") as made:
-        os.fsync(made.fileno())
-
-
-def _encoded(batch: pa.Table, numbers: Int64s) -> None:
-    rows = batch.take(pa.array(numbers))
-    place = DataFile("day=2026-01-01", "some-0", "0-0-0", "20260101000000000", 0)
-    made = add_meta_columns(rows, rows["id"], place).combine_chunks()
-    encoded_base_file(made, Options("t", ("id",), row_group_rows=GROUP_ROWS), None)
-
-
-def _floor(cupboard: Cupboard, source: Path, batch: pa.Table) -> Peer:
-    known: list[_Must] = []
-    folders: list[Path] = []
-
-    def prepare() -> None:
-        known[:] = known or [_Must.of(source, batch)]
-        for old in folders:
-            cupboard.drop(old)
-        folders[:] = [cupboard.scratch()]
-
-    work = timed(lambda: known[0].work(folders[0]), prepare=prepare)
-    what = (
-        "pyarrow gathers, decodes and encodes what must change, files of that size, fsync; no "
-        "index, no tag"
-    )
-    return Peer(f"{FLOOR}{what}", work)
-
-
-def make_lance(held: int, folder: Path) -> None:
-    """The same rows, and its index of their key."""
-    lance = import_module("lance")
-    made = lance.write_dataset(table_rows("uuid", held), str(folder / "rows"))
-    made.create_scalar_index("id", "BTREE")
+    return Peer(name, timed_on_copies(setup.cupboard, table, merge, check))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["SAMPLE_SECONDS", "Peaks", "processor_seconds", "watched"]
+__all__ = ["SAMPLE_SECONDS", "Peaks", "most_resident_bytes", "processor_seconds", "watched"]
 
 SAMPLE_SECONDS = 0.2
 
@@ -23,8 +23,8 @@ Peaks = dict[str, int]
 
 @contextmanager
 def watched(process: int, share: float = 1.0) -> Iterator[Peaks]:
-    """The peaks of a process and its family until the end. `share`: of the time, what looking may
-    take; where it takes more it is done less often."""
+    """The peaks of a process and its family until the end. `share`: the share of the time that
+    looking may take; where it takes more it is done less often."""
     peaks, over = {"python": 0, "java": 0}, threading.Event()
     watching = threading.Thread(target=_watch, args=(process, share, peaks, over))
     watching.start()
@@ -42,6 +42,14 @@ def processor_seconds(process: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def most_resident_bytes() -> int:
+    """The most memory that this process has held until now. (`getrusage` tells also what its parent
+    held when it began.)"""
+    status = _read(os.getpid(), "status")
+    [line] = [one for one in status.splitlines() if one.startswith("VmHWM:")]
+    return int(line.split()[1]) << 10
+
+
 def _watch(root: int, share: float, peaks: Peaks, over: threading.Event) -> None:
     took = 0.0
     while not over.wait(max(SAMPLE_SECONDS, took / share)):
@@ -56,7 +64,7 @@ def _watch(root: int, share: float, peaks: Peaks, over: threading.Event) -> None
 
 
 def _stats() -> dict[int, list[str]]:
-    """Of each process what the system tells of it, from its state on."""
+    """What the system tells of each process, from its state on."""
     numbers = [int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()]
     told = {one: _read(one, "stat").rpartition(")")[2].split() for one in numbers}
     return {one: words for one, words in told.items() if words}
