@@ -143,18 +143,12 @@ class BlockIndex:
         if not len(wanted) or not len(self):
             return np.empty(0, np.int64), np.array([len(wanted)])
         if len(wanted) < len(self):
-            of_key = bound(self.keys, wanted, right=True) - 1
-            blocks, starts = np.unique(of_key, return_index=True)
-            blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
-            return blocks, np.append(starts, len(wanted))
-        starts = bound(wanted, self.keys)
-        cuts = np.append(starts, len(wanted))
-        blocks = np.flatnonzero(np.diff(cuts))
-        return blocks, np.append(starts[blocks], len(wanted))
+            return _touched_by(bound(self.keys, wanted, right=True) - 1)
+        return _touched_from(bound(wanted, self.keys), len(wanted))
 
     def touched_alike(self, wanted: Voids) -> tuple[Int64s, Int64s] | None:
-        """`touched`, of ascending pieces of eight bytes or more, by which eight of each and of rows
-        are compared first. None where these tell too few of them apart."""
+        """`touched` for ascending keys of one size, of eight bytes or more: the first eight of each
+        key and of each row are compared first. None where these tell too few of them apart."""
         words, rows = words_of(wanted), self.words
         if not len(wanted) or not len(self):
             return np.empty(0, np.int64), np.array([len(wanted)])
@@ -166,9 +160,7 @@ class BlockIndex:
                 return None
             for at in unsure:
                 of_key[at] = self.last_at_most(wanted[at].tobytes())
-            blocks, starts = np.unique(of_key, return_index=True)
-            blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
-            return blocks, np.append(starts, len(wanted))
+            return _touched_by(of_key)
         starts = np.searchsorted(words, rows)
         tied = np.flatnonzero(words[np.minimum(starts, len(words) - 1)] == rows).tolist()
         unsure = [block for block in tied if wanted[starts[block]].tobytes() < self.row(block)]
@@ -179,9 +171,7 @@ class BlockIndex:
             starts[block] += bisect_left(
                 after, self.row(block), key=lambda at: wanted[at].tobytes()
             )
-        cuts = np.append(starts, len(wanted))
-        blocks = np.flatnonzero(np.diff(cuts))
-        return blocks, np.append(starts[blocks], len(wanted))
+        return _touched_from(starts, len(wanted))
 
     @property
     def size_bytes(self) -> int:
@@ -257,6 +247,20 @@ def check_places(index: BlockIndex, limit: int, path: str, offset: int) -> Block
         found = f"offset {index.offsets[number]}, {index.sizes[number]} bytes"
         raise _corrupt(path, offset, expected, found)
     return index
+
+
+def _touched_by(of_key: Int64s) -> tuple[Int64s, Int64s]:
+    """`BlockIndex.touched`, by the block of each of ascending keys, -1 for none."""
+    blocks, starts = np.unique(of_key, return_index=True)
+    blocks, starts = (blocks[1:], starts[1:]) if blocks[:1] == -1 else (blocks, starts)
+    return blocks, np.append(starts, len(of_key))
+
+
+def _touched_from(starts: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """`BlockIndex.touched`, by where the keys of each block begin among `count`."""
+    cuts = np.append(starts, count)
+    blocks = np.flatnonzero(np.diff(cuts))
+    return blocks, np.append(starts[blocks], count)
 
 
 _Places = tuple[Int64s, Int64s, Int64s]
