@@ -19,18 +19,18 @@ from metatable.storage.byte_columns import at_every_byte, fresh
 from metatable.storage.errors import UsageError
 
 __all__ = [
-    "as_binary",
     "bound",
     "bytes_of",
     "check_bytes",
     "check_width",
+    "checked_binary",
+    "column_offsets",
+    "column_sizes",
     "common_prefix_size",
     "fixed_binary",
     "numbers_at",
-    "offsets_of",
     "once",
     "repeated",
-    "sizes_of",
     "views",
 ]
 
@@ -48,7 +48,7 @@ _BYTES = (
 )
 
 
-def as_binary(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
+def checked_binary(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
     """`column` as one `pa.binary()` array.
 
     Raises UsageError for nulls, other types, and more bytes than such an array can have.
@@ -92,7 +92,7 @@ def _within_reach(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(column.type, len(column), own)
 
 
-def offsets_of(column: pa.Array) -> Int64s:
+def column_offsets(column: pa.Array) -> Int64s:
     """The n + 1 offsets of a binary array into `bytes_of` it, as int64."""
     if not len(column):
         return np.zeros(1, np.int64)
@@ -100,11 +100,11 @@ def offsets_of(column: pa.Array) -> Int64s:
     return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
-def sizes_of(column: pa.Array) -> Int64s:
+def column_sizes(column: pa.Array) -> Int64s:
     """Bytes of each value of a binary array, without memory of their own if it is of fixed size."""
     if pa.types.is_fixed_size_binary(column.type):
         return repeated(column.type.byte_width, len(column))
-    return np.diff(offsets_of(column))
+    return np.diff(column_offsets(column))
 
 
 def repeated(number: int, count: int) -> Int64s:

@@ -37,10 +37,10 @@ from metatable.storage.byte_columns import (
 from metatable.storage.hfile.columns import (
     bytes_of,
     check_width,
+    column_sizes,
     fixed_binary,
     once,
     repeated,
-    sizes_of,
     views,
 )
 
@@ -231,7 +231,7 @@ def row_of(key: bytes) -> bytes | None:
 
 def encode_records(keys: pa.Array, values: pa.Array) -> memoryview:
     """Records back to back. Arrays of `pa.binary()`, or of fixed size, without nulls."""
-    key_sizes, value_sizes = sizes_of(keys), sizes_of(values)
+    key_sizes, value_sizes = column_sizes(keys), column_sizes(values)
     if _all_equal(key_sizes) and _all_equal(value_sizes):
         return _encode_equal(keys, values, int(key_sizes[0]), int(value_sizes[0]))
     keys, values = keys.cast(pa.binary()), values.cast(pa.binary())

@@ -48,11 +48,11 @@ from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.hfile.block_index import BlockIndex
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import (
-    as_binary,
     bound,
     bytes_of,
+    checked_binary,
+    column_offsets,
     common_prefix_size,
-    offsets_of,
 )
 from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KeyValues, row_of
@@ -66,7 +66,7 @@ from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.one_block import OneBlock
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.packed import StoredBlocks
-from metatable.storage.hfile.reading.passes import Pass, sizes_of
+from metatable.storage.hfile.reading.passes import Pass, record_sizes_of
 from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
@@ -177,7 +177,7 @@ class HFileReader:
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
-        wanted = as_binary(keys, "keys")
+        wanted = checked_binary(keys, "keys")
         if not is_ascending(wanted, strictly=False):
             raise UsageError("keys must be ascending: use find for keys in any order")
         self._store.counters.add("hfile.lookups", len(wanted))
@@ -195,7 +195,7 @@ class HFileReader:
 
     def find(self, keys: pa.Array) -> pa.Array:
         """The values of `keys` (n, binary) in any order, aligned with them, null where absent."""
-        wanted = as_binary(keys, "keys")
+        wanted = checked_binary(keys, "keys")
         self._store.counters.add("hfile.lookups", len(wanted))
         if is_ascending(wanted, strictly=False):
             return self._get_ascending(wanted)
@@ -454,7 +454,7 @@ class HFileReader:
         few = len(blocks) < max(len(index) // SIZES_SHARE, SIZES_FROM_BLOCKS)
         if index is not self.tree.complete or few:
             return None
-        return sizes_of(self._store, self.opened, len(index))
+        return record_sizes_of(self._store, self.opened, len(index))
 
 
 def _touched(index: BlockIndex, wanted: pa.Array) -> tuple[Int64s, Int64s]:
@@ -481,7 +481,7 @@ def _order(wanted: pa.Array) -> Int64s:
     """What sorts `wanted`: by eight bytes where those suffice, else by whole keys."""
     ends = pc.min_max(wanted).as_py()
     skip = common_prefix_size(ends["min"], ends["max"])
-    offsets = offsets_of(wanted)
+    offsets = column_offsets(wanted)
     data = np.concatenate((bytes_of(wanted), np.zeros(8, np.uint8)))
     order = np.argsort(first_words(data, offsets[:-1] + skip, np.diff(offsets) - skip))
     if is_ascending(wanted.take(pa.array(order)), strictly=False):

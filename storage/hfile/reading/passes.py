@@ -50,7 +50,7 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["BLOCK", "Pass", "sizes_of"]
+__all__ = ["BLOCK", "Pass", "record_sizes_of"]
 
 BLOCK = "hfile.block"
 """What a payload is called in the cache, before its store, file and offset."""
@@ -369,7 +369,7 @@ class Pass:
             raise
 
 
-def sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
+def record_sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
     """What the file says of the sizes of all its records, None if it does not."""
     place = opened.meta.get(META)
     if place is None or opened.record_sizes is None:

@@ -23,8 +23,8 @@ from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import first_words, last_words
 from metatable.storage.hfile.columns import (
     bytes_of,
+    column_offsets,
     common_prefix_size,
-    offsets_of,
 )
 from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.marked_words import MarkedWords
@@ -255,7 +255,7 @@ def _ends(raw: UInt8s, ends: Int64s, sizes: Int64s, count: int) -> UInt64s:
 
 def _padded(keys: pa.Array) -> tuple[UInt8s, Int64s]:
     """The bytes of keys with a word's room before and behind, and the n + 1 offsets into them."""
-    offsets, room = offsets_of(keys), np.zeros(_WORD, np.uint8)
+    offsets, room = column_offsets(keys), np.zeros(_WORD, np.uint8)
     data = bytes_of(keys)[offsets[0] : offsets[-1]]
     return np.concatenate((room, data, room)), offsets - (offsets[0] - _WORD)
 

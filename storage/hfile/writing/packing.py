@@ -22,8 +22,8 @@ from metatable.storage.hfile.block import HEADER_SIZE
 from metatable.storage.hfile.checksum import CHECKSUM_BYTES
 from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec, compress
 from metatable.storage.hfile.columns import (
+    column_sizes,
     once,
-    sizes_of,
 )
 from metatable.storage.hfile.forms import Form
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD, encode_blocks, encode_records
@@ -79,8 +79,8 @@ class Packer:
             run.blocks,
             stored,
             room,
-            _narrow(sizes_of(keys)),
-            _narrow(sizes_of(values)),
+            _narrow(column_sizes(keys)),
+            _narrow(column_sizes(values)),
             xxh64(keys) if self.hashes else None,
         )
 

@@ -22,10 +22,10 @@ from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.byte_columns import joined, offsets_of
 from metatable.storage.errors import UsageError
 from metatable.storage.hfile.columns import (
-    as_binary,
     check_bytes,
+    checked_binary,
+    column_sizes,
     once,
-    sizes_of,
 )
 from metatable.storage.hfile.key_values import MAX_ROW_SIZE, RECORD_OVERHEAD
 from metatable.storage.ordering import is_ascending
@@ -238,7 +238,7 @@ class Cutter:
         self._check_payload(self._size)
 
     def _check_sizes(self, keys: pa.Array) -> None:
-        sizes = once(sizes_of(keys))
+        sizes = once(column_sizes(keys))
         if sizes.min() < 1 or sizes.max() > MAX_ROW_SIZE:
             worst = int(sizes.argmin() if sizes.min() < 1 else sizes.argmax())
             raise UsageError(
@@ -283,7 +283,7 @@ def _bounds(keys: pa.Array, values: pa.Array, size: int | None) -> Int64s:
     """Bytes of the records before each row, and of all: n + 1 numbers."""
     if size is not None:
         return np.arange(0, size * len(keys) + 1, size)
-    return offsets_of(sizes_of(keys) + sizes_of(values) + RECORD_OVERHEAD)
+    return offsets_of(column_sizes(keys) + column_sizes(values) + RECORD_OVERHEAD)
 
 
 def batches(
@@ -300,7 +300,7 @@ def batches(
 def _plain(column: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
     """As `pa.binary()`, unless it is of fixed size, and of any."""
     if not isinstance(column, pa.FixedSizeBinaryArray) or not column.type.byte_width:
-        return as_binary(column, what)
+        return checked_binary(column, what)
     check_bytes(column, what)
     return column
 
@@ -330,7 +330,7 @@ def _most_bytes(column: pa.Array | pa.ChunkedArray) -> int:
 
 
 def _sizes(column: pa.Array | pa.ChunkedArray) -> Int64s:
-    """Bytes of each row, of any type that `as_binary` takes."""
+    """Bytes of each row, of any type that `checked_binary` takes."""
     if not len(column):
         return np.empty(0, np.int64)
     if isinstance(column, pa.ChunkedArray):

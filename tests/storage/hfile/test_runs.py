@@ -192,7 +192,7 @@ def test_large_column_may_be_longer_than_one_array() -> None:
         found = [cells for _, cells in batches(binary([b"a", b"b", b"c"]), values)]
     assert [cells.to_pylist() for cells in found] == [[value] for value in values.to_pylist()]
     assert {cells.type for cells in found} == {pa.binary()}
-    assert int(columns.offsets_of(found[-1])[-1]) == 50  # it could not say 160
+    assert int(columns.column_offsets(found[-1])[-1]) == 50  # it could not say 160
 
 
 def test_value_that_is_too_large_for_an_array_is_refused() -> None:
