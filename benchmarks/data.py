@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 
 import metatable
 from metatable.storage.arrays import Int64s, UInt8s, UInt64s
+from metatable.storage.avro.one_long import encoded_long
 
 __all__ = [
     "KEY_BYTES",
@@ -288,8 +289,10 @@ def _locations(count: int) -> pa.Array:
     for number in range(90):
         partition = f"region={number % 10}".encode()
         high, low = (int(chance.integers(-(2**63), 2**63)) >> (number % 13) for _ in range(2))
-        parts = (_varint(len(partition)), partition, b"\2", _varint(high), b"\2", _varint(low))
-        instant = _varint(_START_MS + 7919 * number)
+        told = (encoded_long(len(partition)), partition)
+        location = (b"\2", encoded_long(high), b"\2", encoded_long(low))
+        parts = (*told, *location)
+        instant = encoded_long(_START_MS + 7919 * number)
         made.append(
             b"".join((bytes.fromhex("000000000a0000000202"), *parts, _REST, instant, b"\0\0"))
         )
@@ -298,15 +301,6 @@ def _locations(count: int) -> pa.Array:
 
 
 _REST = bytes.fromhex("0200020002")
-
-
-def _varint(number: int) -> bytes:
-    """Avro's long."""
-    left, made = (number << 1) ^ (number >> 63), bytearray()
-    while left > 0x7F:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*made, left])
 
 
 def _base64(raw: UInt8s) -> pa.Array:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metatable.storage.avro.one_long import write_long
 from metatable.storage.avro.schema import Enum, Fixed, Items, Node, Pairs, Primitive, Record, Union
 
 __all__ = ["FEW_ROWS", "encode_few"]
@@ -48,7 +49,7 @@ def _write(node: Node, value: Any, out: bytearray) -> None:
         case Primitive(name=name):
             _write_primitive(name, value, out)
         case Union(only=only, null=null) if only is not None:
-            _write_long((null or 0) if value is None else only, out)
+            write_long((null or 0) if value is None else only, out)
             if value is not None:
                 _write(node.branches[only], value, out)
         case Union():
@@ -60,7 +61,7 @@ def _write(node: Node, value: Any, out: bytearray) -> None:
         case Items(item=item):
             _write_items(item, _exactly(list, value), out)
         case Enum(symbols=symbols) if value in symbols:
-            _write_long(symbols.index(value), out)
+            write_long(symbols.index(value), out)
         case Fixed(size=size) if type(value) is bytes and len(value) == size:
             out += value
         case _:
@@ -75,7 +76,7 @@ def _write_primitive(name: str, value: Any, out: bytearray) -> None:
     elif name in _INTEGERS:
         if _exactly(int, value) not in _INTEGERS[name]:
             raise _UnfitError
-        _write_long(value, out)
+        write_long(value, out)
     elif name == "boolean":
         out.append(_exactly(bool, value))
     elif name in _FLOATS:
@@ -89,7 +90,7 @@ def _write_record(node: Record, held: dict[str, Any], out: bytearray) -> None:
         if name in held:
             _write(field, held[name], out)
         elif isinstance(field, Union) and field.null is not None:
-            _write_long(field.null, out)
+            write_long(field.null, out)
         else:
             raise _UnfitError
 
@@ -99,10 +100,10 @@ def _write_union(node: Union, value: Any, out: bytearray) -> None:
     held = {} if value is None else _exactly(dict, value)
     numbers = [at for at, name in enumerate(node.names) if name and held.get(name) is not None]
     if not numbers and node.null is not None:
-        _write_long(node.null, out)
+        write_long(node.null, out)
     elif len(numbers) == 1:
         [number] = numbers
-        _write_long(number, out)
+        write_long(number, out)
         _write(node.branches[number], held[node.names[number] or ""], out)
     else:
         raise _UnfitError
@@ -110,7 +111,7 @@ def _write_union(node: Union, value: Any, out: bytearray) -> None:
 
 def _write_pairs(node: Node, held: list[tuple[str, Any]], out: bytearray) -> None:
     if held:
-        _write_long(len(held), out)
+        write_long(len(held), out)
     for name, value in held:
         _write(_ITEM, name, out)
         _write(node, value, out)
@@ -119,24 +120,15 @@ def _write_pairs(node: Node, held: list[tuple[str, Any]], out: bytearray) -> Non
 
 def _write_items(node: Node, held: list[Any], out: bytearray) -> None:
     if held:
-        _write_long(len(held), out)
+        write_long(len(held), out)
     for value in held:
         _write(node, value, out)
     out.append(0)
 
 
 def _write_bytes(value: bytes, out: bytearray) -> None:
-    _write_long(len(value), out)
+    write_long(len(value), out)
     out += value
-
-
-def _write_long(value: int, out: bytearray) -> None:
-    """Avro's variable-length, zig-zag coded integer."""
-    zigzag = value << 1 if value >= 0 else (-value << 1) - 1
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
 
 
 def _exactly(kind: type[Any], value: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.storage.avro import RecordCodec
+from metatable.storage.avro.one_long import encoded_long
 from metatable.storage.byte_columns import Runs, byte_layout, joined_runs
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import LogBlock
@@ -77,7 +78,7 @@ def encode_deletes(deletes: pa.Table, cuts: Sequence[int] | None = None) -> list
     offsets, data = byte_layout(_CODEC.encode(deletes))
     contents = []
     for lo, hi in pairwise((0, deletes.num_rows) if cuts is None else cuts):
-        count = _long(hi - lo) if hi > lo else b""
+        count = encoded_long(hi - lo) if hi > lo else b""
         parts = (count, data[offsets[lo] : offsets[hi]].data, b"\0")
         contents.append(b"".join((_HEAD.pack(CONTENT_VERSION, sum(map(len, parts))), *parts)))
     return contents
@@ -180,17 +181,6 @@ _FIXED = {"boolean": 1, "float": 4, "double": 8, "int": _NUMBER, "long": _NUMBER
 _STORED = [kind["type"] if isinstance(kind, dict) else kind for kind in ORDERING_TYPES.values()]
 _SKIP = [0, *(_FIXED.get(kind, _SIZED) for kind in _STORED)]
 """By branch: bytes of a value, or how they are told."""
-
-
-def _long(value: int) -> bytes:
-    """Avro's coding of a number that is not negative."""
-    value <<= 1
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
 
 
 def _wrong(block: LogBlock, what: str, expected: object, found: object) -> CorruptError:
