@@ -25,7 +25,7 @@ asked for), `hfile.filtered` (keys that the file's filter answered).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import cast
 
@@ -33,22 +33,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.storage.arrays import Int64s, UInt8s
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import (
     Voids,
     first_words,
-    from_voids,
-    of_one_size,
     single,
-    voids,
 )
 from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
-from metatable.storage.hfile.block_index import BlockIndex
-from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.columns import (
-    bound,
     bytes_of,
     checked_binary,
     column_offsets,
@@ -56,19 +50,13 @@ from metatable.storage.hfile.columns import (
 )
 from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KeyValues, row_of
-from metatable.storage.hfile.reading.alike import FEW_KEYS, Alike, Hits
-from metatable.storage.hfile.reading.data_blocks import Payloads
-from metatable.storage.hfile.reading.even_keys import EvenKeys
+from metatable.storage.hfile.reading.alike import Hits
 from metatable.storage.hfile.reading.fetch import meta_payload
-from metatable.storage.hfile.reading.file_filter import META as FILTER
-from metatable.storage.hfile.reading.file_filter import might_contain
 from metatable.storage.hfile.reading.index_tree import IndexTree
-from metatable.storage.hfile.reading.one_block import OneBlock
+from metatable.storage.hfile.reading.many_keys import ManyKeys
+from metatable.storage.hfile.reading.one_block import OneBlock, first_value
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
-from metatable.storage.hfile.reading.packed import StoredBlocks
-from metatable.storage.hfile.reading.passes import Pass, record_sizes_of
-from metatable.storage.hfile.reading.searching import find_any
-from metatable.storage.hfile.record_sizes import RecordSizes, Sizes
+from metatable.storage.hfile.reading.passes import Pass, worthy_sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.ordering import is_ascending
 from metatable.storage.store import Store
@@ -77,12 +65,6 @@ __all__ = ["HFileReader", "OpenedHFile"]
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
-SIZES_SHARE, SIZES_FROM_BLOCKS = 8, 16
-"""The sizes of all records are read for passes over more than this fraction of the blocks, and
-over so many: finding the records of a few costs less than a request."""
-
-LEAST_ALIKE = 8
-"""Bytes of keys of one size whose blocks are found by words."""
 
 KEPT_BLOCKS = 16
 """Who scans a range of so few blocks may ask for its neighbours next, which lie in them, too."""
@@ -163,17 +145,7 @@ class HFileReader:
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, None where there is none."""
         self._store.counters.add("hfile.lookups")
-        return self._first_value(key)
-
-    def _first_value(self, key: bytes) -> bytes | None:
-        index = self.tree.of_key(key)
-        last = index.last_at_most(key)
-        first = index.first_from(key) - 1 if self.opened.may_spread_rows else last
-        for block in range(max(first, 0), last + 1):
-            value = OneBlock(self._store, self.opened, index, block).value(key)
-            if value is not None:
-                return value
-        return None
+        return first_value(self._store, self.opened, self.tree, key)
 
     def get_sorted(self, keys: pa.Array) -> pa.Array:
         """The values of ascending `keys` (n, binary), aligned with them, null where absent."""
@@ -181,14 +153,14 @@ class HFileReader:
         if not is_ascending(wanted, strictly=False):
             raise UsageError("keys must be ascending: use find for keys in any order")
         self._store.counters.add("hfile.lookups", len(wanted))
-        return self._get_ascending(wanted)
+        return self._many_keys().values(wanted)
 
     def find_alike(self, keys: Voids, *, keep: bool = True) -> Hits | None:
         """Which of the ascending `keys` (n pieces of one size) are there, and the value of each.
         None where the file does not say that its keys have this size and its values one, or keys
         are not told apart by their first bytes: `get_sorted` answers then. `keep`: blocks may wait
         in the cache; else it is for more of them than there is room for."""
-        hits = self._find_alike(keys, keep=keep)
+        hits = self._many_keys().find_alike(keys, keep=keep)
         if hits is not None:
             self._store.counters.add("hfile.lookups", len(keys))
         return hits
@@ -198,11 +170,14 @@ class HFileReader:
         wanted = checked_binary(keys, "keys")
         self._store.counters.add("hfile.lookups", len(wanted))
         if is_ascending(wanted, strictly=False):
-            return self._get_ascending(wanted)
+            return self._many_keys().values(wanted)
         order = _order(wanted)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return self._get_ascending(wanted.take(pa.array(order))).take(pa.array(back))
+        return self._many_keys().values(wanted.take(pa.array(order))).take(pa.array(back))
+
+    def _many_keys(self) -> ManyKeys:
+        return ManyKeys(self._store, self.opened, self.tree)
 
     def prefix(self, prefix: bytes) -> pa.RecordBatch:
         """All entries whose key begins with `prefix`: columns `key` and `value` (binary)."""
@@ -249,7 +224,8 @@ class HFileReader:
 
         count = 0
         chosen = np.arange(start, stop)
-        sizes = self._sizes_for(index, chosen)
+        is_complete = index is self.tree.complete
+        sizes = worthy_sizes(self._store, self.opened, index, chosen) if is_complete else None
         one_pass = Pass(
             self._store,
             self.opened,
@@ -282,190 +258,6 @@ class HFileReader:
         place = self.opened.meta.get(name)
         return None if place is None else meta_payload(self._store, self.opened, place)
 
-    def _get_ascending(self, wanted: pa.Array) -> pa.Array:
-        pieces = of_one_size(wanted)
-        if len(wanted) and pa.types.is_fixed_size_binary(pieces.type):
-            hits = self._find_alike(voids(pieces))
-            if hits is not None:
-                return from_voids(hits[1], hits[0]).cast(pa.binary())
-        index = self.tree.of_keys(wanted)
-        blocks, cuts = _touched(index, wanted)
-        kept = self._let_through(index, blocks, wanted)
-        if kept is None:
-            return self._spread(index, wanted, self._answers(index, blocks, cuts, wanted))
-        rest = wanted.take(pa.array(kept))
-        found = self._answers(index, *_touched(index, rest), rest)
-        places = np.full(len(wanted), -1, np.int64)
-        places[kept] = np.arange(len(kept))
-        return found.take(pa.array(places, mask=places < 0))
-
-    def _find_alike(self, wanted: Voids, *, keep: bool = True) -> Hits | None:
-        sizes = self.opened.record_sizes
-        if sizes is None or wanted.dtype.itemsize != sizes[0]:
-            return None
-        alike = Alike(*sizes, self.path)
-        if not alike.can_be_searched:
-            return None
-        index = self.tree.of_keys(from_voids(wanted))
-        touched = index.touched_alike(wanted)
-        if touched is None:
-            return None
-        kept = self._let_through(index, touched[0], from_voids(wanted))
-        if kept is None:
-            return self._search_alike(alike, index, wanted, *touched, keep=keep)
-        found, values = alike.nothing(len(wanted))
-        rest = wanted[kept]
-        touched = index.touched_alike(rest)
-        hits = touched and self._search_alike(alike, index, rest, *touched, keep=keep)
-        if hits is None:
-            return None
-        found[kept], values[kept] = hits
-        return found, values
-
-    def _let_through(self, index: BlockIndex, blocks: Int64s, wanted: pa.Array) -> Int64s | None:
-        """Which of ascending keys, which touch these blocks, the file's filter lets through; None
-        where there is none, or it is not worth asking."""
-        if FILTER not in self.opened.meta:
-            return None
-        stored = int(index.sizes[blocks].sum())
-        kept = might_contain(self._store, self.opened, wanted, stored, len(blocks))
-        if kept is not None:
-            self._store.counters.add("hfile.filtered", len(wanted) - len(kept))
-        return kept
-
-    def _search_alike(
-        self,
-        alike: Alike,
-        index: BlockIndex,
-        wanted: Voids,
-        blocks: Int64s,
-        cuts: Int64s,
-        *,
-        keep: bool,
-    ) -> Hits | None:
-        """`find_alike` of the blocks that the keys touch."""
-        are_few = len(wanted) <= FEW_KEYS * len(blocks)
-        if self.opened.trailer.compression_codec is Codec.ZSTD:
-            places = index.offsets[blocks], index.sizes[blocks]
-            stored = StoredBlocks(self._store, self.opened, alike, places, keep=keep)
-            hits = (stored.find_few if are_few else stored.find_many)(wanted, cuts)
-            if hits is not None:
-                return hits
-        found, values = alike.nothing(len(wanted))
-        one_pass = Pass(self._store, self.opened, index, blocks, keep=keep, for_search=True)
-
-        def put(hits: Hits | None, start: int, stop: int) -> bool:
-            here = slice(int(cuts[start]), int(cuts[stop]))
-            if hits is not None:
-                found[here], values[here] = hits
-            return hits is not None
-
-        def search(payloads: Payloads, start: int, stop: int) -> bool:
-            mine = wanted[cuts[start] : cuts[stop]]
-            borders = cuts[start : stop + 1] - cuts[start]
-            [offset] = one_pass.offsets_of(start, start + 1)
-            return put(alike.find(payloads, offset, mine, borders), start, stop)
-
-        def bisect(parts: Sequence[bytes | UInt8s], start: int, stop: int) -> bool:
-            offsets = one_pass.offsets_of(start, stop)
-            return put(alike.find_few(parts, offsets, wanted, cuts[start : stop + 1]), start, stop)
-
-        made = one_pass.each_part(bisect) if are_few else one_pass.each_payloads(search)
-        return (found, values) if all(made) else None
-
-    def _spread(self, index: BlockIndex, wanted: pa.Array, found: pa.Array) -> pa.Array:
-        """`found`, with the first entry of keys that open a block and may lie in the one before."""
-        if not self.opened.may_spread_rows or not len(index) or not len(wanted):
-            return found
-        firsts = bound(wanted, index.keys)[1:].tolist()
-        stops = bound(wanted, index.keys, right=True)[1:].tolist()
-        mask, values = np.zeros(len(wanted), bool), []
-        for first, stop in sorted({*zip(firsts, stops, strict=True)}):
-            if first < stop:
-                mask[first:stop] = True
-                values += [self._first_value(wanted[first].as_py())] * (stop - first)
-        return pc.replace_with_mask(found, pa.array(mask), pa.array(values, pa.binary()))
-
-    def _answers(
-        self, index: BlockIndex, blocks: Int64s, cuts: Int64s, wanted: pa.Array
-    ) -> pa.Array:
-        """The values of ascending keys; those from `cuts[i]` on can be in block `blocks[i]`."""
-        sizes = self._sizes_for(index, blocks)
-        even = sizes and self._even_answers(index, blocks, cuts, wanted, sizes)
-        if even is not None:
-            return even
-        one_pass = Pass(
-            self._store,
-            self.opened,
-            index,
-            blocks,
-            keep=True,
-            proven=False,
-            sizes=sizes,
-            for_search=True,
-        )
-
-        def search(records: KeyValues, start: int, stop: int) -> pa.Array:
-            mine = wanted[int(cuts[start]) : int(cuts[stop])]
-            hits = find_any(records, mine, lambda all_of_them: one_pass.check(all_of_them, start))
-            one_pass.check(hits.records, start, hits.there)
-            values = hits.records.values()
-            if len(values) == len(mine):
-                return values
-            found = hits.places >= 0
-            order = np.cumsum(found) - 1
-            return values.take(pa.array(order, mask=~found))
-
-        before = pa.nulls(int(cuts[0]), pa.binary())
-        return _one_array([before, *one_pass.each(search)], self.path)
-
-    def _even_answers(
-        self, index: BlockIndex, blocks: Int64s, cuts: Int64s, wanted: pa.Array, sizes: RecordSizes
-    ) -> pa.Array | None:
-        """`_answers` where all keys have one size, None where they have not, or eight bytes of them
-        do not tell them apart."""
-        pieces = of_one_size(wanted)
-        if not pa.types.is_fixed_size_binary(pieces.type):
-            return None
-        keys = voids(pieces)
-        even = EvenKeys.of(sizes.key_sizes, keys, self.path)
-        if even is None:
-            return None
-        one_pass = Pass(
-            self._store, self.opened, index, blocks, keep=True, sizes=sizes, for_search=True
-        )
-
-        def search(
-            payloads: Payloads, counts: Int64s, values: Sizes, start: int, stop: int
-        ) -> pa.Array | None:
-            [offset] = one_pass.offsets_of(start, start + 1)
-            mine = keys[int(cuts[start]) : int(cuts[stop])]
-            return even.find(payloads, counts, values, offset, mine)
-
-        parts = [pa.nulls(int(cuts[0]), pa.binary())]
-        for part in one_pass.each_sized(search):
-            if part is None:
-                return None
-            parts.append(part)
-        return _one_array(parts, self.path)
-
-    def _sizes_for(self, index: BlockIndex, blocks: Int64s) -> RecordSizes | None:
-        """The file's word on all record sizes, where enough blocks are read to make up for it."""
-        few = len(blocks) < max(len(index) // SIZES_SHARE, SIZES_FROM_BLOCKS)
-        if index is not self.tree.complete or few:
-            return None
-        return record_sizes_of(self._store, self.opened, len(index))
-
-
-def _touched(index: BlockIndex, wanted: pa.Array) -> tuple[Int64s, Int64s]:
-    """`BlockIndex.touched`, by words where the keys have one size and are told apart so."""
-    pieces = of_one_size(wanted)
-    if pa.types.is_fixed_size_binary(pieces.type) and pieces.type.byte_width >= LEAST_ALIKE:
-        touched = index.touched_alike(voids(pieces))
-        if touched is not None:
-            return touched
-    return index.touched(wanted)
-
 
 def _first_from(keys: pa.Array, first: bytes) -> int:
     """Where the ascending `keys` reach `first`: mostly at once, or not at all."""
@@ -493,18 +285,6 @@ def _successor(prefix: bytes) -> bytes | None:
     """The least key above all that begin with `prefix`; None where there is none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None
-
-
-def _one_array(parts: list[pa.Array], path: str) -> pa.Array:
-    try:
-        return pa.concat_arrays(parts)
-    except pa.ArrowInvalid as error:  # 32-bit offsets
-        raise UsageError(
-            "values are too large for one answer: ask for fewer keys at a time",
-            path=path,
-            expected="less than 2 GiB",
-            found=str(error),
-        ) from error
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -24,13 +24,14 @@ from metatable.storage.hfile.key_values import KeyValues
 from metatable.storage.hfile.reading.alike import Alike, Searched
 from metatable.storage.hfile.reading.fetch import fetch_one
 from metatable.storage.hfile.reading.finding import find_records
+from metatable.storage.hfile.reading.index_tree import IndexTree
 from metatable.storage.hfile.reading.one_key import begins_with_digits, share_before, value_of
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.hfile.reading.packed import OBJECT_BYTES, PACKED, packed_of
 from metatable.storage.hfile.reading.passes import BLOCK
 from metatable.storage.store import Store
 
-__all__ = ["OneBlock"]
+__all__ = ["OneBlock", "first_value"]
 
 _DATA = (BlockType.DATA,)
 _RECORDS, _STORED = "hfile.records", "hfile.stored"
@@ -161,3 +162,16 @@ class OneBlock:
     def _keep(self, what: str, made: T, size_bytes: int) -> T:
         name = what, self._store.uri, self._opened.path, self._offset
         return block_cache.offer(name, made, size_bytes)
+
+
+def first_value(store: Store, opened: OpenedHFile, tree: IndexTree, key: bytes) -> bytes | None:
+    """The value of the first entry of `key` in a file, None where there is none. Raises
+    CorruptError."""
+    index = tree.of_key(key)
+    last = index.last_at_most(key)
+    first = index.first_from(key) - 1 if opened.may_spread_rows else last
+    for block in range(max(first, 0), last + 1):
+        value = OneBlock(store, opened, index, block).value(key)
+        if value is not None:
+            return value
+    return None

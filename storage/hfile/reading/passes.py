@@ -50,7 +50,7 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["BLOCK", "Pass", "record_sizes_of"]
+__all__ = ["BLOCK", "Pass", "worthy_sizes"]
 
 BLOCK = "hfile.block"
 """What a payload is called in the cache, before its store, file and offset."""
@@ -66,6 +66,9 @@ ALONE_BYTES = 192 << 10
 """Stored bytes up to which handing work to threads takes longer than doing it."""
 CACHED_SHARE = 8
 """A pass over more than this fraction of the cache's budget leaves its blocks out of it."""
+SIZES_SHARE, SIZES_FROM_BLOCKS = 8, 16
+"""The sizes of all records are read for passes over more than this fraction of the blocks, and
+over so many: finding the records of a few costs less than a request."""
 
 R = TypeVar("R")
 
@@ -369,7 +372,16 @@ class Pass:
             raise
 
 
-def record_sizes_of(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
+def worthy_sizes(
+    store: Store, opened: OpenedHFile, index: BlockIndex, chosen: Int64s
+) -> RecordSizes | None:
+    """The file's word on the sizes of all its records, where enough of its blocks are read to make
+    up for it; None elsewhere. `index`: all of its blocks; `chosen`: the numbers of some."""
+    few = len(chosen) < max(len(index) // SIZES_SHARE, SIZES_FROM_BLOCKS)
+    return None if few else _record_sizes(store, opened, len(index))
+
+
+def _record_sizes(store: Store, opened: OpenedHFile, block_count: int) -> RecordSizes | None:
     """What the file says of the sizes of all its records, None if it does not."""
     place = opened.meta.get(META)
     if place is None or opened.record_sizes is None:

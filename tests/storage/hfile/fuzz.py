@@ -45,7 +45,6 @@ from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hfile import inspect
-from metatable.storage.hfile import reader as readers
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import index_tree, opened, passes, searching
 from metatable.storage.store import Store
@@ -72,8 +71,8 @@ CONSTANTS: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
     (passes, "SEARCH_BYTES", (500, 2 << 20, 2 << 20, 2 << 20)),
     (passes, "ALONE_BYTES", (0, 192 << 10, 192 << 10, 192 << 10)),
     (index_tree, "FEW_KEYS", (64, 3)),
-    (readers, "SIZES_SHARE", (8, 1, 1000)),
-    (readers, "SIZES_FROM_BLOCKS", (1, 1, 99)),
+    (passes, "SIZES_SHARE", (8, 1, 1000)),
+    (passes, "SIZES_FROM_BLOCKS", (1, 1, 99)),
     (searching, "TIED_SHARE", (16, 1 << 20)),
 )
 """What to make smaller in turn, so that little files are read as large ones are: opened in

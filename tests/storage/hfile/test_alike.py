@@ -9,12 +9,12 @@ import pytest
 
 from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile import reader as reading
 from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.file_info import LASTKEY, decode_file_info, encode_file_info
 from metatable.storage.hfile.key_values import encode_records
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading import many_keys
 from metatable.storage.hfile.reading.alike import Alike, Hits
 from metatable.storage.hfile.reading.data_blocks import Payloads
 from metatable.storage.hfile.writer import HFileWriter
@@ -46,7 +46,7 @@ def put(store: Store, keys: list[bytes], codec: Codec, **options: int) -> HFileR
 @pytest.fixture(params=[MANY, FEW], ids=["as many keys", "as few"])
 def bisected_below(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     most: int = request.param
-    monkeypatch.setattr(reading, "FEW_KEYS", most)
+    monkeypatch.setattr(many_keys, "FEW_KEYS", most)
     return most
 
 
@@ -78,7 +78,7 @@ def test_hashes_are_found_where_they_lie(tmp_path: Path, bisected_below: int) ->
 def test_keys_that_eight_bytes_do_not_tell_apart_are_left_to_others(
     tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "FEW_KEYS", MANY)
+    monkeypatch.setattr(many_keys, "FEW_KEYS", MANY)
     keys = SHAPES["pairs that begin alike"]
     file = put(folder(tmp_path), keys, Codec.NONE)
     asked = voids(of_one_size(binary([key for key in keys if key[-1] == 7][kept and -kept :])))

@@ -10,10 +10,9 @@ import pytest
 from metatable.storage import cache
 from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile import reader as reading
 from metatable.storage.hfile.codec import ZSTD_LEVEL, ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.hfile.reading import packed
+from metatable.storage.hfile.reading import many_keys, packed
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, folder
@@ -64,12 +63,12 @@ def near(key: bytes) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def few_keys_are_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FEW_KEYS", 1 << 40)
+    monkeypatch.setattr(many_keys, "FEW_KEYS", 1 << 40)
 
 
 @pytest.fixture
 def many_keys_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FEW_KEYS", 0)
+    monkeypatch.setattr(many_keys, "FEW_KEYS", 0)
 
 
 @pytest.mark.parametrize("level", [ZSTD_REPEATS_ONLY, ZSTD_LEVEL], ids=["packed", "by zstd"])

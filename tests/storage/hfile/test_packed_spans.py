@@ -12,11 +12,11 @@ from metatable.storage import cache
 from metatable.storage.byte_columns import from_voids, of_one_size, voids
 from metatable.storage.cache import blocks as block_cache
 from metatable.storage.errors import CorruptError
-from metatable.storage.hfile import reader as reading
 from metatable.storage.hfile.codec import ZSTD_REPEATS_ONLY, Codec
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD
 from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.hfile.reading import packed
+from metatable.storage.hfile.reading import many_keys, packed
+from metatable.storage.hfile.reading.alike import Alike
 from metatable.storage.hfile.reading.packed_spans import Span, find_in_span, runs_of
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.hfile.zstd_records import LEAST_RECORDS, pack_blocks, shape_of
@@ -45,8 +45,8 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def many_keys_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FEW_KEYS", 0)
-    monkeypatch.setattr(reading, "Pass", None)  # nothing else answers
+    monkeypatch.setattr(many_keys, "FEW_KEYS", 0)
+    monkeypatch.setattr(many_keys, "Pass", None)  # nothing else answers
 
 
 def put(store: Store, keys: Sequence[bytes], value_size: int) -> dict[bytes, bytes]:
@@ -137,7 +137,7 @@ def test_blocks_of_a_run_are_what_each_is_alone() -> None:
 def test_keys_that_eight_bytes_do_not_order_are_left_to_others() -> None:
     keys, value_size = KINDS["hashes"]
     bodies = blocks_of(keys[: 4 * LEAST_RECORDS], value_size)
-    alike = reading.Alike(16, value_size, "a.hfile")
+    alike = Alike(16, value_size, "a.hfile")
     wanted = voids(of_one_size(binary(keys[:50])))
     for order, is_sorted in ((bodies, True), (bodies[::-1], False)):
         span = Span.joined(order)
