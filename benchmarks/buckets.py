@@ -43,8 +43,14 @@ BATCH = 1 << 22
 
 
 def cases(setup: Setup) -> Iterator[Case]:
-    """Placing; rounds until even, cut in the middle and at the median; one split."""
-    count = setup.tenth(1_000_000)
+    """Placing; rounds until even, cut in the middle and at the median; splits; upserts beside."""
+    yield from _placing(setup.tenth(1_000_000))
+    yield from _crowded(setup, setup.tenth(10_000_000))
+    yield from _logged(setup, setup.tenth(1_000_000), setup.tenth(100_000))
+
+
+def _placing(count: int) -> Iterator[Case]:
+    """Which of many buckets keys belong to."""
     keys = _keys(np.arange(count))
     for nodes in NODES:
         ring = Ring.first("", nodes)
@@ -55,7 +61,10 @@ def cases(setup: Setup) -> Iterator[Case]:
             [Peer(f"{FLOOR}XXH32 alone", timed(lambda: xxh32(keys)))],
             "buckets are a sorted array of ends",
         )
-    count = setup.tenth(10_000_000)
+
+
+def _crowded(setup: Setup, count: int) -> Iterator[Case]:
+    """Most keys in few hashes: rounds until buckets are even, and the first split of all."""
     crowd = setup.cupboard.made(f"buckets-{count}", partial(_make, count=count))
     setting = (
         f"{CROWDED_KEYS:.0%} of the keys in {CROWDED_HASHES:.0%} of the hashes; one bucket at "
@@ -76,7 +85,10 @@ def cases(setup: Setup) -> Iterator[Case]:
         [Peer(f"{FLOOR}Parquet read and written", timed(partial(_rewritten, crowd)))],
         "each child reads its parent, and rows are copied as they are",
     )
-    count, upserted = setup.tenth(1_000_000), setup.tenth(100_000)
+
+
+def _logged(setup: Setup, count: int, upserted: int) -> Iterator[Case]:
+    """A merge-on-read table: one split, and upserts while all of its buckets are being split."""
     logged = setup.cupboard.made(f"buckets-logged-{count}", partial(_make_logged, count=count))
     yield Case(
         f"one split of one of {LOGGED} buckets",
