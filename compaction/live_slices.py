@@ -125,13 +125,7 @@ class _Found:
     @classmethod
     def of(cls, store: Store, entries: Entries, state: TimelineState) -> _Found:
         """Ask them all: one walk, the entries of `files`, and what the commits tell."""
-        files: list[DataFile | LogFile] = []
-        marks: set[str] = set()
-        for one in store.walk():
-            if one.name == ".hoodie_partition_metadata":
-                marks.add(one.path)
-            elif not one.path.startswith(".hoodie/"):
-                files += filter(None, [_decoded(one.path, one.size_bytes)])
+        files, marks = _walked(store)
         told, writers = state.rows_of(), state.writers()
         named = {file.path: file for one in entries.values() if one for file in one.files}
         strange = {time for time, _ in state.foreign}
@@ -152,21 +146,40 @@ class _Found:
         ]
         sizes = {path: file.size_bytes for path, file in named.items()}
         owned += ((file, writers.get(file.path, "")) for file in lost)
-        opened = {
-            ((file.partition_path, file.file_id), instant)
-            for file, instant in owned
-            if isinstance(file, LogFile) and instant == file.instant
-        }
-        alone = (one for one in entries.values() if one and not one.has_base)
-        opened |= {((one.partition_path, one.file_id), one.instant) for one in alone}
         return cls(
             listed=listed,
             marks=frozenset(marks),
             foreign=foreign,
             told_sizes=sizes,
             unlisted=tuple(lost),
-            opened=frozenset(opened),
+            opened=frozenset(_opened(owned, entries)),
         )
+
+
+def _walked(store: Store) -> tuple[list[DataFile | LogFile], set[str]]:
+    """(data files, paths of Hudi's partition files) that are there."""
+    files: list[DataFile | LogFile] = []
+    marks: set[str] = set()
+    for one in store.walk():
+        if one.name == ".hoodie_partition_metadata":
+            marks.add(one.path)
+        elif not one.path.startswith(".hoodie/"):
+            files += filter(None, [_decoded(one.path, one.size_bytes)])
+    return files, marks
+
+
+def _opened(
+    owned: Iterable[tuple[DataFile | LogFile, str]], entries: Entries
+) -> set[tuple[Group, str]]:
+    """Groups that began as logs alone, with the instant that did it: as logs tell, with the instant
+    of the commit that wrote each, and as the entries do."""
+    opened = {
+        ((file.partition_path, file.file_id), instant)
+        for file, instant in owned
+        if isinstance(file, LogFile) and instant == file.instant
+    }
+    alone = (one for one in entries.values() if one and not one.has_base)
+    return opened | {((one.partition_path, one.file_id), one.instant) for one in alone}
 
 
 def _owned(

@@ -6,7 +6,7 @@ out, or taken back, writers go on by what it is to make.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,13 +57,19 @@ def carry_out_all(
     if due.plan:
         waits.append(due.plan)
         done.append(_carried_out(store, engine, carry_out(due.plan)))
-    ours = [one for one in done if one is not None]
     reasons = [
         f"{instant} waits no more: another process carried it out, or took it back"
         if one is None
         else one.reason
         for instant, one in zip(waits, done, strict=True)
     ]
+    return _summed(engine, due, [one for one in done if one is not None], reasons)
+
+
+def _summed(
+    engine: Engine[Any], due: ServiceResult, ours: Sequence[ServiceResult], reasons: Sequence[str]
+) -> ServiceResult:
+    """One result of what was scheduled (`due`) and of all that was carried out (`ours`)."""
     return replace(
         ours[-1] if ours else due,
         version=max(one.version for one in (due, *ours)),
