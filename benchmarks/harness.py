@@ -272,7 +272,7 @@ def _processor() -> str:
 
 
 WIDEST = 40
-"""Of the words before what is told."""
+"""Characters of the words before what is told, at most."""
 
 
 def block(case: Case, made: Sequence[Line]) -> str:
@@ -302,7 +302,8 @@ def block(case: Case, made: Sequence[Line]) -> str:
 
 
 def _allowed(made: Sequence[Line], peers: Mapping[str, Peer]) -> Iterator[str]:
-    """Of each target beside a peer: whether who does no more than a floor does would reach it."""
+    """For each target beside a peer, whether it would be reached by whoever does no more than a
+    floor does."""
     medians = {str(line["peer"]): line["peer_median"] for line in made if line["peer"]}
     floors = {name: median for name, median in medians.items() if name.startswith(FLOOR)}
     for name in (one for one in medians if one not in floors):

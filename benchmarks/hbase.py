@@ -42,7 +42,7 @@ class _Server(HBaseServer):
 
 
 def setting() -> str:
-    """Of the servers, in a few words."""
+    """How the servers are set, in a few words."""
     return f"HBase's heap {_Server.heap}, its gateway's {_Server.gateway_heap}, one region at first"
 
 

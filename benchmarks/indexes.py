@@ -36,10 +36,10 @@ QUESTION = (
 )
 
 SHARES = (0.001, 0.01, 0.1)
-"""Of the table, that a batch has."""
+"""Shares of the table's rows that a batch has."""
 
 BUCKETS = 4
-"""Of each table partition: of so many files as the other tables have."""
+"""Buckets of each table partition: as many files as the other tables have."""
 
 INDEXES: dict[str, dict[str, Any]] = {
     "bloom": {"index": "bloom"},
@@ -75,7 +75,7 @@ def cases(setup: Setup) -> Iterator[Case]:
 def _cases(
     setup: Setup, held: int, kind: str, table_type: str, share: float, index: str
 ) -> Iterator[Case]:
-    """Of `hbase`, a real one is started for them, with all keys in it."""
+    """Tag and upsert of one table. For `hbase` a real one is started, with all keys in it."""
     count = int(held * share)
     told = f"{count:,} {kind} keys, {table_type}, {index}"
     if setup.only not in f"tag {told}" and setup.only not in f"upsert {told}":

@@ -65,7 +65,7 @@ class _Side:
 
 @dataclass
 class _Once:
-    """The same number as often as it is asked for."""
+    """A measure that is made once, and told as often as it is asked for."""
 
     make: Callable[[], float]
 

@@ -39,8 +39,8 @@ RUNS = 1
 
 HEAP = "3g"
 WATCHING = 1 / 20
-"""Of the time, what looking at memory may take: at 3 GiB a fifth of a processor, were it as often
-as elsewhere."""
+"""The share of the time that looking at memory may take: at 3 GiB it would be a fifth of a
+processor, were it done as often as elsewhere."""
 ASKED = 5.0
 MIB = 1 << 20
 
@@ -118,7 +118,7 @@ def _our_table(setup: Setup, kind: str, held: int) -> Path:
 
 
 def _their_table(setup: Setup, peer: spark.SparkPeer, command: list[str], held: int) -> Path:
-    """The same rows, written by the peer itself, a task for each day."""
+    """A table of the rows of ours, written by the peer itself, a task for each day."""
 
     def make(folder: Path) -> None:
         rows = setup.cupboard.scratch() / "held.parquet"
@@ -156,7 +156,8 @@ class Runs:
         return self._run()
 
     def mebibytes(self) -> float:
-        """Of the processes that there were already, or of one more."""
+        """The most memory, at the median, of the processes that there were already, or of one more
+        where there was none."""
         if not self.peaks:
             self._run()
         return statistics.median(sum(peaks.values()) for peaks in self.peaks) / MIB

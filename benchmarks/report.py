@@ -68,7 +68,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _row(lines: Sequence[Line]) -> Sequence[str]:
-    """Of one case. Peers that could not be asked are left to the JSON."""
+    """The row of one case. Peers that could not be asked are left to the JSON."""
     asked = [line for line in lines if line["ratio"] is not None]
     floors = [line["peer_median"] for line in asked if _is_floor(line)]
     told = [one for place, line in enumerate(lines) for one in _held(line, floors, place == 0)]

@@ -56,7 +56,7 @@ def _table(setup: Setup, held: int) -> metatable.Table:
 
 
 def _compacted(setup: Setup, held: int) -> metatable.Table:
-    """The same, but that its index files, a layer of them a commit, are merged."""
+    """The table of `_table` with its index files merged: they are a layer a commit."""
     source = Path(_table(setup, held).uri)
 
     def make(place: Path) -> None:

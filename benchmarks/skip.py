@@ -33,7 +33,7 @@ class _Planner:
     open: Callable[[], Any]
     plan: Callable[[Any], Sized]
     script: str
-    """The same for a process that does nothing else."""
+    """Code that opens the table and plans once, for a process that does nothing else."""
 
     def measure(self, cold: bool, expected: int) -> Measure:
         def check(found: Sized) -> None:

@@ -39,7 +39,7 @@ ASKED = 5.0
 """Times as fast as the plain rewrite, where rows of one row group of each file are updated."""
 
 EACH = 24
-"""Of the rows of a row group one in so many is updated."""
+"""One in so many rows of a row group is updated."""
 
 _WRITER = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 

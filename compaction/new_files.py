@@ -105,7 +105,7 @@ def rows_to_store(
 
 
 def stored_base(view: TableView, target: DataFile) -> NewBase:
-    """The same of a base file that another attempt has stored: its facts are read back."""
+    """A base file that another attempt has stored, of which the facts are read back."""
     columns = stats_columns(view.table_schema, view.options)
     facts = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)
     return _counted(target, *facts)
