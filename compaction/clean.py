@@ -62,7 +62,9 @@ __all__ = ["Clean"]
 _log = logging.getLogger("metatable.compaction")
 
 DELETED_TOGETHER = 256
+"""Files of one kind that are deleted by one call, of which several are under way."""
 ARCHIVING_TRIES = 3
+"""How often a border of Hudi's timeline is published anew, where others are first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ from metatable.storage.threads import in_order
 __all__ = ["Broken", "LiveSlices", "entries_of_files", "instants_of"]
 
 Group = tuple[str, str]
+"""(partition path, file id)"""
 Entries = dict[bytes, FileSlice | None]
+"""What `files` tells of each group, by stored key; None where that cannot be made out."""
 
 LOST = "0-0-0"
 """Write token of a base file of which nothing is left but logs on top of it."""

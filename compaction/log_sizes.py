@@ -30,6 +30,7 @@ __all__ = ["LOG_COUNT", "LOG_RATIO", "LogSizes"]
 LOG_RATIO = 0.3
 """Then a read of the slice costs about twice that of its base."""
 LOG_COUNT = 10
+"""A slice of so many logs is compacted, however small they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ __all__ = [
 
 
 DECIMAL = 10
+"""The ordinal of decimals."""
 _TIMESTAMP_UNITS = {15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
+"""The units of timestamps, by ordinal."""
 
 
 @dataclass(frozen=True, slots=True)

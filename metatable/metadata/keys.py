@@ -59,9 +59,13 @@ HUDI_SEED = 0xFFFFFFFF_DABADABA
 """Java's int 0xdabadaba, sign-extended."""
 
 PREFIX_CHARS = 10
+"""Characters of a key that the first of its hashes alone decides: 60 of the 64 bits."""
 COLUMN_PARTITION_CHARS = 21
+"""Characters of a key of `column_stats` that the first two of its hashes alone decide."""
 STATS_CHARS = 44
+"""Characters of a key of `column_stats`."""
 _PARTITION_AT = 12
+"""Where in it eight characters begin that the second hash, of the partition, alone decides."""
 
 
 def file_keys(partition_paths: Column, file_names: Column) -> pa.Array:

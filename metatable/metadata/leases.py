@@ -41,8 +41,11 @@ __all__ = [
 ]
 
 LEASES = f"{HOME}/leases"
+"""The folder of the leases of data commits, by instant."""
 SERVICES = f"{HOME}/services"
+"""The folder of the leases of services, by the name of their `Owner`."""
 CLOCK = f"{HOME}/clock"
+"""A file that is put to learn what time it is by the store's clock."""
 
 GRAIN_SECONDS = 1.0
 """How much older a lease may look, because some stores (S3) tell times in whole seconds."""

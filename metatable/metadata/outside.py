@@ -56,10 +56,13 @@ __all__ = [
 ]
 
 DELETED = b""
+"""The value of a cell that says that its key is deleted."""
 LATEST = b"latest"
+"""The key of the mark that names the last commit which has put cells."""
 SEAL = b"\xff\xff\xff\xff"
 """What keys of seals begin with. No others are like them: texts are UTF-8, hashes have 16 bytes."""
 MARK = b"\x01"
+"""The value of the mark of a commit whose cells count."""
 
 
 class OutsidePartition(RecordIndexPartition):

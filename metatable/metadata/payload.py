@@ -60,6 +60,7 @@ __all__ = [
 _SCHEMA = Path(__file__).with_name("metadata_record.avsc").read_text("utf-8")
 _CODEC = RecordCodec(_SCHEMA)
 _FILES, _STATS, _BLOOM = 2, 3, 4
+"""Types of records."""
 
 
 def schema_text() -> str:
