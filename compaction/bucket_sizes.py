@@ -79,6 +79,7 @@ class BucketSizes:
         return list(self._bounded(found))
 
     def _bounded(self, tasks: list[ResizeTask]) -> Iterator[ResizeTask]:
+        """Those of these tasks, in order, that the bounds of partitions and bytes let pass."""
         paths: set[str] = set()
         size_bytes = 0
         for one in tasks:
@@ -93,6 +94,8 @@ class BucketSizes:
     def _in_ring(
         self, snapshot: Snapshot, ring: Ring, files: FileSystemView
     ) -> Iterator[ResizeTask]:
+        """What is due in one table partition: splits of large buckets, merges of small
+        neighbours."""
         sizes, slices = _sizes(ring, files)
         waits = np.zeros(len(sizes), np.bool_)
         waits[[number for number, one in slices.items() if one.awaits]] = True
@@ -113,6 +116,8 @@ class BucketSizes:
                 yield _task(ring, both, int(sizes[number] + sizes[other]), why)
 
     def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
+        """The last hash of the first half of a bucket that is split; None where it has no keys, or
+        all of them have one hash."""
         if self.cut == "middle":
             return ring.middle(number)
         keys, _ = read_slice_keys(

@@ -188,6 +188,8 @@ class _Files:
 
 
 def _cut(engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, instant: str) -> _Files:
+    """The files that are to be, and between which rows of each folder they are cut: told by a
+    sample of the rows, in their order."""
     by, slices, options = plan.by, plan.slices, snapshot.options
     held = snapshot.row_counts(slices, at_most=True)
     width = plan.size_bytes / max(int(held.clip(0).sum()), 1)

@@ -135,6 +135,7 @@ class Compact(Schedulable[CompactionPlan]):
     def _task(
         self, partition: MetadataPartition, placed: Sequence[HFileRef], lo: int, hi: int
     ) -> CompactionTask | None:
+        """What is due in places [lo, hi) of a partition, if anything is."""
         refs = [ref for ref in placed if ref.covers(lo, hi)]
         chosen = self._chosen(refs)
         if self.major:

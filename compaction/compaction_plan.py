@@ -113,6 +113,7 @@ def _partition(
 def _merge(
     task: CompactionTask, partition: MetadataPartition, snapshot: Snapshot, path: str
 ) -> Merge:
+    """A task on this version. Raises StaleError where it is not right on it."""
     held = [ref for ref in snapshot.placed(partition) if ref.covers(task.lo, task.hi)]
     inputs = set(task.inputs)
     chosen = [at for at, ref in enumerate(held) if Part.of(ref, task.lo, task.hi) in inputs]

@@ -117,6 +117,7 @@ def _check_nothing(
 def _check_stats(
     view: Snapshot, partition: MetadataPartition, held: Sequence[Held]
 ) -> Iterator[_Checked]:
+    """`column_stats` is held against the values: all files of the slices by one lookup."""
     asked = [
         (_OfFile(one, place), stat)
         for one in held

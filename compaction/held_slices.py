@@ -150,6 +150,8 @@ def damage_of(view: Snapshot, file: DataFile | LogFile, writer: str = "") -> str
 
 
 def _read_base(view: Snapshot, file: DataFile) -> _Facts:
+    """Read all of a base file: all at once if it is small, else a column at a time. Raises
+    CorruptError."""
     stats = dict[str, ColumnStats]()
     texts: dict[str, pa.Array] = {}
     footer = _Footer(view, file)

@@ -207,6 +207,7 @@ class _Made:
 
     @property
     def bases(self) -> Iterator[DataFile]:
+        """The base files that were made."""
         return (DataFile.decode(one.path, one.size_bytes) for one in self.stats)
 
 
@@ -217,6 +218,8 @@ def _written(
     instant: str,
     scratch: Store,
 ) -> _Made:
+    """Write the base files of the plan's slices, and runs of the entries of all partitions but
+    `files`."""
     every = partitions_of(snapshot.options, create_index(snapshot.options))
     partitions = tuple(one for one in every if one.name != FilesPartition.name)
     work = partial(_write_slices, snapshot, partitions, instant, scratch)

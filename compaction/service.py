@@ -246,6 +246,7 @@ def _result_of(
     service: Service[Any],
     run: Callable[[Store, Engine[Any], Service[Any]], _Done],
 ) -> ServiceResult:
+    """What `run` has done, with its time and all that was counted."""
     began = time.perf_counter()
     version, reason, facts = run(store.counting(engine.counters), engine, service)
     return ServiceResult(
@@ -261,6 +262,7 @@ def _result_of(
 
 
 def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> _Done:
+    """Plan, work and publish, again after each lost race. Raises ConflictError for the last."""
     for attempt in count():
         try:
             with Transaction.begin(store) as transaction:
@@ -273,6 +275,7 @@ def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> _D
 
 
 def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]) -> _Done:
+    """One attempt, on the transaction's version."""
     snapshot = transaction.snapshot
     plan = service.plan(snapshot)
     _log.info("%s on version %d: %s", service.name, snapshot.version, plan.summary)

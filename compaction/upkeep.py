@@ -104,6 +104,7 @@ def archives(manifest: Manifest) -> bool:
 
 
 def _kept_up(transaction: Transaction, engine: Engine[Any]) -> int | None:
+    """The version that does what is due, None where nothing is."""
     border, instants = _border(transaction)
     partitions = due(transaction.base)
     if not border and not partitions:

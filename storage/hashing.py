@@ -107,6 +107,7 @@ def quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
 
 
 def _quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
+    """`quick_hash` of one chunk of rows."""
     begin, end = int(starts[0]), int(starts[-1] + sizes[-1])
     padded = np.concatenate([data[begin:end], np.zeros(8, np.uint8)])
     even = _even(starts, sizes)
@@ -175,6 +176,7 @@ def java_string_hash(column: pa.Array | pa.ChunkedArray) -> Int32s:
 
 
 def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> UInt64s:
+    """(seed, row): XXH64 of the bytes of each row, with each of these seeds."""
     hashes = np.empty((len(seeds), len(column)), np.uint64)
     if len(column) <= FEW_ROWS:
         pieces = [values for part in byte_chunks(column) for values in _values(part)]
@@ -250,6 +252,8 @@ def _hash_by_length(
 
 
 def _hash_equal(data: UInt8s, start: int, width: int, seeds: _Seeds, out: UInt64s) -> None:
+    """Fill `out` (seed, row) for rows of `width` bytes, end to end from `start` on."""
+
     def lanes(at: int, kind: str) -> npt.NDArray[Any]:
         return np.ndarray((rows,), kind, buffer=data, offset=start + at, strides=(width,))
 

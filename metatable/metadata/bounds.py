@@ -237,6 +237,7 @@ def _timestamps(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType) -> p
 
 
 def _decimals(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """Stored decimals as this type, each by the precision and scale that it was stored with."""
     raw = _held(bounds, "BytesWrapper")
     ordinals = pc.struct_field(value_types, "typeOrdinal")
     infos = pc.if_else(

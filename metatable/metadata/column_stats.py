@@ -137,7 +137,8 @@ def _kept(
 
 
 def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
-    """Partitions in byte order, so that the files are in order as they are joined."""
+    """The statistics of several table partitions, which come in byte order, so that the files are
+    in order as they are joined."""
     none = [pa.array([], kind) for kind in (type, type, pa.int64(), pa.int64())]
     arrays = zip(none, *(part.columns for part in parts), strict=True)
     files = FileSystemView.joined([part.files for part in parts])
@@ -197,7 +198,7 @@ def rows_in(entries: Entries, files: Sequence[DataFile | LogFile]) -> list[int]:
 
 def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, Int64s]:
     """(partition path, name, ordinal of the slice) of all files, the first of each slice before
-    the others; of slices in columns, without an object per file."""
+    the others; a view gives them without an object per file."""
     if isinstance(files, FileSystemView):
         paths, _, slices = files.all_files()
         folders = files.folders.take(pa.array(files.folder_of)).take(pa.array(slices))
@@ -210,12 +211,14 @@ def _places(files: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array, Int64s]:
 
 
 def _first_paths(files: Sequence[FileSlice]) -> pa.Array:
+    """The path of the first file of each slice; a view has them as a column."""
     if isinstance(files, FileSystemView):
         return files.paths
     return pa.array([one.path for one in files], pa.string())
 
 
 def _with_logs(files: Sequence[FileSlice]) -> Bools:
+    """Which slices have logs; a view tells it of all at once."""
     if isinstance(files, FileSystemView):
         return files.has_logs
     return np.array([bool(one.logs) for one in files], np.bool_)

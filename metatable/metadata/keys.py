@@ -203,6 +203,7 @@ def _joined(*columns: tuple[Callable[[Column], UInt8s], Column]) -> UInt8s:
 
 
 def _distinct(hash_of: Callable[[Column], UInt8s], column: Column) -> UInt8s:
+    """`hash_of` a column, each text once where many are equal."""
     if isinstance(column, str):
         return hash_of(column)
     if isinstance(column, pa.ChunkedArray):

@@ -130,6 +130,7 @@ def _decoded(raw: bytes, path: str) -> StoredLease:
 
 
 def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
+    """Go on with what a dead writer of this instant has left. The newest version then."""
     if instant not in newest.withdrawn:
         timeline = Timeline(store)
         if any(timeline.is_complete(instant, one) for one in TRANSACTED):  # since it was listed

@@ -142,6 +142,7 @@ def come_of(snapshot: Snapshot, instant: str) -> dict[tuple[str, str], tuple[Dat
 
 
 def _told(one: FileSlice) -> SliceCompaction:
+    """A slice as Hudi's plan tells of it, with what compacting it reads and writes."""
     logs = sum(log.size_bytes for log in one.logs)
     read, written = (logs + one.base.size_bytes) / _MB, one.base.size_bytes / _MB
     metrics = {

@@ -49,6 +49,7 @@ def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
 
 
 def _read(node: Node, cursor: Cursor) -> pa.Array:
+    """The column of what a node is in each row; the cursor moves behind it. Raises CorruptError."""
     match node:
         case Primitive() | Fixed():
             return _leaf(node, cursor)
@@ -178,6 +179,7 @@ def _parted(node: Union, cursor: Cursor) -> list[tuple[Node, Int64s]]:
 
 
 def _union(node: Union, cursor: Cursor) -> pa.Array:
+    """The column of a union: that of its only branch beside null, or a struct of all branches."""
     parted = _parted(node, cursor)
     if len(parted) == 1 and node.only is not None:
         ((branch, rows),) = parted

@@ -101,6 +101,8 @@ class _Pieces:
 
 
 def _write(node: Node, column: pa.Array, pieces: _Pieces, where: str) -> None:
+    """Add the bytes of a node for each row. `where`: the field's name, for errors. Raises
+    UsageError for values that do not fit."""
     if column.null_count and not isinstance(node, Union) and node.name != "null":
         raise UsageError("null in a field that has no null", field=where, nulls=column.null_count)
     match node:
@@ -130,6 +132,7 @@ def _write(node: Node, column: pa.Array, pieces: _Pieces, where: str) -> None:
 
 
 def _write_absent(node: Node, pieces: _Pieces, where: str) -> None:
+    """Add null for each row, of a column that is not there."""
     if not isinstance(node, Union) or node.null is None:
         raise UsageError("missing column", column=where)
     pieces.add(_longs(np.array([node.null]))[0].as_py())

@@ -218,6 +218,7 @@ class _Parser:
         self.logical = logical
 
     def node(self, words: Any, space: str) -> Node:
+        """The node of a schema as JSON has it, within the name space `space`. Raises UsageError."""
         if isinstance(words, list):
             return self._union(words, space)
         if isinstance(words, str):
@@ -243,6 +244,7 @@ class _Parser:
         return node
 
     def _define(self, words: Mapping[str, Any], kind: str, space: str) -> Node:
+        """The node of a named type, which the schema may name again behind it."""
         full = _full_name(words["name"], words.get("namespace", space))
         self.named[full] = None
         inner = full.rpartition(".")[0]
@@ -258,6 +260,7 @@ class _Parser:
         return node
 
     def _meant(self, words: Mapping[str, Any], stored: Node) -> Node:
+        """What a stored type means by its `logicalType`, where that is asked for."""
         if not self.logical or "logicalType" not in words:
             return stored
         kind = logical_type(words)

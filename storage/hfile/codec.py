@@ -312,6 +312,8 @@ def _framed(codec: pa.Codec, payload: memoryview) -> bytes:
 
 
 def _unframed(name: str, raw: memoryview, size: int) -> bytes:
+    """The payload of `size` bytes out of Hadoop's block framing. Raises ValueError, EOFError,
+    struct.error, or what the codec does."""
     if len(raw) > _GROUP.size and _GROUP.unpack_from(raw) == (size, len(raw) - _GROUP.size):
         return _whole(name, raw[_GROUP.size :], size)
     parts: list[bytes] = []

@@ -106,6 +106,7 @@ class _Verifier:
         self._dropped = _Some(most=NAMED_LOST)
 
     def findings(self) -> Iterator[Finding]:
+        """All that is wrong with the file, as the pass comes to it."""
         path = self._opened.path
         index = yield from self._data_index()
         yield from self._metas(len(index))
@@ -180,6 +181,7 @@ class _Verifier:
     # META blocks
 
     def _metas(self, block_count: int) -> Iterator[Finding]:
+        """Findings of META blocks; record sizes and the filter are kept for the data blocks."""
         opened = self._opened
         for name, (offset, size) in opened.meta.items():
             where = self._where(offset)
@@ -228,6 +230,7 @@ class _Verifier:
     # Data blocks
 
     def _block(self, block: int, offset: int, raw: UInt8s, index_key: bytes) -> Iterator[Finding]:
+        """Findings of a data block, which the index says begins with `index_key` or behind it."""
         opened, where = self._opened, self._where(offset)
         try:
             header, payload = self._decode(raw, offset, BlockType.DATA)
@@ -251,6 +254,7 @@ class _Verifier:
                 self._denied.add(keys.filter(pa.array(~self._filter.might_contain(xxh64(keys)))))
 
     def _keys(self, where: str, index_key: bytes, keys: pa.Array) -> Iterator[Finding]:
+        """Keys of a block that are out of order, or not where the index says."""
         first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
         if index_key > first:
             yield Finding("index", where, f"index key {index_key!r} is above first key {first!r}")
@@ -298,6 +302,7 @@ class _Verifier:
     # The file as a whole
 
     def _totals(self, index: BlockIndex) -> Iterator[Finding]:
+        """What trailer and file info say of the whole file, and is not so."""
         opened, trailer = self._opened, self._opened.trailer
         expected = trailer.entry_count
         if self._count != expected:
@@ -316,6 +321,7 @@ class _Verifier:
             yield from self._sums()  # sums of all blocks, of which HBase may have others
 
     def _sums(self) -> Iterator[Finding]:
+        """Sums of bytes that the trailer says, and are not so, where blocks fill the file."""
         trailer = self._opened.trailer
         data_root, meta_root, info = self._loaded_on_open()
         loaded = data_root.size + meta_root.size + info.size + TRAILER_SIZE

@@ -240,6 +240,7 @@ class Pass:
             check_records(records, self._opened.path, int(self._offsets[block]), there)
 
     def _fetch(self, span: tuple[int, int]) -> _Part:
+        """Blocks `span[0]` to `span[1]` of the pass, those that are not in the cache fetched."""
         start, stop = span
         offsets, sizes = self._offsets[start:stop], self._stored_sizes[start:stop]
         held = self._held(offsets)
@@ -265,6 +266,7 @@ class Pass:
         ]
 
     def _batch(self, group: _Group) -> pa.RecordBatch:
+        """The entries of a group as columns, by the file's word on their sizes where that is so."""
         if self._stride is None:
             return self._records(group).batch()
         stored, headers = self._fetched(group)
