@@ -48,6 +48,7 @@ __all__ = [
     "lines",
     "machine",
     "main",
+    "our_spark",
     "package",
     "run_module",
     "timed",
@@ -147,6 +148,16 @@ def package(name: str) -> ModuleType | None:
         return importlib.import_module(name)
     except ImportError:
         return None
+
+
+def our_spark() -> tuple[ModuleType | None, str]:
+    """Our module of Spark sessions; None, and why, where Spark cannot run here."""
+    session = package("metatable.spark.session")
+    if session is None:
+        return None, "pyspark is not installed: make venv"
+    if session.find_java() is None:
+        return None, "no Java 17 or newer here"
+    return session, ""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.data import KEY_BYTES, UPDATES, Cupboard, batch_rows, make_table, table_rows
-from benchmarks.harness import Case, Peer, Setup, absent, left_out, package, run_module
+from benchmarks.harness import Case, Peer, Setup, absent, left_out, our_spark, run_module
 from benchmarks.peers import spark
 from benchmarks.peers.jars import MissingError
 from benchmarks.peers.spark_merge import ANSWER, KINDS, MASTER, SETTINGS, serve
@@ -55,7 +55,7 @@ READINGS = {
 
 def cases(setup: Setup) -> Iterator[Case]:
     """Both kinds of table, both sizes of batch; of each time, then memory of the same runs."""
-    why = _spark_missing()
+    _, why = our_spark()
     if why:
         yield left_out("on Spark", why)
         return
@@ -68,13 +68,6 @@ def cases(setup: Setup) -> Iterator[Case]:
             title = f"{count:,} rows, {name}"
             if setup.only in f"{title}, memory":
                 yield from _pair(setup, title, kind, held, count)
-
-
-def _spark_missing() -> str:
-    session = package("metatable.spark.session")
-    if session is None:
-        return "pyspark is not installed: make venv"
-    return "" if session.find_java() else "no Java 17 or newer here"
 
 
 def _pair(setup: Setup, title: str, kind: str, held: int, count: int) -> Iterator[Case]:

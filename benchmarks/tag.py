@@ -25,6 +25,7 @@ from benchmarks.harness import (
     Setup,
     absent,
     left_out,
+    our_spark,
     package,
     run_module,
     timed,
@@ -341,12 +342,8 @@ def _spark_cases(setup: Setup) -> Iterator[Case]:
 
 
 def _session() -> tuple[Any, str]:
-    session = package("metatable.spark.session")
-    if session is None:
-        return None, "pyspark is not installed: make venv"
-    if session.find_java() is None:
-        return None, "no Java 17 or newer here"
-    return session.local_session("benchmarks.tag"), ""
+    session, why = our_spark()
+    return session and session.local_session("benchmarks.tag"), why
 
 
 def _spark_case(
