@@ -33,6 +33,9 @@ QUERIES = 24
 COMMITS = 4
 ICEBERG = ("bench", "rows")
 
+Query = Sequence[tuple[str, Any, Any]]
+"""Ranges that a query asks for at once: (column, from, to below)."""
+
 
 @dataclass
 class _Side:
@@ -41,9 +44,9 @@ class _Side:
     setup: Setup
     source: Path
     cut: Callable[[str, Sequence[str]], object]
-    kept: Callable[[str, Sequence[tuple[str, Any, Any]]], tuple[int, int]]
+    kept: Callable[[str, Query], tuple[int, int]]
 
-    def share(self, by: Sequence[str], asked: Sequence[Sequence[tuple[str, Any, Any]]]) -> Measure:
+    def share(self, by: Sequence[str], asked: Sequence[Query]) -> Measure:
         """Percent of the bytes that are left, on average over the ranges asked for."""
 
         def left() -> float:
@@ -112,8 +115,8 @@ def cases(setup: Setup) -> Iterator[Case]:
         yield Case(f"cutting by {' and '.join(by)}", setting, ours.cost(by), peers, READING)
 
 
-def _ranges(count: int, columns: Sequence[str]) -> list[list[tuple[str, Any, Any]]]:
-    """Ranges of columns, the same every time: (column, from, to below)."""
+def _ranges(count: int, columns: Sequence[str]) -> Sequence[Query]:
+    """Queries of ranges of these columns, the same every time."""
     held = _rows(count, np.arange(0, count, 97))
     draw = np.random.default_rng(5)
     found = []
@@ -150,7 +153,7 @@ def _ours(setup: Setup, count: int) -> _Side:
     def cut(place: str, by: Sequence[str]) -> object:
         return metatable.open(place).cluster(by=list(by))
 
-    def kept(place: str, asked: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
+    def kept(place: str, asked: Query) -> tuple[int, int]:
         table = metatable.open(place)
         where = [one for name, low, high in asked for one in ((name, ">=", low), (name, "<", high))]
         return table.files(where).size_bytes, table.files().size_bytes
@@ -182,7 +185,7 @@ def _delta(setup: Setup, count: int, deltalake: ModuleType) -> _Side:
         target = sum(_sizes(table).values()) // FILES
         return table.optimize.z_order(list(by), target_size=target)
 
-    def kept(place: str, asked: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
+    def kept(place: str, asked: Query) -> tuple[int, int]:
         table = deltalake.DeltaTable(place)
         where = " and ".join(f"{name} >= {low} and {name} < {high}" for name, low, high in asked)
         sizes = _sizes(table)
@@ -212,7 +215,7 @@ def _iceberg(setup: Setup, count: int) -> _Side:
                 transaction.append(rows.slice(first, each))
         return table
 
-    def kept(place: str, asked: Sequence[tuple[str, Any, Any]]) -> tuple[int, int]:
+    def kept(place: str, asked: Query) -> tuple[int, int]:
         table = _catalog(place).load_table(ICEBERG)
         where = " and ".join(f"{name} >= {low} and {name} < {high}" for name, low, high in asked)
         left, every = (
