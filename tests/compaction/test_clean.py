@@ -36,7 +36,7 @@ from metatable.metadata.versions import load_version
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.cleaned import strange_files
+from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import (
     BEFORE_PUT,
     FAST,
@@ -63,11 +63,6 @@ from tests.model import (
     scanned,
 )
 
-KEEP = 3
-"""Commits on Hudi's timeline."""
-SMALL = {"timeline_commits": KEEP, "lease_seconds": 0, "upkeep_files": 0}
-
-
 TABLES = ["record", "metadata_bloom", "record-avro", "metadata_bloom-parquet"]
 """Indexes; behind a dash the format of logs, of merge-on-read tables."""
 
@@ -87,36 +82,8 @@ def table(origin: Path, table_uri: str) -> Table:
     return metatable.open(table_uri, FAST)
 
 
-def grown(table: Table) -> Table:
-    for number in range(8):
-        table.upsert(arrow(rows(number * 3, number * 3 + 8, number)))
-        if number == 4:
-            table.compact(major=True)
-    table.delete(arrow(rows(0, 5, 0)))
-    return table
-
-
-def every_row(table: Table, version: int | None = None) -> list[tuple[Any, ...]]:
-    cache.clear()
-    return scanned(metatable.open(table.uri, FAST), version)
-
-
 def files(table: Table) -> set[str]:
     return {one.path for one in Store(table.uri).list("", recursive=True)}
-
-
-def strange(table: Table) -> list[str]:
-    return strange_files(Store(table.uri))
-
-
-def clean(table: Table, versions: int = 1, hours: float = 0, **how: Any) -> Any:
-    cache.clear()
-    return table.clean(versions=versions, hours=hours, **how)
-
-
-def is_sound(table: Table, expected: list[tuple[Any, ...]]) -> None:
-    assert every_row(table) == read_by_hudi(table.uri) == expected
-    assert metatable.open(table.uri, FAST).verify().findings == ()
 
 
 def test_what_is_left_is_what_the_newest_version_and_the_timeline_name(table: Table) -> None:
@@ -159,7 +126,7 @@ def test_kept_versions_answer_as_before_and_others_are_stale(table: Table, versi
             table.scan(version=version)
         assert str(first) in str(told.value)
     is_sound(table, before[max(before)])
-    assert strange_files(Store(table.uri)) == [] or versions == 99
+    assert strange(table) == [] or versions == 99
 
 
 def test_what_was_the_newest_within_some_hours_is_kept(table: Table) -> None:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import json
 import os
-import shutil
-import tempfile
 from dataclasses import replace
-from functools import cache as cache_of
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-import metatable
 from metatable import Table, UsageError
 from metatable.compaction.compact import Compact
 from metatable.compaction.compaction_plan import CompactionPlan
@@ -28,66 +21,12 @@ from metatable.metadata.pages import HFileRef, border
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.versions import newest_of
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
+from tests.compaction.shrunk_tables import answers, grown, make, rows, snapshot
 from tests.faults import watched
-
-FAST = {"durable": "false"}
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
-SHRUNK: dict[str, Any] = {
-    "file_rows": 100,
-    "buckets": {"files": 1, "bloom_filter": 4, "column_stats": 4, "record_index": 8},
-    "hfile_block_bytes": 256,
-    "hfile_codec": "none",
-}
-
-
-def make(uri: str, index: str, **options: Any) -> Table:
-    return metatable.create(
-        uri,
-        SCHEMA,
-        key="id",
-        partition_by="city",
-        index=index,
-        options={**SHRUNK, **options},
-        storage_options=FAST,
-    )
-
-
-def rows(first: int, last: int, v: int = 0) -> pa.Table:
-    numbers = np.arange(first, last)
-    ids = pa.array([f"k{number:05}" for number in numbers])
-    cities = pa.array([("ny", "sf")[number % 2] for number in numbers])
-    return pa.table([ids, cities, pa.array(np.full(len(numbers), v))], schema=SCHEMA)
-
-
-def grown(uri: str, index: str, **options: Any) -> Table:
-    """A large first commit, four small ones: tombstones in every partition but `files`."""
-    shutil.copytree(_grown_once(index, json.dumps(options)), uri)
-    return metatable.open(uri, storage_options=FAST)
-
-
-@cache_of
-def _grown_once(index: str, options: str) -> str:
-    """Where such a table lies, to be copied."""
-    folder = tempfile.mkdtemp(prefix="metatable-grown-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    table = make(f"{folder}/table", index, **json.loads(options))
-    table.insert(rows(0, 1500))
-    table.upsert(rows(1490, 1520, 1))
-    table.delete(rows(30, 40))
-    table.upsert(rows(35, 45, 2))
-    table.delete(rows(1500, 1505))
-    return table.uri
-
-
-def snapshot(table: Table) -> Snapshot:
-    store = Store(table.uri, FAST)
-    newest = load_newest(store)
-    assert newest is not None
-    return Snapshot(store, newest)
 
 
 def refs(table: Table, partition: str) -> list[HFileRef]:
@@ -109,13 +48,6 @@ def bucket(count: int, number: int) -> tuple[int, int]:
 def partition_of(table: Table, name: str) -> MetadataPartition:
     kinds = {one.name: one for one in (ColumnStatsPartition, RecordIndexPartition)}
     return kinds[name](table.options)
-
-
-def answers(table: Table) -> tuple[pa.Table, pa.Table]:
-    """Tags of keys that are there and of others, and all rows."""
-    asked = rows(0, 1600).select(["id", "city"])
-    asked = asked.take(pa.array(np.random.default_rng(3).permutation(len(asked))))
-    return table.tag_locations(asked), table.scan().to_arrow()
 
 
 def live(table: Table, partition: MetadataPartition) -> pa.Table:
@@ -437,7 +369,7 @@ def test_a_reinserted_key_lives_on_after_its_tombstone_is_compacted_away(table_u
 def test_hashes_of_some_places_are_a_range_of_keys(table_uri: str, lo: int, hi: int) -> None:
     table = make(table_uri, "record")
     table.insert(rows(0, 500))
-    snapshot = Snapshot(Store(table_uri), load_newest(Store(table_uri)))  # type: ignore[arg-type]
+    snapshot = Snapshot(Store(table_uri), newest_of(Store(table_uri)))
     partition = RecordIndexPartition(table.options)
     bounds = partition.key_range(lo, hi)
     assert bounds is not None

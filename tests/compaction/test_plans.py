@@ -21,7 +21,7 @@ from metatable.metadata.plans import PLANS
 from metatable.metadata.sealed import seal
 from metatable.metadata.transaction import Transaction
 from metatable.storage.store import Store
-from tests.compaction.test_compact import FAST, answers, grown, rows, snapshot
+from tests.compaction.shrunk_tables import FAST, answers, grown, rows, snapshot
 from tests.faults import Refused, watched
 
 Change = Callable[[dict[str, Any]], Any]

@@ -30,7 +30,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.query.description import version_as_of
 from metatable.storage import clock
 from metatable.storage.store import Store
-from tests.compaction.test_clean import SMALL, clean, every_row, grown, is_sound, strange
+from tests.compaction.aged_tables import SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import FAST, made, newest, recover, rows
 from tests.face.test_kill import _copy, _kill, _shape
 from tests.faults import watched
