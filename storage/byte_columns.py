@@ -25,6 +25,7 @@ __all__ = [
     "at_every_byte",
     "byte_chunks",
     "byte_layout",
+    "cut_rows",
     "first_words",
     "fresh",
     "from_gaps",
@@ -86,6 +87,14 @@ def byte_layout(column: pa.Array) -> tuple[Offsets, UInt8s]:
 def byte_chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     """The plain arrays that `column` is made of."""
     yield from column.chunks if isinstance(column, pa.ChunkedArray) else (column,)
+
+
+def cut_rows(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, UInt8s]]:
+    """(n + 1 offsets, the data that they are of) of each so many rows, as `byte_layout` has them;
+    no copy."""
+    for offsets, data in map(byte_layout, byte_chunks(column)):
+        for first in range(0, len(offsets) - 1, rows):
+            yield offsets[first : first + rows + 1], data
 
 
 def fresh(size: int) -> UInt8s:

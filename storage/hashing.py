@@ -1,4 +1,4 @@
-"""Hashes of whole columns of bytes: XXH64, MD5 and Java's hash of a string.
+"""Hashes of whole columns of bytes: XXH64 and MD5 (Java's hash of a string: `java_hash.py`).
 
 XXH64 is exact: the same 64 bits as the `xxhash` package, Hudi's `hash64` and Spark's
 `xxhash64(column)` (seed 42) give for the same UTF-8 bytes. It is computed for many rows at
@@ -6,8 +6,8 @@ once: each step of the algorithm is one numpy operation over all rows that take 
 Columns whose values have one length need no gathering at all, because lane k of every row is
 a strided view of the buffer. Work goes in chunks that stay in the processor's cache.
 
-`md5` and `java_string_hash` answer to the same columns; nulls are refused, since no key is
-null and every engine would make another number of it.
+`md5` answers to the same columns; nulls are refused, since no key is null and every engine would
+make another number of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,21 +23,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt32s, UInt64s
 from metatable.storage.byte_columns import (
     Offsets,
     at_every_byte,
     byte_chunks,
     byte_layout,
+    cut_rows,
     from_layout,
 )
 from metatable.storage.threads import in_order
 
 __all__ = [
-    "java_string_hash",
+    "SPARK_SEED",
     "md5",
     "md5_one",
-    "quick_hash",
     "xxh64",
     "xxh64_one",
     "xxh64_pair",
@@ -70,7 +69,6 @@ _P1, _P2, _P3, _P4, _P5 = (
     )
 )
 _SHIFT = [np.uint64(bits) for bits in range(64)]
-_LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 
 def xxh64(column: pa.Array | pa.ChunkedArray, seed: int = SPARK_SEED) -> UInt64s:
@@ -92,65 +90,6 @@ def xxh64_one(data: bytes, seed: int = SPARK_SEED) -> int:
     return int(xxhash.xxh64_intdigest(data, seed & _MASK))
 
 
-def quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
-    """64 bits of each piece `data[starts[i]:][:sizes[i]]`, which ascend: n uint64.
-
-    To find equal pieces by, within a process, in a third of XXH64's time. Pieces that differ in
-    only eight bytes never agree in it; others may be made to. Never to be stored.
-    """
-    found = np.empty(len(starts), np.uint64)
-    with np.errstate(over="ignore"):
-        for first in range(0, len(starts), CHUNK_ROWS):
-            part = slice(first, first + CHUNK_ROWS)
-            found[part] = _quick_hash(data, starts[part], sizes[part])
-    return found
-
-
-def _quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
-    """`quick_hash` of one chunk of rows."""
-    begin, end = int(starts[0]), int(starts[-1] + sizes[-1])
-    padded = np.concatenate([data[begin:end], np.zeros(8, np.uint8)])
-    even = _even(starts, sizes)
-    if even is not None:
-        return _quick_hash_equal(padded, len(sizes), *even)
-    words = at_every_byte(padded, "<u8")
-    found, rows, least = sizes.astype(np.uint64) * _P1, np.arange(len(sizes)), int(sizes.min())
-    for at in range(0, int(sizes.max()), 8):
-        if at >= least:
-            rows = rows[sizes[rows] > at]
-        some: Int64s | slice = slice(None) if len(rows) == len(sizes) else rows
-        lane = words[starts[some] + (at - begin)]
-        if at + 8 > least:
-            lane &= _LOW_BYTES[np.minimum(sizes[some] - at, 8)]
-        lane ^= found[some]
-        lane *= _P2
-        lane ^= lane >> _SHIFT[32]
-        found[some] = lane
-    return found
-
-
-def _even(starts: Int64s, sizes: Int64s) -> tuple[int, int] | None:
-    """(size, step) of pieces that are all of one size, at even distances; None of others."""
-    size = int(sizes[0])
-    if len(sizes) <= max(FEW_ROWS, 1) or not size or not (sizes == size).all():
-        return None
-    step = int(starts[1] - starts[0])
-    return (size, step) if (np.diff(starts) == step).all() else None
-
-
-def _quick_hash_equal(padded: UInt8s, count: int, size: int, step: int) -> UInt64s:
-    """`quick_hash` of pieces of one size at even distances: each lane of all is a strided view."""
-    found = np.full(count, size, np.uint64) * _P1
-    for at in range(0, size, 8):
-        lane = np.ndarray((count,), "<u8", padded, at, (step,))
-        if at + 8 > size:
-            lane = lane & _LOW_BYTES[size - at]
-        found ^= lane
-        found *= _P2
-        found ^= found >> _SHIFT[32]
-    return found
-
-
 def md5(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """MD5 of every value, as 16 bytes each. One call a value: meant for file names."""
     digests = [
@@ -164,12 +103,6 @@ def md5(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def md5_one(data: bytes) -> bytes:
     """MD5 of one value."""
     return hashlib.md5(data, usedforsecurity=False).digest()
-
-
-def java_string_hash(column: pa.Array | pa.ChunkedArray) -> Int32s:
-    """`String.hashCode` of every value of a UTF-8 column: over UTF-16 units, wrapping int32."""
-    parts = [_java_hash(*_utf16_units(offsets, data)) for offsets, data in _cut(column, CHUNK_ROWS)]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 # How rows are cut up: into chunks, then by length
@@ -191,7 +124,7 @@ def _hash(column: pa.Array | pa.ChunkedArray, seeds: Sequence[int]) -> UInt64s:
 
     def parts() -> Iterator[tuple[Offsets, UInt8s, UInt64s]]:
         done = 0
-        for offsets, data in _cut(column, RAGGED_ROWS):
+        for offsets, data in cut_rows(column, RAGGED_ROWS):
             rows = len(offsets) - 1
             yield offsets, data, hashes[:, done : done + rows]
             done += rows
@@ -204,12 +137,6 @@ def _values(column: pa.Array) -> list[bytes]:
     offsets, data = byte_layout(column)
     ends, raw = offsets.tolist(), data.data
     return [bytes(raw[start:end]) for start, end in itertools.pairwise(ends)]
-
-
-def _cut(column: pa.Array | pa.ChunkedArray, rows: int) -> Iterator[tuple[Offsets, UInt8s]]:
-    for offsets, data in map(byte_layout, byte_chunks(column)):
-        for first in range(0, len(offsets) - 1, rows):
-            yield offsets[first : first + rows + 1], data
 
 
 def _hash_rows(offsets: Offsets, data: UInt8s, seeds: _Seeds, out: UInt64s) -> None:
@@ -414,39 +341,3 @@ def _rotated(words: UInt64s, bits: int) -> UInt64s:
     copy = words.copy()
     _rotate(copy, bits)
     return copy
-
-
-# Java's hash: h = 31 * h + unit
-
-
-def _java_hash(offsets: Int64s, units: UInt32s) -> Int32s:
-    """Sums of unit * 31 ** (units after it), by running sums of unit / 31 ** (units before).
-
-    31 is odd, so it has an inverse modulo 2 ** 32 and the division is exact.
-    """
-    powers, inverses = _powers_of_31(max(10, len(units).bit_length()))
-    sums = np.zeros(len(units) + 1, np.uint32)
-    np.cumsum(units * inverses[: len(units)], out=sums[1:], dtype=np.uint32)
-    lasts = np.maximum(offsets[1:] - 1, 0)
-    return ((sums[offsets[1:]] - sums[offsets[:-1]]) * powers[lasts]).view(np.int32)
-
-
-@lru_cache(maxsize=1)
-def _powers_of_31(bits: int) -> tuple[UInt32s, UInt32s]:
-    """The first 2 ** bits powers of 31 and of its inverse, modulo 2 ** 32."""
-    factors = np.ones((2, 1 << bits), np.uint32)
-    factors[:, 1:] = [[31], [pow(31, -1, 1 << 32)]]
-    powers, inverses = np.cumprod(factors, axis=1, dtype=np.uint32)
-    return powers, inverses
-
-
-def _utf16_units(offsets: Offsets, data: UInt8s) -> tuple[Int64s, UInt32s]:
-    """(offsets in units, units) of UTF-8 text; every byte below 0x80 is its own unit."""
-    starts = offsets.astype(np.int64) - int(offsets[0])
-    text = data[offsets[0] : offsets[-1]]
-    if not (text & 0x80).any():
-        return starts, text.astype(np.uint32)
-    units = np.frombuffer(text.tobytes().decode().encode("utf-16-le"), "<u2")
-    made = np.zeros(len(text) + 1, np.int64)  # units begun before each byte
-    np.cumsum(((text & 0xC0) != 0x80) + (text >= 0xF0).astype(np.int64), out=made[1:])
-    return made[starts], units.astype(np.uint32)

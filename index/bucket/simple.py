@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from metatable.data.key_texts import parts_of
 from metatable.storage.arrays import Int64s
-from metatable.storage.hashing import java_string_hash
+from metatable.storage.java_hash import java_string_hash
 
 __all__ = ["SimpleBuckets", "bucket_numbers", "file_id_of"]
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.errors import UsageError
-from metatable.storage.hashing import SPARK_SEED, java_string_hash, xxh64
+from metatable.storage.hashing import SPARK_SEED, xxh64
+from metatable.storage.java_hash import java_string_hash
 
 __all__ = [
     "HASH_SPACE",

@@ -19,8 +19,8 @@ from metatable.data.slices import DataFile, FileSlice, is_log
 from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import byte_layout, from_gaps, gathered, size_of_all
 from metatable.storage.errors import CorruptError
-from metatable.storage.hashing import quick_hash
 from metatable.storage.ordering import order_within, sort_order
+from metatable.storage.quick_hash import quick_hash
 
 __all__ = ["FILE", "FileSystemView", "name_hashes", "names_of", "slices_of"]
 

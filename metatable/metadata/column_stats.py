@@ -42,7 +42,7 @@ from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools, Int64s, UInt64s
 from metatable.storage.byte_columns import byte_layout
 from metatable.storage.cache import cached
-from metatable.storage.hashing import quick_hash
+from metatable.storage.quick_hash import quick_hash
 from metatable.storage.threads import beside
 from metatable.storage.word_places import WordPlaces
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metatable.storage.hashing import java_string_hash
 from metatable.storage.hfile.block import CHUNK_BYTES
 from metatable.storage.hfile.checksum import Checksum
 from metatable.storage.hfile.key_values import KEY_SUFFIX
 from metatable.storage.hfile.trailer import COMPARATOR
+from metatable.storage.java_hash import java_string_hash
 
 __all__ = ["HBASE", "HUDI", "OURS", "Form", "java_order"]
 

@@ -54,7 +54,7 @@ ROOMS = (
     ),
     Room(
         "filters",
-        ("storage/filters/*.py", "storage/hashing.py", "storage/xxh32.py"),
+        ("storage/filters/*.py", "storage/*hash*.py", "storage/xxh32.py"),
         (
             _files("tests/storage", "filters", "split_block", "hudi_filter", "hashing", "xxh32"),
             ("tests/metadata", *_files("tests/index", "footer_bloom", "buckets")),

@@ -12,18 +12,19 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.storage import hashing
+from metatable.storage import hashing, java_hash
+from metatable.storage import quick_hash as quick
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import (
     LONG_BYTES,
-    java_string_hash,
     md5,
     md5_one,
-    quick_hash,
     xxh64,
     xxh64_one,
     xxh64_pair,
 )
+from metatable.storage.java_hash import java_string_hash
+from metatable.storage.quick_hash import quick_hash
 
 HUDI_SEED = 0xFFFFFFFF_DABADABA
 SEEDS = (42, HUDI_SEED, 0, (1 << 64) - 1)
@@ -43,6 +44,7 @@ def few(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "in columns":
             patch.setattr(hashing, "FEW_ROWS", -1)
+            patch.setattr(quick, "FEW_ROWS", 1)
         yield
 
 
@@ -50,7 +52,7 @@ def expected(values: list[bytes], seed: int) -> list[int]:
     return [xxhash.xxh64_intdigest(value, seed) for value in values]
 
 
-def java_hash(text: str) -> int:
+def hash_of_java(text: str) -> int:
     h = 0
     units = text.encode("utf-16-le")
     for i in range(0, len(units), 2):
@@ -78,7 +80,8 @@ def test_values_of_any_length_hash_as_xxhash_does(
 
 
 def test_chunks_and_length_groups_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashing, "CHUNK_ROWS", 7)
+    for module in (hashing, java_hash):
+        monkeypatch.setattr(module, "CHUNK_ROWS", 7)
     monkeypatch.setattr(hashing, "RAGGED_ROWS", 100)
     monkeypatch.setattr(hashing, "GROUP_ROWS", 5)
     rng = np.random.default_rng(1)
@@ -87,7 +90,7 @@ def test_chunks_and_length_groups_do_not_show(monkeypatch: pytest.MonkeyPatch) -
     parts = [pa.array(values[:250], pa.binary()), pa.array(values[250:], pa.binary())]
     assert xxh64(pa.chunked_array(parts), 7).tolist() == expected(values, 7)
     java = [value.hex() for value in values]
-    assert java_string_hash(pa.array(java)).tolist() == [java_hash(text) for text in java]
+    assert java_string_hash(pa.array(java)).tolist() == [hash_of_java(text) for text in java]
 
 
 def test_very_long_values_hash_among_short_ones() -> None:
@@ -148,7 +151,7 @@ def test_md5_is_hashlibs(values: list[bytes]) -> None:
 @settings(deadline=None)
 def test_java_string_hash_goes_over_utf16_units(texts: list[str], skipped: int) -> None:
     column = pa.array(texts, pa.string())[skipped:]
-    assert java_string_hash(column).tolist() == [java_hash(text) for text in texts[skipped:]]
+    assert java_string_hash(column).tolist() == [hash_of_java(text) for text in texts[skipped:]]
 
 
 def test_java_string_hash_knows_hudis_golden_vectors() -> None:
