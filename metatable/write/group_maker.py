@@ -10,13 +10,12 @@ from metatable.data.operations import DELETE, UPSERT
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile, FileSlice, LogFile, marker_path
 from metatable.metadata.view import TableView
-from metatable.metadata.written import WrittenSlice
+from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.write.few_keys import Known
 from metatable.write.made_group import MadeGroup, on_top_of
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import GroupPlan, WritePlan
-from metatable.write.receipts import NO_KEYS
 from metatable.write.spliced_slice import spliced_file
 from metatable.write.task_rows import TaskRows
 

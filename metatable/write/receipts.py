@@ -15,10 +15,10 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.row_counts import RowCounts
 from metatable.metadata.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.written import WrittenSlice, entries_of
+from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of
 from metatable.storage.store import Store
 
-__all__ = ["ARRIVALS", "NO_KEYS", "RECEIPT", "FileReceipt", "TaskRuns"]
+__all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "TaskRuns"]
 
 RECEIPT = pa.schema([pa.field("file", pa.string()), *RUN_SCHEMA])
 """Either `file` (JSON of a `FileReceipt`) or the columns of a run are set."""
@@ -31,8 +31,6 @@ ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.strin
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
-
-NO_KEYS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
