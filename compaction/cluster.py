@@ -41,6 +41,7 @@ from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.operations import CLUSTER
+from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.samples import FILE_TEXTS, Sample, every
@@ -234,10 +235,10 @@ def _read(
     view: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: the rows of some slices."""
-    store, ordering = view.counting(counters).store, view.options.ordering
+    read = ReadColumns(schema, view.table_schema, view.options.ordering)
     texts = (text for batch in batches for text in batch[_SLICES.names[0]].to_pylist())
     slices = map(FileSlice.decode, texts)
-    for _, begin in slices_ahead(store, slices, schema, view.table_schema, ordering):
+    for _, begin in slices_ahead(view.counting(counters).store, slices, read):
         for piece in begin():
             yield from piece.to_batches()
 

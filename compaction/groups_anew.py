@@ -15,6 +15,7 @@ from metatable.compaction.examined import Anew
 from metatable.data.base_file import with_file_name, write_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY
+from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_left
@@ -82,6 +83,7 @@ def _write(snapshot: Snapshot, group: Anew, file: DataFile) -> WrittenSlice:
 
 def _rows_left(snapshot: Snapshot, anew: Anew) -> pa.Table:
     """The rows of the files of a group that can be read, with their meta columns."""
-    schema, ordering = with_meta_columns(snapshot.schema), snapshot.options.ordering
-    read = snapshot.store, anew.left, schema, snapshot.table_schema, ordering
-    return pa.concat_tables([schema.empty_table(), *stream_left(*read)])
+    schema = with_meta_columns(snapshot.schema)
+    read = ReadColumns(schema, snapshot.table_schema, snapshot.options.ordering)
+    rows = stream_left(snapshot.store, anew.left, read)
+    return pa.concat_tables([schema.empty_table(), *rows])

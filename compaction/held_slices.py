@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from metatable.data import statistics
 from metatable.data.parquet import open_parquet
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slice_reader import HeldLog, read_logs, stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
@@ -122,13 +123,8 @@ def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.
 
     Where a base holds a key twice nobody can merge logs with it: then all that is in it.
     """
-    read = partial(
-        stream_left,
-        view.store,
-        schema=_TEXTS,
-        columns=view.table_schema,
-        ordering=view.options.ordering,
-    )
+    texts = ReadColumns(_TEXTS, view.table_schema, view.options.ordering)
+    read = partial(stream_left, view.store, read=texts)
     try:
         rows = pa.concat_tables([_TEXTS.empty_table(), *read(files)])
     except CorruptError:

@@ -37,6 +37,7 @@ from metatable.compaction.scheduled import check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.operations import COMPACT_LOGS
+from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -274,7 +275,7 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
         table, ordering = view.table_schema, view.options.ordering
 
         def read(columns: pa.Schema) -> Iterator[pa.Table]:
-            return stream_slice(view.store, planned, columns, table, ordering)
+            return stream_slice(view.store, planned, ReadColumns(columns, table, ordering))
 
         schema = with_meta_columns(view.schema)
         new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))

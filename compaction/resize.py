@@ -41,6 +41,7 @@ from metatable.compaction.service import NothingDue, Outcome, Schedulable
 from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.key_texts import KEY
 from metatable.data.operations import RESIZE
+from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -321,9 +322,9 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
 def _rows(view: Snapshot, child: Child, schema: pa.Schema) -> Iterator[pa.Table]:
     """Rows of the parents that are the child's, in these columns, none of them empty."""
     width = (child.upto - child.after - 1) % SPACE
+    read = ReadColumns(schema, view.table_schema, view.options.ordering)
     for parent in child.slices:
-        read = view.store, parent, schema, view.table_schema, view.options.ordering
-        for piece in stream_slice(*read):
+        for piece in stream_slice(view.store, parent, read):
             keys = piece[KEY].cast(pa.string()).combine_chunks()
             behind = (hashes_of(keys, view.options.key) - child.after - 1) % SPACE
             ours = piece.filter(pa.array(behind <= width))

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from metatable.data.base_file import stream_record_keys
 from metatable.data.log_merge import ReadLogs
 from metatable.data.logs_together import logs_together
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
-from metatable.data.slice_reader import deciding_columns, merge_logs, read_slice, read_slice_keys
+from metatable.data.slice_reader import merge_logs, read_slice, read_slice_keys
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.data.taking import whole
@@ -57,9 +58,6 @@ KEYS_TOGETHER = 512
 FEW_KEYS = 64
 """Of so many, the interpreter's own set is made sooner than a call of Arrow."""
 
-_KEY = pa.field(KEY_COLUMN, pa.string())
-_KEYS = pa.schema([_KEY])
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -82,40 +80,31 @@ class Found:
 
 
 def rows_of_keys(
-    store: Store,
-    asked: Sequence[Asked],
-    schema: pa.Schema,
-    columns: TableSchema,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
+    store: Store, asked: Sequence[Asked], read: ReadColumns
 ) -> Iterator[pa.Table]:
-    """Of each slice the rows of these keys, with these columns of the table, in their order in the
-    slice. `key`: the column that has the keys' texts (`key_texts.key_column`), which is not read
-    where they were found. Raises CorruptError."""
-    with_key = schema if KEY_COLUMN in schema.names else pa.schema([_KEY, *schema])
+    """Of each slice the rows of the keys that are asked of it, in their order in the slice. The
+    column `read.key` is not read where the keys were found. Raises CorruptError."""
+    with_key = read.with_key()
     for some in together(asked):
         found = _found(store, some)
         there = [held for held in found if held is not None]
         if any(one.of.logs for one in some):
-            needed = deciding_columns(with_key, columns, ordering)
-            read = iter(_rows_at(store, there, needed, columns))
+            tables = iter(_rows_at(store, there, with_key.deciding, read.table))
         else:
-            read = iter(_rows_with_keys(store, there, schema, columns, key))
-        given = with_key, columns, ordering
-        shared = logs_together(store, (one.of for one in some), *given)
+            tables = iter(_rows_with_keys(store, there, read))
+        shared = logs_together(store, (one.of for one in some), with_key)
         for one, held, (_, logs) in zip(some, found, shared, strict=True):
             if held is None:
-                rows = _of_keys(read_slice(store, one.of, *given, logs), one.keys)
+                rows = _of_keys(read_slice(store, one.of, with_key, logs), one.keys)
             elif one.of.logs:
-                rows = merge_logs(store, one.of, next(read), *given, logs)
+                rows = merge_logs(store, one.of, next(tables), with_key, logs)
                 rows = _of_keys(rows, one.keys)
                 if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
                     # bounds of pages were wrong
-                    whole_slice = read_slice(store, one.of, *given)
-                    rows = _of_keys(whole_slice, one.keys)
+                    rows = _of_keys(read_slice(store, one.of, with_key), one.keys)
             else:
-                rows = next(read)
-            yield rows.select(schema.names)
+                rows = next(tables)
+            yield rows.select(read.schema.names)
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
@@ -136,41 +125,36 @@ def places_of_keys(
     """Which of the keys that are asked of each slice it holds, ascending, and their positions; of a
     slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
     other, on so many `workers`, a few ahead. Raises CorruptError."""
-    look = partial(_places, store, columns, ordering, workers)
+    look = partial(_places, store, ReadColumns.of_keys(columns, ordering), workers)
     shares = _shares(asked, workers_here() if workers is None else workers)
     for some in in_order(look, shares, workers):
         yield from some
 
 
 def _places(
-    store: Store,
-    columns: TableSchema,
-    ordering: str | None,
-    workers: int | None,
-    asked: Sequence[Asked],
+    store: Store, read: ReadColumns, workers: int | None, asked: Sequence[Asked]
 ) -> list[tuple[Asked, Int64s, Int64s]]:
     looked = _looked(store, asked, FOUND_ROWS)
-    find = partial(_places_in, store, columns, ordering)
-    shared = logs_together(store, (one.of for one in asked), _KEYS, columns, ordering)
+    find = partial(_places_in, store, read)
+    shared = logs_together(store, (one.of for one in asked), read)
     some = zip(asked, looked, (logs for _, logs in shared), strict=True)
     return [*(map(find, some) if all(looked) else in_order(find, some, workers))]
 
 
 def _places_in(
     store: Store,
-    columns: TableSchema,
-    ordering: str | None,
+    read: ReadColumns,
     looked: tuple[Asked, tuple[Found, pa.Array] | None, ReadLogs | None],
 ) -> tuple[Asked, Int64s, Int64s]:
     asked, held, logs = looked
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
         known = KeyPlaces.of(asked.keys)
-        for keys, start in _all_keys(store, asked, columns, ordering, logs):
+        for keys, start in _all_keys(store, asked, read, logs):
             here, places = known.find(keys)
             position[places] = start + here
     elif asked.of.logs:
-        merged = _merged_keys(store, asked, *held, columns, ordering, logs)
+        merged = _merged_keys(store, asked, held, read, logs)
         _, places = found_among(merged, asked.keys)
         position[places] = 0
     else:
@@ -181,35 +165,33 @@ def _places_in(
 
 
 def _all_keys(
-    store: Store,
-    asked: Asked,
-    columns: TableSchema,
-    ordering: str | None,
-    logs: ReadLogs | None,
+    store: Store, asked: Asked, read: ReadColumns, logs: ReadLogs | None
 ) -> Iterator[tuple[pa.Array, int]]:
     """Keys of a slice, among them all that are asked: neighbours, and where the first stands."""
     ends = pc.min_max(asked.keys).as_py()
     bounds = ends["min"], ends["max"]
     if not asked.of.logs:
         return stream_record_keys(store, asked.of.base, *bounds)
-    keys, _ = read_slice_keys(store, asked.of, columns, ordering, *bounds, logs=logs)
+    keys, _ = read_slice_keys(
+        store, asked.of, read.table, read.ordering, *bounds, logs=logs
+    )
     return iter([(keys, 0)])
 
 
 def _merged_keys(
     store: Store,
     asked: Asked,
-    held: Found,
-    keys: pa.Array,
-    columns: TableSchema,
-    ordering: str | None,
+    held: tuple[Found, pa.Array],
+    read: ReadColumns,
     logs: ReadLogs | None,
 ) -> pa.Array:
+    """The keys asked for that a slice with logs holds, and others that its logs bring. `held`: the
+    rows of its base file among which these keys are, and the keys of those rows."""
+    found, keys = held
     rows, _ = KeyPlaces.of(asked.keys.unique()).find(keys)
-    some = Found(held.file, held.positions[rows])
-    [base] = _rows_at(store, [some], deciding_columns(_KEYS, columns, ordering), columns)
-    merged = merge_logs(store, asked.of, base, _KEYS, columns, ordering, logs)
-    return whole(merged[KEY_COLUMN])
+    some = Found(found.file, found.positions[rows])
+    [base] = _rows_at(store, [some], read.deciding, read.table)
+    return whole(merge_logs(store, asked.of, base, read, logs)[KEY_COLUMN])
 
 
 def _looked(store: Store, asked: Sequence[Asked], rows: int) -> list[tuple[Found, pa.Array] | None]:
@@ -298,17 +280,18 @@ def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Int64s, int]:
 
 
 def _rows_with_keys(
-    store: Store, found: Sequence[Found], schema: pa.Schema, columns: TableSchema, key: str
+    store: Store, found: Sequence[Found], read: ReadColumns
 ) -> list[pa.Table]:
     """`_rows_at`, but that what is known of the column of keys is not read again."""
-    place = schema.get_field_index(key)
+    schema = read.schema
+    place = schema.get_field_index(read.key)
     if place < 0 or any(one.keys is None for one in found):
-        return _rows_at(store, found, schema, columns)
+        return _rows_at(store, found, schema, read.table)
     others = schema.remove(place)
     if not others:
         return [pa.table([one.keys], schema=schema) for one in found]
-    read = zip(found, _rows_at(store, found, others, columns), strict=True)
-    return [rows.add_column(place, schema.field(place), one.keys) for one, rows in read]
+    tables = zip(found, _rows_at(store, found, others, read.table), strict=True)
+    return [rows.add_column(place, schema.field(place), one.keys) for one, rows in tables]
 
 
 def _rows_at(

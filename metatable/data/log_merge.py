@@ -32,7 +32,7 @@ from metatable.data.block_rows import blocks_rows
 from metatable.data.leaving_out import without
 from metatable.data.log_blocks import ROLLBACK, Deletes, blocks_deletes
 from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
-from metatable.data.schema_text import TableSchema
+from metatable.data.read_columns import ReadColumns
 from metatable.data.taking import rows_of, taker, whole
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError, UpgradeError
@@ -128,38 +128,27 @@ class SliceLogs:
     key: str
 
     @classmethod
-    def of(
-        cls,
-        blocks: Sequence[LogBlock],
-        schema: pa.Schema,
-        columns: TableSchema | None,
-        ordering: str | None,
-        key: str = KEY,
-    ) -> SliceLogs:
-        """From `live_blocks`. `schema`: the columns of the rows, key and ordering among them.
-        `columns` are the table's, as in `blocks_rows`. Raises CorruptError, UpgradeError."""
-        [logs] = cls.of_each([blocks], schema, columns, ordering, key)
+    def of(cls, blocks: Sequence[LogBlock], read: ReadColumns) -> SliceLogs:
+        """From `live_blocks` of one slice, for who reads these columns of it. The rows have the
+        columns that decide, too. Raises CorruptError, UpgradeError."""
+        [logs] = cls.of_each([blocks], read)
         return logs
 
     @classmethod
     def of_each(
-        cls,
-        slices: Sequence[Sequence[LogBlock]],
-        schema: pa.Schema,
-        columns: TableSchema | None,
-        ordering: str | None,
-        key: str = KEY,
+        cls, slices: Sequence[Sequence[LogBlock]], read: ReadColumns
     ) -> list[SliceLogs]:
         """The same of several slices, whose blocks are decoded together."""
+        schema, ordering = read.deciding, read.ordering
         blocks = [*chain.from_iterable(slices)]
         rest = [one for one in blocks if one.kind is not BlockKind.DELETE]
-        rows = iter(blocks_rows(rest, schema, columns))
+        rows = iter(blocks_rows(rest, schema, read.table))
         lists = [one for one in blocks if one.kind is BlockKind.DELETE]
         kind = None if ordering is None else schema.field(ordering).type
         deletes = iter(blocks_deletes(lists, kind))
         found = []
         for own in slices:
-            events = _Events(schema, ordering, key)
+            events = _Events(schema, ordering, read.key)
             for block in own:
                 if block.kind is BlockKind.DELETE:
                     events.add_deletes(next(deletes))

@@ -14,11 +14,8 @@ from functools import partial
 from itertools import count
 from threading import Lock
 
-import pyarrow as pa
-
 from metatable.data.log_merge import ReadLogs, SliceLogs
-from metatable.data.schema import KEY_COLUMN
-from metatable.data.schema_text import TableSchema
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import logs_of_each
 from metatable.data.slices import FileSlice, LogFile
 from metatable.storage.errors import CorruptError, UpgradeError
@@ -32,21 +29,16 @@ LOG_BYTES, MOST_SLICES = 1 << 20, 64
 
 
 def logs_together(
-    store: Store,
-    slices: Iterable[FileSlice],
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
+    store: Store, slices: Iterable[FileSlice], read: ReadColumns
 ) -> Iterator[tuple[FileSlice, ReadLogs | None]]:
     """The slices, read some ahead, each with what gives its logs when it is called, on any thread,
-    and raises as if they had been read alone; None: it has none. The rest as of `stream_slice`."""
+    and raises as if they had been read alone; None: it has none."""
 
-    def read(logs: Sequence[Sequence[LogFile]]) -> list[SliceLogs]:
-        return logs_of_each(store, logs, schema, columns, ordering, key)
+    def read_logs(logs: Sequence[Sequence[LogFile]]) -> list[SliceLogs]:
+        return logs_of_each(store, logs, read)
 
     for some in in_portions(slices, _log_bytes, LOG_BYTES, MOST_SLICES):
-        shared, places = _Shared([one.logs for one in some if one.logs], read), count()
+        shared, places = _Shared([one.logs for one in some if one.logs], read_logs), count()
         for one in some:
             yield one, partial(shared.of, next(places)) if one.logs else None
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from metatable.data.keyed_rows import Asked, paged_for_rows, raw_texts, rows_of_keys, together
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import KEY_COLUMN
-from metatable.data.schema_text import TableSchema
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
 from metatable.storage.parquet.chosen_pages import read_found
 from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
@@ -28,28 +28,21 @@ _Sought = tuple[PagedFile, KeyPages, Wanted]
 
 
 def rows_of_proven_keys(
-    store: Store,
-    asked: Sequence[Asked],
-    schema: pa.Schema,
-    columns: TableSchema,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
+    store: Store, asked: Sequence[Asked], read: ReadColumns
 ) -> Iterator[pa.Table]:
     """What `rows_of_keys` gives, at once where that is possible. Raises CorruptError."""
     for some in together(asked):
-        made = _at_once(store, some, schema, columns, key)
+        made = _at_once(store, some, read)
         left = [one for one, rows in zip(some, made, strict=True) if rows is None]
-        others = rows_of_keys(store, left, schema, columns, ordering, key)
+        others = rows_of_keys(store, left, read)
         yield from (next(others) if rows is None else rows for rows in made)
 
 
-def _at_once(
-    store: Store, asked: Sequence[Asked], schema: pa.Schema, columns: TableSchema, key: str
-) -> list[pa.Table | None]:
+def _at_once(store: Store, asked: Sequence[Asked], read: ReadColumns) -> list[pa.Table | None]:
     """The rows of each slice, None where they have to be read the ordinary way."""
     made: list[pa.Table | None] = [None] * len(asked)
     for some in _alike(store, asked):
-        rows = _read(store, [*some.values()], schema, columns, key)
+        rows = _read(store, [*some.values()], read)
         for place, own in zip(some, rows, strict=True):
             made[place] = own
     return made
@@ -78,19 +71,18 @@ def _is_proven(asked: Asked) -> bool:
     return is_base and asked.are_there and asked.positions is None
 
 
-def _read(
-    store: Store, sought: Sequence[_Sought], schema: pa.Schema, columns: TableSchema, key: str
-) -> list[pa.Table | None]:
+def _read(store: Store, sought: Sequence[_Sought], read: ReadColumns) -> list[pa.Table | None]:
     """The rows of each file; None where they are not to be had so."""
     nothing: list[pa.Table | None] = [None] * len(sought)
-    file, place = sought[0][0], schema.get_field_index(key)
+    schema, file = read.schema, sought[0][0]
+    place = schema.get_field_index(read.key)
     others = schema if place < 0 else schema.remove(place)
     stored = StoredColumns.of_schema(file.shape.schema, file.words, file.path)
-    asked = AskedColumns.of(stored, others, columns)
-    read = read_found(store, sought, KEY_COLUMN, asked.names) if asked.names else None
-    if read is None:
+    asked = AskedColumns.of(stored, others, read.table)
+    found = read_found(store, sought, KEY_COLUMN, asked.names) if asked.names else None
+    if found is None:
         return nothing
-    counts, keys, table = read
+    counts, keys, table = found
     rows = asked.of_table(table)
     if place >= 0:
         rows = rows.add_column(place, schema.field(place), keys.cast(pa.string()))

@@ -1,8 +1,8 @@
 """The one way rows of a file slice are read, whole or as a stream.
 
 They are those of the base file, with its logs merged in. Base rows come row groups at a time; what
-the logs of one slice hold is in memory. `ordering` is the table's ordering column: it decides
-between rows of one key, where it is asked for or not.
+the logs of one slice hold is in memory. Which columns are read, and what decides between rows of
+one key, a `ReadColumns` says (`read_columns.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from metatable.data.base_file import read_base_file, read_record_keys, stream_ba
 from metatable.data.block_rows import block_columns, blocks_rows
 from metatable.data.log_blocks import blocks_deletes
 from metatable.data.log_merge import ReadLogs, SliceLogs, live_blocks
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile, FileSlice, LogFile
@@ -33,7 +34,6 @@ from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
-    "deciding_columns",
     "log_deletes",
     "log_rows",
     "logs_of_each",
@@ -46,48 +46,36 @@ __all__ = [
     "writer_of",
 ]
 
-_KEY = pa.field(KEY_COLUMN, pa.string())
-
 
 def read_slice(
-    store: Store,
-    file_slice: FileSlice,
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
-    logs: ReadLogs | None = None,
+    store: Store, file_slice: FileSlice, read: ReadColumns, logs: ReadLogs | None = None
 ) -> pa.Table:
-    """Exactly these columns (meta columns where named), in this order.
+    """The rows of a slice, with exactly the columns that are asked for.
 
-    `columns` are the table's, by whose ids its files are read; None where only meta columns are
-    asked, of a slice without logs. `logs`: what gives its logs, if they are not to be read here
-    (`logs_together`). Raises CorruptError, and UpgradeError for logs of other kinds.
+    `logs`: what gives its logs, if they are not to be read here (`logs_together`). Raises
+    CorruptError, and UpgradeError for logs of other kinds.
     """
     if not file_slice.logs:
-        return read_base_file(store, file_slice.base, schema, columns)
-    pieces = stream_slice(store, file_slice, schema, columns, ordering, logs=logs)
-    return pa.concat_tables([schema.empty_table(), *pieces])
+        return read_base_file(store, file_slice.base, read.schema, read.table)
+    pieces = stream_slice(store, file_slice, read, logs=logs)
+    return pa.concat_tables([read.schema.empty_table(), *pieces])
 
 
 def stream_slice(
     store: Store,
     file_slice: FileSlice,
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
+    read: ReadColumns,
+    *,
     in_place: bool = True,
-    key: str = KEY_COLUMN,
     logs: ReadLogs | None = None,
 ) -> Iterator[pa.Table]:
-    """The same rows, in the same order, a few row groups at a time; not `in_place`: in another
-    order, which is less work where there are logs. `key`: Hudi's column of keys, or one of those
-    asked that has the same texts, so that Hudi's need not be read."""
+    """The rows of `read_slice`, in the same order, a few row groups at a time. Not `in_place`: in
+    another order, which is less work where there are logs."""
     if not file_slice.logs:
-        return stream_base_file(store, file_slice.base, schema, columns)
+        return stream_base_file(store, file_slice.base, read.schema, read.table)
     bases = [file_slice.base] if file_slice.has_base else []
-    base = _bases(store, bases, deciding_columns(schema, columns, ordering, key), columns)
-    logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering, key)
-    return _merged(store, base, logs, schema, in_place)
+    logs = logs or partial(_logs_of, store, file_slice.logs, read)
+    return _merged(store, _bases(store, bases, read), logs, read.schema, in_place)
 
 
 def read_slice_keys(
@@ -103,7 +91,7 @@ def read_slice_keys(
     of `read_slice`."""
     if not file_slice.logs:
         return read_record_keys(store, file_slice.base, first, last)
-    rows = read_slice(store, file_slice, pa.schema([_KEY]), columns, ordering, logs)
+    rows = read_slice(store, file_slice, ReadColumns.of_keys(columns, ordering), logs)
     keys = whole(rows[KEY_COLUMN])
     inside = np.ones(len(keys), np.bool_)
     for bound, holds in ((first, pc.greater_equal), (last, pc.less_equal)):
@@ -116,16 +104,14 @@ def merge_logs(
     store: Store,
     file_slice: FileSlice,
     base: pa.Table,
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
+    read: ReadColumns,
     logs: ReadLogs | None = None,
 ) -> pa.Table:
-    """Some rows of the base file of a slice, with `deciding_columns`, as its logs have them; and
+    """Some rows of the base file of a slice, read with `read.deciding`, as its logs have them; and
     the rows that the logs have besides. `logs` as of `read_slice`."""
-    logs = logs or partial(_logs_of, store, file_slice.logs, schema, columns, ordering)
-    pieces = _merged(store, iter([base]), logs, schema)
-    return pa.concat_tables([schema.empty_table(), *pieces])
+    logs = logs or partial(_logs_of, store, file_slice.logs, read)
+    pieces = _merged(store, iter([base]), logs, read.schema)
+    return pa.concat_tables([read.schema.empty_table(), *pieces])
 
 
 def log_rows(
@@ -168,21 +154,16 @@ def _held(
 
 
 def stream_left(
-    store: Store,
-    files: Sequence[DataFile | LogFile],
-    schema: pa.Schema,
-    columns: TableSchema,
-    ordering: str | None,
+    store: Store, files: Sequence[DataFile | LogFile], read: ReadColumns
 ) -> Iterator[pa.Table]:
     """The rows of some files of a slice, in their order, as if there were no others."""
     bases = [one for one in files if isinstance(one, DataFile)]
     logs = [one for one in files if isinstance(one, LogFile)]
     if logs:
-        below = _bases(store, bases, deciding_columns(schema, columns, ordering), columns)
-        read = partial(_logs_of, store, logs, schema, columns, ordering)
-        yield from _merged(store, below, read, schema)
+        read_logs = partial(_logs_of, store, logs, read)
+        yield from _merged(store, _bases(store, bases, read), read_logs, read.schema)
     for base in () if logs else bases:
-        yield from stream_base_file(store, base, schema, columns)
+        yield from stream_base_file(store, base, read.schema, read.table)
 
 
 def _rows(
@@ -222,32 +203,19 @@ def _instants(blocks: Iterable[LogBlock]) -> frozenset[str]:
 
 
 def logs_of_each(
-    store: Store,
-    slices: Sequence[Sequence[LogFile]],
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
+    store: Store, slices: Sequence[Sequence[LogFile]], read: ReadColumns
 ) -> list[SliceLogs]:
     """What the logs of each slice come to, for who reads these columns of it: fetched and decoded
     together. Raises CorruptError, UpgradeError."""
-    asked = deciding_columns(schema, columns, ordering, key)
     files = chain.from_iterable(slices)
     found = iter(store.together([partial(_blocks, store, one) for one in files]))
     own = [chain.from_iterable(islice(found, len(logs))) for logs in slices]
     live = [live_blocks(blocks, _is_published) for blocks in own]
-    return SliceLogs.of_each(live, asked, columns, ordering, key)
+    return SliceLogs.of_each(live, read)
 
 
-def _logs_of(
-    store: Store,
-    logs: Sequence[LogFile],
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
-) -> SliceLogs:
-    [found] = logs_of_each(store, [logs], schema, columns, ordering, key)
+def _logs_of(store: Store, logs: Sequence[LogFile], read: ReadColumns) -> SliceLogs:
+    [found] = logs_of_each(store, [logs], read)
     return found
 
 
@@ -264,20 +232,12 @@ def _merged(
     return logs().merged(chain(first, base), in_place, schema.names)
 
 
-def _bases(
-    store: Store, bases: Sequence[DataFile], schema: pa.Schema, columns: TableSchema | None
-) -> Iterator[pa.Table]:
-    return chain.from_iterable(stream_base_file(store, one, schema, columns) for one in bases)
-
-
-def deciding_columns(
-    schema: pa.Schema, columns: TableSchema | None, ordering: str | None, key: str = KEY_COLUMN
-) -> pa.Schema:
-    """The columns asked, and those that decide which row of a key lives."""
-    needed = [_KEY] if key == KEY_COLUMN else []
-    if ordering is not None and columns is not None:
-        needed.append(columns.arrow.field(ordering))
-    return pa.schema([*schema, *(one for one in needed if one.name not in schema.names)])
+def _bases(store: Store, bases: Sequence[DataFile], read: ReadColumns) -> Iterator[pa.Table]:
+    """The rows of base files on which logs lie, with all that decides."""
+    deciding = read.deciding
+    return chain.from_iterable(
+        stream_base_file(store, one, deciding, read.table) for one in bases
+    )
 
 
 def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from metatable.data.log_merge import ReadLogs
 from metatable.data.logs_together import logs_together
-from metatable.data.schema import KEY_COLUMN
-from metatable.data.schema_text import TableSchema
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
 from metatable.storage.errors import MetatableError
@@ -32,20 +31,14 @@ Begin = Callable[[], Iterator[pa.Table]]
 
 
 def slices_ahead(
-    store: Store,
-    slices: Iterable[FileSlice],
-    schema: pa.Schema,
-    columns: TableSchema | None,
-    ordering: str | None,
-    key: str = KEY_COLUMN,
+    store: Store, slices: Iterable[FileSlice], read: ReadColumns
 ) -> Iterator[tuple[FileSlice, Begin]]:
-    """Each slice, in their order, with its rows in any order; the rest as of `stream_slice`."""
-    asked = schema, columns, ordering
+    """Each slice, in their order, with what begins to read its rows, which come in any order."""
 
     def begin(one: FileSlice, logs: ReadLogs | None) -> Begin:
-        return partial(stream_slice, store, one, *asked, in_place=False, key=key, logs=logs)
+        return partial(stream_slice, store, one, read, in_place=False, logs=logs)
 
-    found = logs_together(store, slices, *asked, key)
+    found = logs_together(store, slices, read)
     begins = ((one, begin(one, logs)) for one, logs in found)
     if store.is_distant:
         return _fetched(store, begins)

@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identities, key_column
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_COLUMNS, META_FIELDS
-from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
@@ -43,7 +43,6 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.portions import TOGETHER_BYTES, together_far
-from metatable.storage.store import Store
 
 __all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes"]
 
@@ -235,18 +234,16 @@ def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
     asked = _STATES
     if file is not None and file.logs:
         asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT, pa.string())])
-    rows = asked.empty_table() if file is None else read_slice(*_of(view, file, asked))
+    read = _read(view, asked)
+    rows = asked.empty_table() if file is None else read_slice(view.store, file, read)
     keys, commits = whole(rows[KEY]), whole(rows[COMMIT])
     if asked is not _STATES:
         commits = commits.dictionary_encode()
     return pa.RecordBatch.from_arrays([keys, commits], schema=_STATES)
 
 
-def _of(
-    view: TableView, file: FileSlice, schema: pa.Schema
-) -> tuple[Store, FileSlice, pa.Schema, TableSchema, str | None]:
-    """What a slice is read by."""
-    return view.store, file, schema, view.table_schema, view.options.ordering
+def _read(view: TableView, schema: pa.Schema) -> ReadColumns:
+    return ReadColumns(schema, view.table_schema, view.options.ordering)
 
 
 def _rows_of(
@@ -273,7 +270,7 @@ def _rows_of(
         yield from known.select(names).to_batches()
         return
     start = given = 0
-    for table in stream_slice(*_of(view, file, others)):
+    for table in stream_slice(view.store, file, _read(view, others)):
         end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
         rows = taken(table, pa.array(chosen[given:end] - start))
         told = known.slice(given, end - given)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import identity_columns, key_column, texts_of
 from metatable.data.keyed_rows import Asked
 from metatable.data.proven_rows import rows_of_proven_keys
+from metatable.data.read_columns import ReadColumns
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
@@ -42,9 +43,10 @@ def read_keys(
         tagged = engine.to_table(index.tag(engine, rows, view))
         there = tagged.filter(tagged[LOCATION_COLUMN].is_valid())
         asked = _asked(view, there, index.proves_presence)
-    ordering, key = view.options.ordering, key_column(view.options, view.schema)
-    read = rows_of_proven_keys(view.store, asked, wanted, view.table_schema, ordering, key)
-    return pa.concat_tables([wanted.empty_table(), *read])
+    key = key_column(view.options, view.schema)
+    read = ReadColumns(wanted, view.table_schema, view.options.ordering, key)
+    found = rows_of_proven_keys(view.store, asked, read)
+    return pa.concat_tables([wanted.empty_table(), *found])
 
 
 def _found(view: TableView, rows: pa.Table, index: KeyedIndex) -> list[Asked]:

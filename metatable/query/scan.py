@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, key_column
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
@@ -233,13 +234,12 @@ class Scan(Rows):
     ) -> Iterator[Iterator[pa.RecordBatch]]:
         """Each slice; with no limit to end it before, what comes next is begun beside it."""
         view = self._view
-        asked = schema, view.table_schema, view.options.ordering
         key = key_column(view.options, schema)
+        read = ReadColumns(schema, view.table_schema, view.options.ordering, key)
         if self._limit is None:
-            slices = slices_ahead(view.store, files, *asked, key)
-            return (self._read(*one) for one in slices)
-        read = partial(stream_slice, view.store, in_place=False, key=key)
-        return (self._read(one, partial(read, one, *asked)) for one in files)
+            return (self._read(*one) for one in slices_ahead(view.store, files, read))
+        begin = partial(stream_slice, view.store, read=read, in_place=False)
+        return (self._read(one, partial(begin, one)) for one in files)
 
     def _read(self, file: FileSlice, begin: Begin) -> Iterator[pa.RecordBatch]:
         try:

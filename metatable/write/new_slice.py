@@ -30,6 +30,7 @@ from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
@@ -198,7 +199,9 @@ def merged_slice(
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
         bloom = None if base.logs else read_filter(view.store, base.base)
-        pieces = stream_slice(view.store, base, schema, view.table_schema, ordering)
+        pieces = stream_slice(
+            view.store, base, ReadColumns(schema, view.table_schema, ordering)
+        )
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
@@ -210,10 +213,10 @@ def merged_slice(
 
 def _read(view: TableView, base: FileSlice, schema: pa.Schema) -> tuple[pa.Table, HudiBloom | None]:
     """All of a slice, and the filter over its keys, where that is known: logs bring others."""
-    columns = view.table_schema
     if base.logs:
-        return read_slice(view.store, base, schema, columns, view.options.ordering), None
-    return read_with_filter(view.store, base.base, schema, columns)
+        read = ReadColumns(schema, view.table_schema, view.options.ordering)
+        return read_slice(view.store, base, read), None
+    return read_with_filter(view.store, base.base, schema, view.table_schema)
 
 
 def _looked_through(
@@ -223,7 +226,8 @@ def _looked_through(
     kept = [KEY, *filter(None, (view.options.ordering,))]
     asked = pa.schema(map(schema.field, dict.fromkeys([*kept, *_floats(schema)])))
     found, with_nan = [asked.empty_table().select(kept)], set[str]()
-    for piece in stream_slice(view.store, base, asked, view.table_schema, view.options.ordering):
+    read = ReadColumns(asked, view.table_schema, view.options.ordering)
+    for piece in stream_slice(view.store, base, read):
         found.append(piece.select(kept))
         with_nan.update(columns_with_nan(piece))
     return pa.concat_tables(found), with_nan

@@ -33,6 +33,7 @@ from metatable.data.key_texts import KEY, PATH, identity_columns
 from metatable.data.keygen import KeyGenerator
 from metatable.data.operations import DELETE_PARTITION, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.options import Options
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN, Engine
@@ -301,11 +302,10 @@ def _keys_of(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the key texts of all rows of some slices."""
     view = view.counting(counters)
+    read = ReadColumns(_KEYS, view.table_schema, view.options.ordering)
     for batch in batches:
         for one in slices_of(batch["files"]):
-            for piece in stream_slice(
-                view.store, one, _KEYS, view.table_schema, view.options.ordering
-            ):
+            for piece in stream_slice(view.store, one, read):
                 for keys in piece[KEY].chunks:
                     paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
                     yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.keygen import KeyGenerator
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
@@ -102,14 +103,13 @@ def _stored(
     """(numbers of rows, the stored rows of their keys), a piece of a file at a time."""
     known = np.flatnonzero(whole(rows[LOCATION_COLUMN]).is_valid().to_numpy(zero_copy_only=False))
     location, keys = whole(rows[LOCATION_COLUMN]).take(pa.array(known)), whole(rows[KEY])
+    read = ReadColumns(wanted, view.table_schema, view.options.ordering)
     for group, current, numbers in located_slices(view, location):
         if current is None:
             raise CorruptError("index names a file group that is not there", found=group)
         here = known[numbers]
         asked = KeyPlaces.of(keys.take(pa.array(here)))
-        for piece in stream_slice(
-            view.store, current, wanted, view.table_schema, view.options.ordering
-        ):
+        for piece in stream_slice(view.store, current, read):
             found, of = asked.find(whole(piece[KEY]))
             if len(found):
                 yield here[of], taken(piece, pa.array(found))

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
@@ -128,6 +129,7 @@ def _stale(
     view = view.counting(counters)
     table = joined(pa.Table.from_batches(list(batches)))
     wanted = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
+    read = ReadColumns(wanted, view.table_schema, ordering)
     located = located_slices(view, table[LOCATION_COLUMN].combine_chunks())
     slices = list(_there([one for _, one, _ in located], [group for group, _, _ in located]))
     greatest = view.maxima(ordering, wanted.field(ordering).type, slices)
@@ -135,7 +137,7 @@ def _stale(
         ours = taken(table, pa.array(here))
         if _is_newer(ours[ordering], bound):
             continue
-        held = read_slice(view.store, current, wanted, view.table_schema, ordering)
+        held = read_slice(view.store, current, read)
         places = pc.index_in(ours[KEY].combine_chunks(), value_set=held[KEY].combine_chunks())
         known = places.is_valid()
         ours, places = ours.filter(known), places.filter(known)

@@ -30,6 +30,7 @@ from metatable.data.key_texts import KEY, PATH, identities
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
@@ -218,11 +219,8 @@ def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
     asked = files.asked(passing)
     facts = PassingRows(passing)
     nothing = asked.empty_table()  # of a file without rows there are facts too
-    for piece in facts.passing(
-        chain(
-            [nothing], stream_slice(files.store, made, asked, files.table, files.options.ordering)
-        )
-    ):
+    read = ReadColumns(asked, files.table, files.options.ordering)
+    for piece in facts.passing(chain([nothing], stream_slice(files.store, made, read))):
         _check_rows(files, made, piece)
     keys, stats = facts.facts()
     if files.asks_footers and (files.foreign or made.logs):
@@ -410,11 +408,10 @@ def _held(
 ) -> Iterator[_Held]:
     """Task: the rows of some slices with one of these hashes."""
     files = files.counting(counters)
+    read = ReadColumns(_META, files.table, files.options.ordering)
     wanted = np.frombuffer(hashes, np.uint64)
     for job in jobs:
-        rows = read_slice(
-            files.store, FileSlice.decode(job.slice), _META, files.table, files.options.ordering
-        )
+        rows = read_slice(files.store, FileSlice.decode(job.slice), read)
         texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
         here = np.flatnonzero(np.isin(xxh64(texts, 0), wanted))
         for text in texts.take(pa.array(here)).to_pylist():

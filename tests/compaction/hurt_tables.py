@@ -14,6 +14,7 @@ import pytest
 
 import metatable
 from metatable import Table
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.metadata.change import Change
@@ -114,7 +115,7 @@ class Hurt:
     def rows_left(self, files: Sequence[DataFile | LogFile]) -> set[str]:
         """Ids in these files of a slice, and in no others."""
         asked, columns = pa.schema([SCHEMA.field("id")]), self.snapshot.table_schema
-        pieces = stream_left(self.store, files, asked, columns, None)
+        pieces = stream_left(self.store, files, ReadColumns(asked, columns, None))
         return {one for piece in pieces for one in piece["id"].to_pylist()}
 
     def written(self, file: FileSlice, **told: Any) -> WrittenSlice:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.read_columns import ReadColumns
 from metatable.data import base_file, slices
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keygen import KeyGenerator
@@ -110,7 +111,7 @@ class HudiTable:
     def merged(self, old: DataFile | None, rows: pa.Table, deletes: pa.Array | None) -> Merged:
         schema = with_meta_columns(self.schema)
         stored = (
-            read_slice(self.store, FileSlice(old), schema, None, None)
+            read_slice(self.store, FileSlice(old), ReadColumns(schema, None, None))
             if old
             else schema.empty_table()
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from metatable.data.base_file import read_base_file
 from metatable.data.log_merge import SliceLogs, live_blocks
 from metatable.data.log_names import LogName
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slices import DataFile
 from metatable.storage.hudi_log.block import HeaderKey
 from metatable.storage.hudi_log.log_file import LogFile
@@ -69,7 +70,7 @@ def _slice(
     files = sorted((file for _, file in logs), key=_instant)
     late = [file for file in files if base is None or _instant(file) > base.instant]
     blocks = live_blocks([one for file in late for one in file.blocks], published.__contains__)
-    merged = SliceLogs.of(blocks, schema, None, ordering)
+    merged = SliceLogs.of(blocks, ReadColumns(schema, None, ordering))
     pieces = [] if table is None else [table.slice(at, PIECE) for at in range(0, len(table), PIECE)]
     return list(merged.merged(pieces))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from metatable.data.read_columns import ReadColumns
 from metatable.data.base_file import read_base_file
 from metatable.data.log_blocks import LogWriter, rollback_block
 from metatable.data.log_merge import SliceLogs, live_blocks
@@ -126,7 +127,8 @@ def by_us(
     names = [Path(one.path).name for one in table.store.list(".hoodie")]
     published = {name.partition(".")[0] for name in names if name.endswith("commit")}
     [base] = table.groups.values()
-    logs = SliceLogs.of(live_blocks(blocks, published.__contains__), SCHEMA, None, ordering)
+    live = live_blocks(blocks, published.__contains__)
+    logs = SliceLogs.of(live, ReadColumns(SCHEMA, None, ordering))
     stored = read_base_file(table.store, DataFile.decode(base.path), SCHEMA)
     return listed(pa.concat_tables(logs.merged([stored])))
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from metatable.data import log_merge
 from metatable.data.log_blocks import LogWriter, rollback_block
 from metatable.data.log_merge import SliceLogs, live_blocks
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_COLUMNS, with_meta_columns
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
@@ -24,6 +25,7 @@ from tests.data.mor_tables import read_table, unpacked
 KEY = "_hoodie_record_key"
 TABLE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 SCHEMA = with_meta_columns(TABLE)
+ALL = ReadColumns(SCHEMA, None, "ts")
 WRITER = LogWriter(TABLE, "t")
 
 Event = tuple[str, str, int | None, str]
@@ -65,11 +67,11 @@ def merged(
     base: list[pa.Table], blocks: list[LogBlock], ordering: str | None = "ts"
 ) -> list[tuple[str, int | None, str]]:
     """In place; in any order it is the same, and by a column of the same texts, of some columns."""
-    logs = SliceLogs.of(blocks, SCHEMA, None, ordering)
+    logs = SliceLogs.of(blocks, ReadColumns(SCHEMA, None, ordering))
     in_place = list(logs.merged(base))
     in_any_order = list(logs.merged(map(copied, base), in_place=False))
     assert all(part.schema == SCHEMA for part in (*in_place, *in_any_order))
-    own = SliceLogs.of(blocks, TABLE, None, ordering, key="id")
+    own = SliceLogs.of(blocks, ReadColumns(TABLE, None, ordering, key="id"))
     assert not base or KEY in base[0].column_names
     selected = [copied(piece.select(TABLE.names)) for piece in base]
     by_own = list(own.merged(selected, in_place=False, columns=["v", "id"]))
@@ -194,7 +196,7 @@ def test_new_rows_follow_in_the_order_of_their_keys_and_in_steps(
 ) -> None:
     monkeypatch.setattr(log_merge, "STEP_BYTES", 1)
     events: list[Event] = [("put", key, 1, "n") for key in "fbdac"]
-    logs = SliceLogs.of([*blocks_of("1", events)], SCHEMA, None, "ts")
+    logs = SliceLogs.of([*blocks_of("1", events)], ALL)
     parts = list(logs.merged([table([("d", 0, "base"), ("z", 0, "base")])]))
     assert [part.num_rows for part in parts] == [2, 1, 1, 1, 1]
     keys = [row[KEY] for part in parts for row in part.to_pylist()]
@@ -216,7 +218,7 @@ def test_rows_of_logs_are_found_whatever_their_order_and_however_many_have_one_k
 
 def test_a_slice_without_logs_is_its_base() -> None:
     stored = table([("a", 1, "x")])
-    assert list(SliceLogs.of([], SCHEMA, None, "ts").merged([stored])) == [stored]
+    assert list(SliceLogs.of([], ALL).merged([stored])) == [stored]
 
 
 def test_the_base_comes_and_goes_piece_by_piece() -> None:
@@ -227,7 +229,7 @@ def test_the_base_comes_and_goes_piece_by_piece() -> None:
             taken.append(key)
             yield table([(key, 1, "base")])
 
-    logs = SliceLogs.of([*blocks_of("1", [("put", "b", 2, "n")])], SCHEMA, None, "ts")
+    logs = SliceLogs.of([*blocks_of("1", [("put", "b", 2, "n")])], ALL)
     rows = logs.merged(base())
     assert taken == []
     for key, value in (("a", "base"), ("b", "n"), ("c", "base")):
@@ -240,7 +242,7 @@ def test_the_base_comes_and_goes_piece_by_piece() -> None:
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_key_that_the_base_holds_twice_is_damage(cut: int, in_place: bool) -> None:
     stored = table([("a", 1, "x"), ("b", 1, "x"), ("a", 1, "y")])
-    logs = SliceLogs.of([*blocks_of("1", [("put", "a", 2, "n")])], SCHEMA, None, "ts")
+    logs = SliceLogs.of([*blocks_of("1", [("put", "a", 2, "n")])], ALL)
     with pytest.raises(CorruptError, match="a key is stored twice in one file: key='a'"):
         list(logs.merged([copied(stored.slice(0, cut)), copied(stored.slice(cut))], in_place))
 
@@ -250,7 +252,7 @@ def test_a_row_without_a_key_is_damage() -> None:
         table([("a", 1, "x")]).set_column(2, KEY, pa.nulls(1, pa.string())), "1"
     )
     with pytest.raises(CorruptError, match="a row in a log file has no key"):
-        SliceLogs.of([block], SCHEMA, None, "ts")
+        SliceLogs.of([block], ALL)
 
 
 def test_not_a_number_is_the_greatest_and_text_is_ordered_too() -> None:
@@ -262,7 +264,8 @@ def test_not_a_number_is_the_greatest_and_text_is_ordered_too() -> None:
             return pa.Table.from_pylist([{KEY: "a", "ts": value}], schema)
 
         for base, log, expected in ((low, high, high), (high, low, high)):
-            logs = SliceLogs.of([*writer.avro_blocks(row(log), "1")], schema, None, "ts")
+            blocks = [*writer.avro_blocks(row(log), "1")]
+            logs = SliceLogs.of(blocks, ReadColumns(schema, None, "ts"))
             [found] = logs.merged([row(base)])
             assert str(found.column("ts").to_pylist()) == str([expected])
 

@@ -16,6 +16,7 @@ from metatable import CorruptError, Table
 from metatable.data import logs_together as together_module
 from metatable.data.log_merge import SliceLogs
 from metatable.data.logs_together import logs_together
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import logs_of_each, stream_slice
 from metatable.data.slices import FileSlice, LogFile
 from metatable.storage import cache
@@ -62,10 +63,10 @@ def slices(table: Table) -> list[FileSlice]:
 
 def read(table: Table, some: Sequence[FileSlice], by: Any = None) -> list[list[Any]]:
     """The rows of each slice, by what gives their logs, if not alone."""
-    asked = COLUMNS, table._snapshot(None).table_schema, "ts"
-    given = ((one, None) for one in some) if by is None else by(table._store, some, *asked)
+    asked = ReadColumns(COLUMNS, table._snapshot(None).table_schema, "ts")
+    given = ((one, None) for one in some) if by is None else by(table._store, some, asked)
     return [
-        pa.concat_tables(stream_slice(table._store, one, *asked, logs=logs)).to_pylist()
+        pa.concat_tables(stream_slice(table._store, one, asked, logs=logs)).to_pylist()
         for one, logs in given
     ]
 
@@ -121,12 +122,12 @@ def test_damage_is_told_of_its_own_slice_behind_the_rows_of_those_before(tmp_pat
     body = bytearray(Path(table.uri, hurt.path).read_bytes())
     Path(table.uri, hurt.path).write_bytes(body[:-1])
     cache.clear()
-    asked = COLUMNS, table._snapshot(None).table_schema, "ts"
+    asked = ReadColumns(COLUMNS, table._snapshot(None).table_schema, "ts")
     found = []
 
     def find() -> None:
-        for one, logs in logs_together(table._store, some, *asked):
-            rows = pa.concat_tables(stream_slice(table._store, one, *asked, logs=logs))
+        for one, logs in logs_together(table._store, some, asked):
+            rows = pa.concat_tables(stream_slice(table._store, one, asked, logs=logs))
             found.append(rows.to_pylist())
 
     with pytest.raises(CorruptError, match=hurt.path):
@@ -144,8 +145,8 @@ def test_threads_that_ask_at_once_read_once(table: Table, monkeypatch: pytest.Mo
         return logs_of_each(store, logs, *given)
 
     monkeypatch.setattr(together_module, "logs_of_each", slow)
-    asked = COLUMNS, table._snapshot(None).table_schema, "ts"
-    reads = [logs for _, logs in logs_together(table._store, slices(table), *asked) if logs]
+    asked = ReadColumns(COLUMNS, table._snapshot(None).table_schema, "ts")
+    reads = [logs for _, logs in logs_together(table._store, slices(table), asked) if logs]
     threads = [threading.Thread(target=one) for one in reads]
     for one in threads:
         one.start()

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
+from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import read_slice
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
@@ -84,8 +85,9 @@ def where(table: metatable.Table) -> dict[tuple[str, str], tuple[str, str, str, 
     newest = load_newest(store)
     assert newest is not None
     view = Snapshot(store, newest)
+    read = ReadColumns(wanted, view.table_schema, view.options.ordering)
     for one in view.slices():
-        held = read_slice(store, one, wanted, view.table_schema, view.options.ordering).to_pylist()
+        held = read_slice(store, one, read).to_pylist()
         for place, row in enumerate(held):
             identity = row["_hoodie_record_key"], row["_hoodie_partition_path"]
             assert identity not in found
