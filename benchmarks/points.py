@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import metatable
 from benchmarks.data import KEY_BYTES, make_lance, make_table, rows_of
 from benchmarks.harness import FLOOR, Case, Peer, Setup, absent, package, run_module, timed
-from metatable.data.base_file import PAGE_ROWS, encoded_base_file
+from metatable.data.base_file_writer import PAGE_ROWS, encoded_base_file
 from metatable.data.options import Options
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS
 from metatable.storage import cache

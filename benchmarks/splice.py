@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import make_table, numbers_of, rows_of, table_rows
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module
-from metatable.data.base_file import add_meta_columns, encoded_base_file, with_file_name
+from metatable.data.base_file_writer import encoded_base_file
+from metatable.data.meta_columns import add_meta_columns, with_file_name
 from metatable.data.options import Options
 from metatable.data.schema import META_FIELDS
 from metatable.data.slices import DataFile, FileSlice

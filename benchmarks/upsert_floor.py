@@ -20,7 +20,13 @@ import pyarrow.parquet as pq
 import metatable
 from benchmarks.data import Cupboard
 from benchmarks.harness import FLOOR, Peer, timed
-from metatable.data.base_file import PAGE_ROWS, add_meta_columns, encoded_base_file, encoded_columns
+from metatable.data.base_file_writer import (
+    PAGE_ROWS,
+    FileForm,
+    encoded_base_file,
+    encoded_columns,
+)
+from metatable.data.meta_columns import add_meta_columns
 from metatable.data.options import Options
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS
 from metatable.data.slices import DataFile
@@ -106,6 +112,7 @@ class _Must:
 def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) -> None:
     """Decode and encode what changes in a file, and write as many bytes to `target`."""
     texts = [name for name in REPEATED if name != "quantity"]
+    form = FileForm(Options("t", ("id",)), None)
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
     store = Store(path.parent)
     [pages_of] = paged(store, [(path.name, path.stat().st_size)])
@@ -120,10 +127,10 @@ def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) ->
             here = every[every < count] + pages_of.starts[group]
             names = [name for name in CHANGED if name not in REPEATED]
             held = read_rows(store, [(pages_of, here)], [KEY_COLUMN, *names])
-            encoded_columns(held.select(names), Options("t", ("id",)), None, (), ())
+            encoded_columns(held.select(names), form, ())
         table = file.read_row_group(group, whole, use_threads=False)
         changed = [name for name in CHANGED if name in whole]
-        encoded_columns(table.select(changed), Options("t", ("id",)), None, (), REPEATED)
+        encoded_columns(table.select(changed), form, REPEATED)
     shutil.copyfile(path, target)
     with target.open("rb") as made:
         os.fsync(made.fileno())

@@ -36,7 +36,7 @@ from metatable.compaction.new_files import (
     tasks_for,
 )
 from metatable.compaction.service import NothingDue, Outcome, Service
-from metatable.data.base_file import columns_with_nan
+from metatable.data.base_file_writer import columns_with_nan
 from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH

@@ -12,9 +12,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from metatable.compaction.examined import Anew
-from metatable.data.base_file import with_file_name, write_base_file
+from metatable.data.base_file_writer import write_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY
+from metatable.data.meta_columns import with_file_name
 from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.base_file import columns_with_nan, stream_to_base_file, with_file_name
+from metatable.data.base_file_writer import columns_with_nan, stream_to_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.key_texts import KEY
+from metatable.data.meta_columns import with_file_name
 from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import PAGE_ROWS
+from metatable.data.base_file_writer import PAGE_ROWS
 from metatable.data.merge import changed_columns, put_columns
 from metatable.data.spliced_file import StoredParts
 from metatable.data.taking import taken, whole

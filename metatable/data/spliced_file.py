@@ -7,7 +7,7 @@ encoded as any others are, in memory, and put beside those that are copied (`sto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -15,13 +15,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metatable.data.base_file import (
-    encoded_columns,
-    footer_words,
-    grown_words,
-    kept_words,
-    read_groups,
-)
+from metatable.data.base_file import read_groups
+from metatable.data.base_file_writer import FileForm, encoded_columns
 from metatable.data.key_footer import GrownFilter, sound_ends, sound_filter
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
@@ -60,13 +55,17 @@ class StoredParts:
     parts: ParquetParts
     groups: Chunks
     """The chunks of each row group."""
-    options: Options
-    columns: TableSchema
+    form: FileForm
+    """How it was encoded, and chunks are that take the places of some of its own."""
     dictionaries: tuple[str, ...]
     """Leaves that are stored as dictionaries."""
-    unbounded: frozenset[str]
-    """Columns of numbers that tell no bounds, because one is not a number. A file tells them for
-    all of its row groups or for none: a reader might take those that are told for the file's."""
+
+    @property
+    def unbounded(self) -> frozenset[str]:
+        """Columns of floats that tell no bounds, because a value is not a number. A file tells them
+        for all of its row groups or for none: a reader might take those that are told for the
+        file's."""
+        return frozenset(self.form.with_nan)
 
     @property
     def group_rows(self) -> list[int]:
@@ -118,27 +117,27 @@ class StoredParts:
         self, rows: pa.Table, dictionaries: Sequence[str] | None = None
     ) -> tuple[Chunk, ...]:
         """A row group of these rows, one at least, or those of its columns that are given."""
-        return _encoded(rows, self.options, self.columns, self.unbounded, dictionaries).chunks(0)
+        return _encoded(rows, self.form, dictionaries).chunks(0)
 
     def encoded_groups(
         self, rows: pa.Table, sizes: Sequence[int], dictionaries: Sequence[str] = ()
     ) -> list[tuple[Chunk, ...]]:
         """Row groups of some columns, so many rows each."""
-        parts = _encoded(rows, self.options, self.columns, self.unbounded, dictionaries, sizes)
+        parts = _encoded(rows, self.form, dictionaries, sizes)
         return [parts.chunks(group) for group in range(len(sizes))]
 
     def words(self, keys: pa.Array, grown: GrownFilter | None) -> dict[str, str]:
         """What the footer of a file with these keys tells under names."""
-        return footer_words(pa.chunked_array([keys]), self.options, self.columns, grown)
+        return self.form.words(pa.chunked_array([keys]), grown)
 
     def grown_words(self, grown: GrownFilter, count: int) -> dict[str, str] | None:
-        """The same of a file of so many keys without a look at them; None: it takes one."""
-        return grown_words(grown, count, self.options, self.columns)
+        """`words` of a file of so many keys without a look at them; None: it takes one."""
+        return self.form.grown_words(grown, count)
 
     @property
     def kept_words(self) -> dict[str, str] | None:
-        """The same of a file that has the keys of this one."""
-        return kept_words(self.parquet.metadata, self.options, self.columns)
+        """`words` of a file that has the keys of this one; None: these must be looked at."""
+        return self.form.kept_words(self.parquet.metadata)
 
     def write(
         self,
@@ -168,8 +167,8 @@ def stored_parts(
         if IDS_ARE_OURS.encode() not in (parquet.metadata.metadata or {}):
             yield None  # others tell bounds of numbers beside a NaN, and one would be passed over
             return
-        unbounded = _unbounded(parquet.metadata, columns)
-        yield StoredParts(store, file, parquet, *told, options, columns, dictionaries, unbounded)
+        form = FileForm(options, columns, _unbounded(parquet.metadata, columns))
+        yield StoredParts(store, file, parquet, *told, form, dictionaries)
 
 
 def _legible(store: Store, file: DataFile) -> tuple[ParquetParts, Chunks] | None:
@@ -223,20 +222,18 @@ def _empty(columns: TableSchema, options: Options) -> ParquetParts:
     key = ("no-rows", schema.serialize().to_pybytes(), options.parquet_codec)
     found: ParquetParts | None = cache.shared.get(key)
     if found is None:
-        made = _encoded(schema.empty_table(), options, columns, ())
+        made = _encoded(schema.empty_table(), FileForm(options, columns))
         found = cache.shared.offer(key, made, _EMPTY_BYTES * len(schema))
     return found
 
 
 def _encoded(
     rows: pa.Table,
-    options: Options,
-    columns: TableSchema,
-    with_nan: Collection[str],
+    form: FileForm,
     dictionaries: Sequence[str] | None = None,
     sizes: Sequence[int] | None = None,
 ) -> ParquetParts:
-    body = encoded_columns(rows, options, columns, with_nan, dictionaries, sizes)
+    body = encoded_columns(rows, form, dictionaries, sizes)
     parts = ParquetParts.of_bytes(body)
     if parts is None:
         raise CorruptError("a footer in memory is longer than any that is read")

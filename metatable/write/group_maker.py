@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from metatable.data.base_file import store_base_file
+from metatable.data.base_file_writer import store_base_file
 from metatable.data.operations import DELETE, UPSERT
 from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile, FileSlice, LogFile, marker_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO
 
-from metatable.data.base_file import store_base_file
+from metatable.data.base_file_writer import store_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts

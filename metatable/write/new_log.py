@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import with_meta_columns_of
 from metatable.data.children import is_virtual, node_of
 from metatable.data.key_texts import KEY
 from metatable.data.log_blocks import LogWriter
+from metatable.data.meta_columns import with_meta_columns_of
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import log_deletes, log_rows
 from metatable.data.slices import FileSlice, LogFile

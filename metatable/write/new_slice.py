@@ -15,22 +15,19 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.base_file import (
-    add_changing_columns,
-    add_meta_columns,
+from metatable.data.base_file import read_filter, read_with_filter
+from metatable.data.base_file_writer import (
     columns_with_nan,
     encoded_base_file,
-    read_filter,
-    read_with_filter,
     stream_to_base_file,
-    with_file_name,
 )
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take
+from metatable.data.meta_columns import add_changing_columns, add_meta_columns, with_file_name
+from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
-from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
@@ -199,9 +196,7 @@ def merged_slice(
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
         bloom = None if base.logs else read_filter(view.store, base.base)
-        pieces = stream_slice(
-            view.store, base, ReadColumns(schema, view.table_schema, ordering)
-        )
+        pieces = stream_slice(view.store, base, ReadColumns(schema, view.table_schema, ordering))
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)

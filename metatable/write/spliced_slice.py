@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metatable.data import statistics
-from metatable.data.base_file import columns_with_nan, store_base_file, with_file_name
+from metatable.data.base_file_writer import columns_with_nan, store_base_file
 from metatable.data.dictionaries import constant, trimmed
 from metatable.data.exchanged_columns import (
     MOST_PAGES,
@@ -38,6 +38,7 @@ from metatable.data.footer_statistics import of_footer
 from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take, changed_columns, put_columns, put_into
+from metatable.data.meta_columns import with_file_name
 from metatable.data.schema import META_FIELDS, with_meta_columns
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.spliced_file import StoredParts, stored_parts

@@ -13,8 +13,8 @@ import pytest
 
 import metatable
 from metatable import CorruptError, Table
-from metatable.data import base_file
-from metatable.data.base_file import write_base_file
+from metatable.data import base_file_writer
+from metatable.data.base_file_writer import write_base_file
 from metatable.data.slices import DataFile, FileSlice, new_file_id
 from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.change import Change
@@ -242,15 +242,15 @@ def test_a_footer_that_denies_keys_of_its_file_is_found_where_it_is_asked(
     file = damaged.files()[2]
     rows = damaged.rows(file)
     keys = rows[KEY].combine_chunks().sort()
-    words = base_file.footer_of(rows[KEY], 1e-6)
+    words = base_file_writer.footer_of(rows[KEY], 1e-6)
     words |= {
         "minimum": {"hoodie_min_record_key": keys[2].as_py()},
         "maximum": {"hoodie_max_record_key": keys[-3].as_py()},
-        "filter": base_file.footer_of(pa.chunked_array([keys[2:]]), 1e-6)
+        "filter": base_file_writer.footer_of(pa.chunked_array([keys[2:]]), 1e-6)
         | {"hoodie_min_record_key": keys[0].as_py()},
         "damaged": {"hoodie_min_record_key": "z", "hoodie_max_record_key": "a"},
     }[what]
-    monkeypatch.setattr(base_file, "footer_of", lambda *_: words)
+    monkeypatch.setattr(base_file_writer, "footer_of", lambda *_: words)
     made = damaged.file_of(rows, file, file.file_id)
     partition = FilesPartition(damaged.options)
     damaged.enter(partition, partition.entries([damaged.written(made)]))

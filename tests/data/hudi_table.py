@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.read_columns import ReadColumns
-from metatable.data import base_file, slices
+from metatable.data import slices
+from metatable.data.base_file_writer import write_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keygen import KeyGenerator
+from metatable.data.meta_columns import add_meta_columns, with_file_name
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import align, normal, to_avro, with_meta_columns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
@@ -95,14 +97,14 @@ class HudiTable:
         old = self.groups.get(path)
         file_id = old.file_id if old else slices.new_file_id()
         new = DataFile(path, file_id, f"{task}-0-0", self.last)
-        merged = self.merged(old, base_file.add_meta_columns(incoming, keys, new, task), deletes)
+        merged = self.merged(old, add_meta_columns(incoming, keys, new, task), deletes)
         where = slices.partition_metadata_path(path)
         self.store.create(where, slices.partition_metadata(self.last, path))
         assert self.store.create(
             slices.marker_path(new, new.instant, "MERGE" if old else "CREATE"), b""
         )
-        table = base_file.with_file_name(merged.table, new.name)
-        size, created = base_file.write_base_file(self.store, new, table, options=self.options)
+        table = with_file_name(merged.table, new.name)
+        size, created = write_base_file(self.store, new, table, options=self.options)
         assert created
         new = replace(new, size_bytes=size, row_count=table.num_rows)
         self.groups[path] = new

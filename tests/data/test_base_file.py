@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data import base_file, key_footer, statistics
-from metatable.data.base_file import PAGE_ROWS, encoded_columns
+from metatable.data import base_file, base_file_writer, key_footer, statistics
+from metatable.data.base_file_writer import PAGE_ROWS, FileForm, encoded_columns
 from metatable.data.key_footer import GrownFilter
+from metatable.data.meta_columns import add_meta_columns, with_file_name
 from metatable.data.options import Options
 from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slices import DataFile
@@ -45,7 +46,7 @@ def rows(count: int) -> pa.Table:
         [list(range(count)), ["sf"] * count, [float(row) for row in range(count)]], schema=SCHEMA
     )
     keys = pa.array([f"k{row:05}" for row in range(count)], pa.string())
-    return base_file.add_meta_columns(table, keys, FILE, task=3)
+    return add_meta_columns(table, keys, FILE, task=3)
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def store(table_uri: str) -> Iterator[Store]:
 
 
 def written(store: Store, table: pa.Table, **words: Any) -> DataFile:
-    size, created = base_file.write_base_file(store, FILE, table, options=options(**words))
+    size, created = base_file_writer.write_base_file(store, FILE, table, options=options(**words))
     assert created
     return DataFile(FILE.partition_path, FILE.file_id, FILE.write_token, FILE.instant, size)
 
@@ -71,7 +72,7 @@ def codecs(parquet: pq.FileMetaData) -> dict[str, str]:
 def test_each_leaf_of_a_nested_column_has_the_codec(store: Store) -> None:
     kind = pa.struct([("city", pa.string()), ("l", pa.list_(pa.map_(pa.string(), pa.int64())))])
     nested = pa.table({"city": ["sf"], "n": pa.array([{"city": "sf", "l": [[("a", 1)]]}], kind)})
-    body = base_file.encoded_columns(nested, options(), None, ())
+    body = encoded_columns(nested, FileForm(options(), None))
     told = codecs(pq.read_metadata(pa.BufferReader(body)))
     assert len(told) == 4
     assert told.pop("city") == "UNCOMPRESSED"
@@ -89,7 +90,7 @@ def test_meta_columns_tell_commit_number_key_partition_and_file() -> None:
 
 def test_rows_that_are_copied_name_their_new_file_and_keep_the_rest() -> None:
     later = DataFile("city=sf", "f-0", "0-0-0", "20260102030405006")
-    copied = base_file.with_file_name(rows(2), later.name)
+    copied = with_file_name(rows(2), later.name)
     assert copied["_hoodie_file_name"].to_pylist() == [later.name] * 2
     assert copied.drop_columns("_hoodie_file_name").equals(
         rows(2).drop_columns("_hoodie_file_name")
@@ -217,15 +218,18 @@ def test_nested_leaves_have_dictionaries(store: Store) -> None:
 
 
 def test_the_same_rows_are_the_same_bytes_and_belong_to_both_attempts(store: Store) -> None:
-    first = base_file.write_base_file(store, FILE, rows(25), options=options())
-    second = base_file.write_base_file(store, FILE, rows(25), options=options())
+    first = base_file_writer.write_base_file(store, FILE, rows(25), options=options())
+    second = base_file_writer.write_base_file(store, FILE, rows(25), options=options())
     assert first == second == (store.size(FILE.path), True)
 
 
 def test_another_attempts_file_is_adopted(store: Store) -> None:
-    size, created = base_file.write_base_file(store, FILE, rows(25), options=options())
+    size, created = base_file_writer.write_base_file(store, FILE, rows(25), options=options())
     assert created
-    assert base_file.write_base_file(store, FILE, rows(3), options=options()) == (size, False)
+    assert base_file_writer.write_base_file(store, FILE, rows(3), options=options()) == (
+        size,
+        False,
+    )
     assert base_file.read_base_file(store, FILE, rows(0).schema).num_rows == 25
 
 
@@ -233,7 +237,9 @@ def test_of_many_attempts_at_once_one_file_stays(store: Store) -> None:
     results: list[tuple[int, bool]] = []
 
     def attempt(count: int) -> None:
-        results.append(base_file.write_base_file(store, FILE, rows(count), options=options()))
+        results.append(
+            base_file_writer.write_base_file(store, FILE, rows(count), options=options())
+        )
 
     threads = [threading.Thread(target=attempt, args=(count,)) for count in range(1, 9)]
     for thread in threads:
@@ -251,7 +257,7 @@ def test_a_full_temporary_folder_is_told_as_such(
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     how: dict[str, Any] = {"options": options(), "columns": None, "with_nan": ()}
     with pytest.raises(StoreError, match=r"temporary folder .*No space left on device"):
-        base_file.stream_to_base_file(store, FILE, iter([rows(3), rows(3)]), **how)
+        base_file_writer.stream_to_base_file(store, FILE, iter([rows(3), rows(3)]), **how)
     assert not list(store.list(FILE.partition_path))
 
 
@@ -287,7 +293,7 @@ def test_required_columns_must_be_there_and_full(store: Store) -> None:
 def test_every_type_comes_back_without_a_stored_arrow_schema(store: Store) -> None:
     empty = dict.fromkeys(EVERY_TYPE.names) | {"id": 2}
     table = pa.Table.from_pylist([FULL_ROW, empty], schema=EVERY_TYPE)
-    whole = base_file.add_meta_columns(table, pa.array(["a", "b"]), FILE)
+    whole = add_meta_columns(table, pa.array(["a", "b"]), FILE)
     data_file = written(store, whole)
     assert base_file.read_base_file(store, data_file, whole.schema).equals(whole)
 
@@ -403,8 +409,8 @@ def test_a_column_with_a_nan_has_no_bounds_in_the_footer(tmp_path: Any) -> None:
     rows = pa.table({"id": ["a", "b"], "with": [1.0, float("nan")], "without": [1.0, 2.0]}, schema)
     file = DataFile("", "group-0", "0-0-0", "20260101000000000")
     store = Store(tmp_path)
-    table = base_file.add_meta_columns(rows, rows["id"].combine_chunks(), file)
-    base_file.write_base_file(
+    table = add_meta_columns(rows, rows["id"].combine_chunks(), file)
+    base_file_writer.write_base_file(
         store, file, table, options=Options.create("t", schema.names, key="id")
     )
     held = pq.read_metadata(tmp_path / file.name).row_group(0)
@@ -418,7 +424,7 @@ def test_pages_end_by_rows_or_by_bytes() -> None:
     count = 3 * PAGE_ROWS
     texts = pa.array([f"{number:036d}" for number in range(count)])
     piece = pa.table({"id": texts, "n": range(count), "short": pc.utf8_slice_codeunits(texts, 28)})
-    raw = encoded_columns(piece, Options("t", ("id",)), None, (), ())
+    raw = encoded_columns(piece, FileForm(Options("t", ("id",)), None), ())
     chunks = ParquetParts.of_bytes(raw).chunks(0)
     pages = {
         one.leaf.name: decode_offset_indexes(one.parts.read(one.page_index)[1:])[1][:, ROW].tolist()

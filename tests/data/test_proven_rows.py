@@ -13,7 +13,7 @@ import pytest
 
 import metatable
 from metatable import AddColumn, RenameColumn, Table
-from metatable.data import base_file, keyed_rows, proven_rows
+from metatable.data import base_file_writer, keyed_rows, proven_rows
 from metatable.query import point_reads
 from metatable.storage import cache
 from metatable.storage.parquet import (
@@ -36,7 +36,7 @@ def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     cache.clear()
     monkeypatch.setattr(chosen_pages, "AHEAD_BYTES", request.param)
     monkeypatch.setattr(unpacked_pages, "LEAST_BYTES", 1)
-    monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", 8)
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
     yield
@@ -168,13 +168,13 @@ def test_columns_whose_pages_begin_at_other_rows_are_read_at_once(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of keys more pages, of notes more, or neither's begin where the other's do."""
-    plain = base_file.pq.ParquetWriter
+    plain = base_file_writer.pq.ParquetWriter
     size, step = [(60, 4), (100, 2), (40, 1), (60, 3), (90, 5), (30, 2)][seed]
 
     def uneven(*given: Any, **words: Any) -> Any:
         return plain(*given, **words | {"data_page_size": size, "write_batch_size": step})
 
-    monkeypatch.setattr(base_file.pq, "ParquetWriter", uneven)
+    monkeypatch.setattr(base_file_writer.pq, "ParquetWriter", uneven)
     monkeypatch.setattr(pages_together, "ROUND_BYTES", [1, 1 << 20][seed % 2])
     table, random = made(tmp_path), np.random.default_rng(seed)
     for count in (1, 3, 40):
@@ -189,12 +189,12 @@ def test_columns_whose_pages_begin_at_other_rows_are_read_at_once(
 def test_keys_with_a_dictionary_are_decoded_and_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = base_file.pq.ParquetWriter
+    plain = base_file_writer.pq.ParquetWriter
 
     def encoded(*given: Any, **words: Any) -> Any:
         return plain(*given, **{**words, "use_dictionary": True, "column_encoding": None})
 
-    monkeypatch.setattr(base_file.pq, "ParquetWriter", encoded)
+    monkeypatch.setattr(base_file_writer.pq, "ParquetWriter", encoded)
     found, at_once = both(made(tmp_path), rows(50, 70))
     assert (found.num_rows, at_once) == (20, 20)
 

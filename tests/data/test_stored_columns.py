@@ -12,6 +12,7 @@ import pytest
 
 from metatable import CorruptError
 from metatable.data import base_file, statistics
+from metatable.data.base_file_writer import write_base_file
 from metatable.data.options import Options
 from metatable.data.schema import with_meta_columns
 from metatable.data.schema_changes import (
@@ -46,7 +47,7 @@ def stored(folder: Path, columns: TableSchema | None) -> Store:
     nothing = dict.fromkeys(with_meta_columns(pa.schema([])).names, "")
     rows = [nothing | {"_hoodie_record_key": str(row["id"])} | row for row in ROWS]
     table = pa.Table.from_pylist(rows, with_meta_columns(BEFORE.arrow))
-    base_file.write_base_file(store, FILE, table, options=OPTIONS, columns=columns)
+    write_base_file(store, FILE, table, options=OPTIONS, columns=columns)
     return store
 
 

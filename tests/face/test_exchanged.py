@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import base_file, exchanged_columns
+from metatable.data import base_file_writer, exchanged_columns
+from metatable.data.base_file_writer import FileForm, encoded_columns
 from metatable.data.options import Options
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
@@ -48,9 +49,9 @@ SCHEMA = pa.schema(
 @pytest.fixture(autouse=True, params=[1 << 20, 20], ids=["by rows", "by bytes"])
 def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of numbers four rows a page, of texts two where so few bytes fill it."""
-    monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
-    monkeypatch.setattr(base_file, "PAGE_BYTES", request.param)
-    monkeypatch.setattr(base_file, "BATCH_ROWS", PAGE_ROWS // 2)
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(base_file_writer, "PAGE_BYTES", request.param)
+    monkeypatch.setattr(base_file_writer, "BATCH_ROWS", PAGE_ROWS // 2)
     monkeypatch.setattr(exchanged_columns, "PAGE_ROWS", PAGE_ROWS)
 
 
@@ -132,10 +133,8 @@ def told(chunk: Chunk) -> list[Any]:
 def encoded_anew(file: Path, group: int) -> tuple[Chunk, ...]:
     piece = pq.ParquetFile(file).read_row_group(group)
     worth = [one.leaf.name for one in parts_of(file).chunks(group) if one.has_dictionary]
-    options = Options("t", ("id",))
-    return ParquetParts.of_bytes(base_file.encoded_columns(piece, options, None, (), worth)).chunks(
-        0
-    )
+    form = FileForm(Options("t", ("id",)), None)
+    return ParquetParts.of_bytes(encoded_columns(piece, form, worth)).chunks(0)
 
 
 def test_a_table_of_exchanged_pages_is_that_of_files_made_anew(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import base_file
+from metatable.data import base_file_writer
 from metatable.data.key_texts import KEY
 from metatable.storage import cache
 from metatable.storage.parquet.parts import ParquetParts
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("seen", pa.int64()), ("t", pa.string()
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", PAGE_ROWS)
     monkeypatch.setattr(few_keys, "KEY_ROWS", PAGE_ROWS)
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.base_file import add_meta_columns, with_file_name
 from metatable.data.children import VIRTUAL_LOG, WAYS, child_of
 from metatable.data.hashing_metadata import LAST_HASH, HashingNode
 from metatable.data.log_blocks import LogWriter
+from metatable.data.meta_columns import add_meta_columns, with_file_name
 from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.statistics import of_all

@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable import AddColumn, RenameColumn, Table
-from metatable.data import base_file, keyed_rows, proven_rows
+from metatable.data import base_file_writer, keyed_rows, proven_rows
 from metatable.storage import cache
 from metatable.storage.parquet import column_pages
 from metatable.storage.parquet.page_places import KeyPages
@@ -36,7 +36,7 @@ GONE = {f"k{number:06d}" for number in (*range(110, 115), *range(117, 120))}
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pages of eight rows, of which keys are asked however many they are."""
     cache.clear()
-    monkeypatch.setattr(base_file, "PAGE_ROWS", 8)
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", 8)
     monkeypatch.setattr(keyed_rows, "KEY_ROWS", 0)
     monkeypatch.setattr(keyed_rows, "FOUND_ROWS", 0)
     monkeypatch.setattr(column_pages, "BLOCK_BYTES", 400)
@@ -177,12 +177,12 @@ def test_bounds_that_deny_a_key_which_is_there_are_not_believed(
 def test_files_without_page_indexes_are_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = base_file.pq.ParquetWriter
+    plain = base_file_writer.pq.ParquetWriter
 
     def without(*given: Any, **words: Any) -> Any:
         return plain(*given, **words | {"write_page_index": False})
 
-    monkeypatch.setattr(base_file.pq, "ParquetWriter", without)
+    monkeypatch.setattr(base_file_writer.pq, "ParquetWriter", without)
     table = made(tmp_path, "metadata_bloom")
     assert table.read_keys(rows(50, 53)).sort_by("id").to_pylist() == rows(50, 53).to_pylist()
     assert table.counters["data.pages"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metatable.data import base_file, exchanged_columns
+from metatable.data import base_file_writer, exchanged_columns
 from tests.face.test_exchanged import PAGE_ROWS, file_of, make, rows
 from tests.long import one_in
 from tests.storage.parquet.files import (
@@ -76,7 +76,7 @@ def test_spark_finds_rows_where_some_columns_alone_have_a_page_index(
 def test_spark_finds_rows_of_exchanged_pages(
     tmp_path: Path, reader: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_file, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", PAGE_ROWS)
     monkeypatch.setattr(exchanged_columns, "PAGE_ROWS", PAGE_ROWS)
     made: list[Any] = []
     exchanged = exchanged_columns.exchanged
