@@ -25,7 +25,13 @@ import pyarrow.parquet as pq
 
 from metatable.data.key_footer import GrownFilter, footer_of, grown_footer, kept_footer
 from metatable.data.options import Options
-from metatable.data.schema import KEY_COLUMN, META_COLUMNS
+from metatable.data.schema import (
+    COMMIT_COLUMN,
+    KEY_COLUMN,
+    META_COLUMNS,
+    NAME_COLUMN,
+    PATH_COLUMN,
+)
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
 from metatable.data.stored_columns import IDS_ARE_OURS, schema_with_ids
@@ -44,8 +50,6 @@ __all__ = [
     "stream_to_base_file",
     "write_base_file",
 ]
-
-_COMMIT_TIME, _, _, _PARTITION_PATH, _FILE_NAME = META_COLUMNS
 
 _SAMPLE = 8192
 """Rows looked at to decide whether a column is worth a dictionary."""
@@ -226,7 +230,7 @@ def encoded_columns(
 def _codecs(schema: pa.Schema, options: Options) -> dict[str, str]:
     """The codec of each leaf column. What has one value in a file, or some in long runs, is a few
     bytes a page: no codec makes fewer of them, and each call of one costs more than those do."""
-    plain = {_COMMIT_TIME, _PARTITION_PATH, _FILE_NAME, *options.partition_by}
+    plain = {COMMIT_COLUMN, PATH_COLUMN, NAME_COLUMN, *options.partition_by}
     return {
         leaf: "none" if field.name in plain else options.parquet_codec
         for field in schema
@@ -247,7 +251,7 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
     rows = pa.array(
         np.linspace(0, table.num_rows - 1, min(_SAMPLE, table.num_rows)).astype(np.int64)
     )
-    worth = [_COMMIT_TIME, _PARTITION_PATH, _FILE_NAME]
+    worth = [COMMIT_COLUMN, PATH_COLUMN, NAME_COLUMN]
     for field in table.schema:
         if field.name in META_COLUMNS:
             continue

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from metatable.data.align import align
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
-from metatable.data.schema import META_COLUMNS
+from metatable.data.schema import KEY_COLUMN, PATH_COLUMN
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -33,7 +33,8 @@ __all__ = [
 
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
-KEY, PATH = META_COLUMNS[2], META_COLUMNS[3]
+KEY, PATH = KEY_COLUMN, PATH_COLUMN
+"""The columns of rows on their way into a table that hold these texts: Hudi's own."""
 
 
 def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ import pyarrow as pa
 from metatable.data.block_rows import blocks_rows
 from metatable.data.leaving_out import without
 from metatable.data.log_blocks import ROLLBACK, Deletes, blocks_deletes
-from metatable.data.merge import KEY, Take, ascending, codes_of, newer, put_into
+from metatable.data.merge import Take, ascending, codes_of, newer, put_into
 from metatable.data.read_columns import ReadColumns
 from metatable.data.taking import rows_of, taker, whole
 from metatable.storage.arrays import Bools, Int64s

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
+from metatable.data.schema import KEY_COLUMN
 from metatable.data.taking import rows_of, taken, whole
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.key_places import KeyPlaces
 
 __all__ = [
-    "KEY",
     "Merge",
     "Take",
     "ascending",
@@ -36,8 +36,6 @@ __all__ = [
     "put_columns",
     "put_into",
 ]
-
-KEY = "_hoodie_record_key"
 
 PIECE_BYTES = 16 << 20
 """Stored rows that are merged at once: what takes their places is held beside them, and what
@@ -79,7 +77,7 @@ class Merge:
         Raises CorruptError where one of these is stored twice; the others nobody compares.
         """
         stored, offered = base.num_rows, upserts.num_rows
-        places = _places(base.column(KEY), _asked(base, upserts, deletes))
+        places = _places(base.column(KEY_COLUMN), _asked(base, upserts, deletes))
         targets = places[:offered]
         found = np.flatnonzero(targets >= 0)
         wins = _winners(base, upserts, found, targets[found], ordering)
@@ -95,7 +93,7 @@ class Merge:
             deleted=len(gone),
             stale=len(found) - int(wins.sum()),
         )
-        return cls(source, kept, new, counts, whole(base.column(KEY)).take(pa.array(gone)))
+        return cls(source, kept, new, counts, whole(base.column(KEY_COLUMN)).take(pa.array(gone)))
 
     def within(self, rows: Int64s, count: int) -> Merge:
         """The same for a slice of `count` rows, of which those that were looked at are these."""
@@ -175,8 +173,8 @@ def _asked(base: pa.Table, upserts: pa.Table, deletes: pa.Array) -> KeyPlaces:
 
     That no two are one, their tables prove as a rule; else it takes a look at all texts.
     """
-    kind = base.schema.field(KEY).type
-    put = whole(upserts.column(KEY)).cast(kind)
+    kind = base.schema.field(KEY_COLUMN).type
+    put = whole(upserts.column(KEY_COLUMN)).cast(kind)
     gone = pc.unique(whole(deletes)).cast(kind)
     asked = KeyPlaces.of(pa.concat_arrays([put, gone]) if len(gone) else put)
     if not asked.are_distinct:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.schema import META_FIELDS, NAME_COLUMN
 from metatable.data.slices import DataFile
 from metatable.storage.arrays import Int64s
 
@@ -27,8 +27,6 @@ __all__ = [
     "with_file_name",
     "with_meta_columns_of",
 ]
-
-_FILE_NAME = META_COLUMNS[4]
 
 
 def add_meta_columns(
@@ -80,6 +78,6 @@ def _changing(instant: str, tasks: pa.Array | str, numbers: Int64s) -> tuple[pa.
 
 def with_file_name(table: pa.Table, name: str) -> pa.Table:
     """Rows copied into a file: each names the file that holds it now; of a log its group."""
-    place = table.schema.get_field_index(_FILE_NAME)
+    place = table.schema.get_field_index(NAME_COLUMN)
     names = pa.repeat(name, table.num_rows)
     return table.set_column(place, META_FIELDS[-1], names)

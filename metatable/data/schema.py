@@ -32,9 +32,12 @@ from metatable.data.schema_text import decode_schema, encode_schema
 from metatable.storage.errors import UsageError
 
 __all__ = [
+    "COMMIT_COLUMN",
     "KEY_COLUMN",
     "META_COLUMNS",
     "META_FIELDS",
+    "NAME_COLUMN",
+    "PATH_COLUMN",
     "align",
     "decode_schema",
     "encode_schema",
@@ -53,9 +56,9 @@ META_COLUMNS: tuple[str, ...] = (
 """Commit that last wrote the row, a number for it within that commit, key text, partition path,
 name of the file that now holds the row."""
 
-META_FIELDS: list[pa.Field] = [pa.field(name, pa.string()) for name in META_COLUMNS]
+COMMIT_COLUMN, _, KEY_COLUMN, PATH_COLUMN, NAME_COLUMN = META_COLUMNS
 
-KEY_COLUMN = "_hoodie_record_key"
+META_FIELDS: list[pa.Field] = [pa.field(name, pa.string()) for name in META_COLUMNS]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_DIGITS = 38

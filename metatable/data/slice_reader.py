@@ -21,7 +21,7 @@ from metatable.data.block_rows import block_columns, blocks_rows
 from metatable.data.log_blocks import blocks_deletes
 from metatable.data.log_merge import ReadLogs, SliceLogs, live_blocks
 from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import KEY_COLUMN, META_COLUMNS, with_meta_columns
+from metatable.data.schema import KEY_COLUMN, PATH_COLUMN, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole
@@ -146,7 +146,7 @@ def read_logs(
 def _held(
     columns: TableSchema, log: LogFile, blocks: Sequence[LogBlock], rows: pa.Table
 ) -> HeldLog:
-    for name in META_COLUMNS[2:4]:
+    for name in (KEY_COLUMN, PATH_COLUMN):
         if rows[name].null_count:
             raise CorruptError("a row in a log file has no key", path=log.path, column=name)
     names = frozenset[str]().union(*(block_columns(one, columns) for one in blocks))
@@ -235,9 +235,7 @@ def _merged(
 def _bases(store: Store, bases: Sequence[DataFile], read: ReadColumns) -> Iterator[pa.Table]:
     """The rows of base files on which logs lie, with all that decides."""
     deciding = read.deciding
-    return chain.from_iterable(
-        stream_base_file(store, one, deciding, read.table) for one in bases
-    )
+    return chain.from_iterable(stream_base_file(store, one, deciding, read.table) for one in bases)
 
 
 def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.parquet import open_parquet
+from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
 from metatable.data.stored_columns import StoredColumns
@@ -45,7 +46,6 @@ __all__ = [
 BOUND_LENGTH = 64
 """Characters of a string bound, bytes of a binary one."""
 
-_KEY = "_hoodie_record_key"
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -157,7 +157,7 @@ def of_file(
 
 def _of_column(name: str, column: pa.ChunkedArray, ends: _Ends | None = None) -> ColumnStats:
     """`ends`: its least and greatest value, where it has no NaN and they are known."""
-    minimum, maximum = _bounds(column, ends, cut=name != _KEY)
+    minimum, maximum = _bounds(column, ends, cut=name != KEY_COLUMN)
     return ColumnStats(
         column=name,
         type=column.type,

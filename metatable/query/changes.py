@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identities, key_column
 from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import META_COLUMNS, META_FIELDS
+from metatable.data.schema import COMMIT_COLUMN, META_FIELDS
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
@@ -49,8 +49,7 @@ __all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE", "Changes"]
 CHANGE_TYPE = "_change_type"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
-COMMIT = META_COLUMNS[0]
-IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT, KEY, PATH)])
+IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT_COLUMN, KEY, PATH)])
 
 PART_BYTES = 32 << 20
 """Bytes of data files per task, and per partition of what differs; in memory it is some times as
@@ -201,7 +200,7 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
     was, now = view.store.together([partial(_states, view, one) for one in (before, after)])
     places = places_in(was[KEY], now[KEY])
     if after is not None:
-        differs = np.flatnonzero(~_are_of_one_commit(was[COMMIT], now[COMMIT], places))
+        differs = np.flatnonzero(~_are_of_one_commit(was[COMMIT_COLUMN], now[COMMIT_COLUMN], places))
         kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
         yield from _rows_of(view, after, read, now, differs, kinds)
     if before is not None:
@@ -225,7 +224,7 @@ def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> Int32s:
     return np.asarray(numbers.take(commits.indices).fill_null(-1))
 
 
-_STATES = pa.schema([(KEY, pa.string()), (COMMIT, pa.dictionary(pa.int32(), pa.string()))])
+_STATES = pa.schema([(KEY, pa.string()), (COMMIT_COLUMN, pa.dictionary(pa.int32(), pa.string()))])
 
 
 def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
@@ -233,10 +232,10 @@ def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
     rows."""
     asked = _STATES
     if file is not None and file.logs:
-        asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT, pa.string())])
+        asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT_COLUMN, pa.string())])
     read = _read(view, asked)
     rows = asked.empty_table() if file is None else read_slice(view.store, file, read)
-    keys, commits = whole(rows[KEY]), whole(rows[COMMIT])
+    keys, commits = whole(rows[KEY]), whole(rows[COMMIT_COLUMN])
     if asked is not _STATES:
         commits = commits.dictionary_encode()
     return pa.RecordBatch.from_arrays([keys, commits], schema=_STATES)
@@ -258,7 +257,7 @@ def _rows_of(
     if not len(chosen):
         return
     known = pa.Table.from_batches([states.take(pa.array(chosen))])
-    known = known.set_column(1, COMMIT, known[COMMIT].cast(pa.string()))
+    known = known.set_column(1, COMMIT_COLUMN, known[COMMIT_COLUMN].cast(pa.string()))
     known = known.append_column(PATH, pa.repeat(file.partition_path, len(chosen)))
     known = known.append_column(CHANGE_TYPE, kinds)
     key = key_column(view.options, read)
@@ -293,7 +292,7 @@ def _settled(
     again = came[places.is_valid().to_numpy(zero_copy_only=False)]
     old = left[places.drop_null().to_numpy()]
     if len(again):
-        by = rows[COMMIT].combine_chunks()
+        by = rows[COMMIT_COLUMN].combine_chunks()
         moved = pc.equal(by.take(pa.array(again)), by.take(pa.array(old)))
         kept, updated = np.ones((2, rows.num_rows), bool)
         updated[again] = False
