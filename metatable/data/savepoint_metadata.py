@@ -13,37 +13,35 @@ from typing import Any
 import fastavro
 
 from metatable.data.slices import FileSlice
+from metatable.data.timeline_records import (
+    TEXT,
+    TEXTS,
+    VERSION,
+    encoded,
+    field,
+    map_of,
+    record,
+)
 from metatable.storage.errors import CorruptError, in_short
 
 __all__ = ["is_of_metatable", "saved_files", "savepoint_metadata"]
 
 MAKER = "metatable"
 
-_TEXT = {"type": "string", "avro.java.string": "String"}
-_PARTITION = {
-    "type": "record",
-    "name": "HoodieSavepointPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": _TEXT},
-        {"name": "savepointDataFile", "type": {"type": "array", "items": _TEXT}},
-    ],
-}
+_PARTITION = record(
+    "HoodieSavepointPartitionMetadata",
+    field("partitionPath", TEXT),
+    field("savepointDataFile", TEXTS),
+)
 _SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieSavepointMetadata",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            {"name": "savepointedBy", "type": _TEXT},
-            {"name": "savepointedAt", "type": "long"},
-            {"name": "comments", "type": _TEXT},
-            {
-                "name": "partitionMetadata",
-                "type": {"type": "map", "values": _PARTITION, "avro.java.string": "String"},
-            },
-            {"name": "version", "type": ["int", "null"], "default": 1},
-        ],
-    }
+    record(
+        "HoodieSavepointMetadata",
+        field("savepointedBy", TEXT),
+        field("savepointedAt", "long"),
+        field("comments", TEXT),
+        field("partitionMetadata", map_of(_PARTITION)),
+        VERSION,
+    )
 )
 
 
@@ -58,7 +56,7 @@ def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> 
     held: dict[str, list[str]] = {}
     for one in slices:
         held.setdefault(one.partition_path, []).extend(one.names)
-    record: dict[str, Any] = {
+    told: dict[str, Any] = {
         "savepointedBy": MAKER,
         "savepointedAt": time_ms,
         "comments": note,
@@ -68,9 +66,7 @@ def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> 
         },
         "version": 1,
     }
-    with io.BytesIO() as file:
-        fastavro.writer(file, _SCHEMA, [record])
-        return file.getvalue()
+    return encoded(_SCHEMA, told)
 
 
 def saved_files(body: bytes, path: str) -> Iterator[str]:
@@ -80,8 +76,8 @@ def saved_files(body: bytes, path: str) -> Iterator[str]:
     """
     try:
         records: Any = fastavro.reader(io.BytesIO(body))
-        for record in records:
-            for folder, held in record["partitionMetadata"].items():
+        for one in records:
+            for folder, held in one["partitionMetadata"].items():
                 for name in held["savepointDataFile"]:
                     yield f"{folder}/{name}" if folder else name
     except Exception as error:  # fastavro raises whatever comes
