@@ -28,6 +28,22 @@ __all__ = ["register"]
 
 def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     """Add the verbs."""
+    for verb in (_register_create(verbs), _register_adopt(verbs)):
+        verb.add_argument(
+            "--index", default="metadata_bloom", metavar="NAME", help="(metadata_bloom)"
+        )
+        verb.add_argument(
+            "--option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="such as key_scope=global, file_rows=100000, buckets='{\"files\": 2}'"
+            " (repeatable)",
+        )
+    _register_set_options(verbs)
+
+
+def _register_create(verbs: Verbs[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     create = add_verb(
         verbs,
         "create",
@@ -63,26 +79,20 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         default="cow",
         help="copy-on-write (cow) or merge-on-read",
     )
-    adopt = add_verb(
+    return create
+
+
+def _register_adopt(verbs: Verbs[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    return add_verb(
         verbs,
         "adopt",
         _adopt,
         "make an index for another writer's Hudi table, or change that of a table",
         "metatable adopt s3://bucket/rides --index record\nmetatable adopt rides --index bloom",
     )
-    for verb in (create, adopt):
-        verb.add_argument(
-            "--index", default="metadata_bloom", metavar="NAME", help="(metadata_bloom)"
-        )
-        verb.add_argument(
-            "--option",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="such as key_scope=global, file_rows=100000, buckets='{\"files\": 2}'"
-            " (repeatable)",
-        )
 
+
+def _register_set_options(verbs: Verbs[argparse.ArgumentParser]) -> None:
     settings = add_verb(
         verbs,
         "set-options",

@@ -22,7 +22,17 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import metatable
-from metatable.cli import completion, create, hfile, log_file, read, table, write
+from metatable.cli import (
+    completion,
+    create,
+    facts,
+    hfile,
+    log_file,
+    read,
+    services,
+    ways_back,
+    write,
+)
 from metatable.cli.logs import told_on_standard_error
 from metatable.cli.no_verb import show_help_of
 from metatable.cli.verb import (
@@ -46,7 +56,7 @@ from metatable.storage.errors import (
 
 __all__ = ["DAMAGED", "FINDINGS", "FINE", "RETRY", "USAGE", "build_parser", "main"]
 
-_VERBS = (create, write, read, table, hfile, log_file, completion)
+_VERBS = (create, write, read, facts, services, ways_back, hfile, log_file, completion)
 """Modules of verbs, in the order in which help shows them."""
 
 _EPILOG = f"""\

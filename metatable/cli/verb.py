@@ -1,7 +1,7 @@
 """A verb: its parser, with what all verbs have in common.
 
-To add one, write its function and say it in the `register` of a module of verbs (`table.py` for
-services and facts, `write.py`, `read.py`), which `main._VERBS` names:
+To add one, write its function and say it in the `register` of a module of verbs (`services.py`,
+`facts.py`, `ways_back.py`, `write.py`, `read.py`), which `main._VERBS` names:
 
     def register(verbs: Verbs) -> None:
         mend = add_verb(verbs, "mend", _mend, "mend what verify finds", "metatable mend rides")
@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import metatable
@@ -44,9 +44,11 @@ __all__ = [
     "Verbs",
     "add_common",
     "add_dry_run",
+    "add_only",
     "add_verb",
     "at_least_one",
     "open_table",
+    "print_objects",
     "print_result",
     "to_json",
 ]
@@ -103,6 +105,12 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_only(parser: argparse.ArgumentParser, option: str, metavar: str, kind: type = str) -> None:
+    """An option that names things, each by itself; where it is not given all are meant."""
+    told = "only this one (may be repeated)"
+    parser.add_argument(option, action="append", type=kind, metavar=metavar, help=told)
+
+
 def open_table(args: argparse.Namespace) -> Table:
     return metatable.open(args.table, storage_options(args))
 
@@ -115,6 +123,11 @@ def print_result(done: Any, args: argparse.Namespace) -> None:
     for finding in getattr(done, "findings", ()):
         print(finding)
     print(terminal.filled(repr(done)))
+
+
+def print_objects(found: Sequence[Any]) -> None:
+    """Results of the library, an object of JSON each a line."""
+    print("".join(f"{to_json(one.to_dict())}\n" for one in found), end="")
 
 
 def to_json(value: Any) -> str:
