@@ -24,7 +24,10 @@ __all__ = [
 ]
 
 FORMS_IN = ("csv", "jsonl", "parquet")
+"""What files of rows can be, whether they are read or written."""
+
 FORMS_OUT = (*FORMS_IN, "table")
+"""What printed rows can be."""
 
 
 def add_rows(parser: argparse.ArgumentParser, count: str = "+") -> None:

@@ -15,9 +15,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow as pa
@@ -25,14 +25,13 @@ import pyarrow.parquet as pq
 
 from metatable.cli import csv_rows, json_rows
 from metatable.cli.progress import Progress
+from metatable.cli.row_arguments import FORMS_IN
 from metatable.data.key_texts import identity_columns
 from metatable.storage.errors import UsageError
 from metatable.storage.local_files import in_temporary_folder
 from metatable.table import Table
 
-__all__ = ["FORMATS", "Given", "given_keys", "given_rows", "inferred_schema"]
-
-FORMATS = ("csv", "jsonl", "parquet")
+__all__ = ["Given", "given_keys", "given_rows", "inferred_schema"]
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -45,8 +44,6 @@ _SUFFIXES = {
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 BATCH_ROWS = 1 << 16
-
-Told = Callable[[float, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,6 @@ class Given:
     delimiter: str | None = None
     nulls: Sequence[str] = ("",)
     """What stands for null in CSV."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -78,10 +74,10 @@ def given_rows(
     if keys:
         yield given_keys(keys, identity_columns(options, schema.names), schema).to_reader()
         return
-    required = {*options.key, *options.partition_by, options.ordering} - {None}
+    required = {*options.key, *options.partition_by, *filter(None, [options.ordering])}
     given = Given(
         schema,
-        required=frozenset(name for name in required if name is not None),
+        required=frozenset(required),
         same_fields=same_fields,
         format=args.given_format,
         delimiter=args.delimiter,
@@ -118,26 +114,34 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
     sizes = [_size(path) for path in paths]
     total = None if None in sizes else float(sum(size for size in sizes if size))
     with ExitStack() as files:
-        opened = _opened(paths[0], given, files)
+        first = _opened(paths[0], given, files)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            before, (_, rows, tell) = 0.0, opened
+            before, file = 0.0, first
             for place, path in enumerate(paths):
                 if place:
-                    schema, rows, tell = _opened(path, given, files)
-                    _check_columns(path, schema, opened[0])
-                for batch in rows:
-                    shown.advance(before + tell(), total)
-                    yield batch if not place else _conformed(batch, opened[0], path)
+                    file = _opened(path, given, files)
+                    _check_columns(path, file.schema, first.schema)
+                for batch in file.batches:
+                    shown.advance(before + file.bytes_read(), total)
+                    yield batch if not place else _conformed(batch, first.schema, path)
                 before += sizes[place] or 0
 
-        yield pa.RecordBatchReader.from_batches(opened[0], batches())
+        yield pa.RecordBatchReader.from_batches(first.schema, batches())
 
 
-def _opened(
-    path: str, given: Given, files: ExitStack
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], float]]:
-    """Columns, batches, and how many bytes of the file are read."""
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """A file of rows, which are read when they are asked for."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    bytes_read: Callable[[], float]
+    """How many of its bytes, packed or not, are read by now."""
+
+
+def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
+    """The file of this name, closed with `files`. Raises UsageError."""
     form, packed = _form(path, given)
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
@@ -157,12 +161,10 @@ def _opened(
             return raw.tell()
         return 0
 
-    return schema, rows, tell
+    return _OpenFile(schema, rows, tell)
 
 
-def _parquet(
-    source: IO[bytes], path: str
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], float]]:
+def _parquet(source: IO[bytes], path: str) -> _OpenFile:
     try:
         file = pq.ParquetFile(source)
     except (pa.ArrowException, OSError) as error:
@@ -179,7 +181,8 @@ def _parquet(
             raise UsageError("a damaged Parquet file", file=path, found=_line(error)) from error
 
     size = source.seek(0, os.SEEK_END)
-    return file.schema_arrow, batches(), lambda: size * done / max(file.metadata.num_rows, 1)
+    rows = max(file.metadata.num_rows, 1)
+    return _OpenFile(file.schema_arrow, batches(), lambda: size * done / rows)
 
 
 def _form(path: str, given: Given) -> tuple[str, str | None]:
@@ -190,7 +193,7 @@ def _form(path: str, given: Given) -> tuple[str, str | None]:
         suffix = os.path.splitext(stem)[1]
     form = given.format or _SUFFIXES.get(suffix)
     if form is None:
-        expected = f"--from {'|'.join(FORMATS)}, or a name such as rows.csv"
+        expected = f"--from {'|'.join(FORMS_IN)}, or a name such as rows.csv"
         raise UsageError("rows of which form?", file=path, expected=expected)
     return form, packed
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from metatable.cli import terminal
 from metatable.cli.grid import Grid
-from metatable.cli.rows_in import FORMATS
+from metatable.cli.row_arguments import FORMS_IN
 from metatable.cli.verb import to_json
 from metatable.storage.errors import UsageError
 
@@ -84,8 +84,8 @@ def _form(args: argparse.Namespace) -> str:
     if args.output is not None:
         suffix = os.path.splitext(args.output.lower())[1].lstrip(".")
         form: str = {"ndjson": "jsonl", "json": "jsonl"}.get(suffix, suffix)
-        if form not in FORMATS:
-            expected = f"--format {'|'.join(FORMATS)}, or a name such as rows.csv"
+        if form not in FORMS_IN:
+            expected = f"--format {'|'.join(FORMS_IN)}, or a name such as rows.csv"
             raise UsageError("rows in which form?", file=args.output, expected=expected)
         return form
     if args.json:
