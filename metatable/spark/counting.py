@@ -27,7 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from metatable.engine.batches import filled
 from metatable.engine.protocol import Task
-from metatable.spark.engine import COUNTED, SparkEngine, counters_in, counters_last
+from metatable.spark.engine import SparkEngine
+from metatable.spark.workers import COUNTED, counters_in, counters_last
 from metatable.storage.counters import Counters
 
 __all__ = ["CountingEngine"]

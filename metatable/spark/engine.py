@@ -13,16 +13,16 @@
     run        mapInArrow, one toArrow
 
 Only the DataFrame API is used, nothing that Spark Connect lacks but for the plan; the session
-comes with the user's DataFrame and is never configured. Batches are joined up in the worker,
-because a call of numpy on ten thousand rows costs as much again as its work.
+comes with the user's DataFrame and is never configured. What the workers run stands in
+`workers.py`: it joins batches up, because a call of numpy on ten thousand rows costs as much again
+as its work.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -30,35 +30,34 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, StructType
 
-from metatable.engine.batches import conform, filled, gathered
-from metatable.engine.by_row import listed
+from metatable.engine.batches import conform
 from metatable.engine.local import LocalEngine
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
+from metatable.spark.columns import literal, named, weight_of_row, within
 from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
 from metatable.spark.plans import is_stored, size_told
 from metatable.spark.types import arrow_schema, spark_schema
+from metatable.spark.workers import (
+    COUNTED,
+    answering,
+    counters_in,
+    counters_last,
+    in_lists,
+    mapped,
+)
 from metatable.storage import errors
 from metatable.storage.counters import Counters
 from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["COUNTED", "SparkEngine", "counters_in", "counters_last"]
-
-BATCH_ROWS = 50_000
-"""Rows that reach a task at once: below it numpy's fixed costs show, above it little changes."""
-
-FIXED_BYTES = 8
-"""Of a column in a row, besides its text: a number, or where the text lies."""
+__all__ = ["SparkEngine"]
 
 PLAN_VALUES = 1024
 """Values that a plan may carry as a literal: each costs it some 20 us and, in what `explain`
 prints, some hundred letters. Texts from Python cost each row some 0.5 us."""
-
-COUNTED = "_metatable_counted"
-"""The extra column in which counters travel, as JSON; null in rows that carry none."""
 
 
 class SparkEngine:
@@ -115,7 +114,7 @@ class SparkEngine:
         """What `task` makes of the columns `inputs`, a call for each partition."""
         asked = self.select(rows, inputs)
         given, made = self.schema(asked), spark_schema(schema)
-        call = partial(_mapped, task=task, given=given, made=arrow_schema(made))
+        call = partial(mapped, task=task, given=given, made=arrow_schema(made))
         with planning(self.session), _own_errors():
             return asked.mapInArrow(call, made)
 
@@ -136,17 +135,17 @@ class SparkEngine:
                 raise UsageError("a column is there already", column=name, found=rows.columns)
         made = spark_schema(fields)
         single = len(made.fields) == 1
-        answer = _answering(task, self.schema(asked), arrow_schema(made), single)
+        answer = answering(task, self.schema(asked), arrow_schema(made), single)
         # not to be worked out twice where a filter on the answer is pushed down
         kind = made.fields[0].dataType if single else made
-        answering = F.arrow_udf(answer, kind).asNondeterministic()  # type: ignore[attr-defined]
+        udf = F.arrow_udf(answer, kind).asNondeterministic()  # type: ignore[attr-defined]
         with planning(self.session), _own_errors():
-            answered = answering(*map(_column, inputs))
+            answered = udf(*map(named, inputs))
         if single:
             return rows.select("*", answered.alias(made.names[0]))
         beside = rows.select("*", answered.alias(COUNTED))
         parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
-        return beside.select(*map(_column, rows.columns), *parts)
+        return beside.select(*map(named, rows.columns), *parts)
 
     def pick(
         self,
@@ -164,8 +163,8 @@ class SparkEngine:
         [field] = fields
         places = pa.schema([pa.field(field.name, pa.int32())])
         placed = self.extend(rows, inputs, partial(task, values=known), places, at_once=True)
-        picked = F.get(_literal(known), _column(field.name))
-        return placed.select(*map(_column, rows.columns), picked.alias(field.name))
+        picked = F.get(literal(known), named(field.name))
+        return placed.select(*map(named, rows.columns), picked.alias(field.name))
 
     def find(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
@@ -177,9 +176,11 @@ class SparkEngine:
             return None
         [field] = fields
         lists = pa.schema([pa.field(field.name, pa.list_(field))])
-        found = self.extend(rows.coalesce(self.slots), inputs, partial(_listed, task, field), lists)
-        every = F.explode_outer(_column(field.name)).alias(field.name)
-        return found.select(*map(_column, rows.columns), every)
+        found = self.extend(
+            rows.coalesce(self.slots), inputs, partial(in_lists, task, field), lists
+        )
+        every = F.explode_outer(named(field.name)).alias(field.name)
+        return found.select(*map(named, rows.columns), every)
 
     def exchange(self, rows: DataFrame, by: str, count: int) -> DataFrame:
         """`count` partitions, each with the rows that name it in `by`.
@@ -188,31 +189,31 @@ class SparkEngine:
         """
         rows = self.select(rows, rows.columns)
         if isinstance(rows.schema[by].dataType, ArrayType):
-            rows = _replaced(rows, by, F.explode(_column(by)))
-        rows = _replaced(rows, by, _within(_column(by), by, count))
-        return rows.repartitionById(count, _column(by))
+            rows = _replaced(rows, by, F.explode(named(by)))
+        rows = _replaced(rows, by, within(named(by), by, count))
+        return rows.repartitionById(count, named(by))
 
     def attach(self, rows: DataFrame, matches: DataFrame, on: Sequence[str]) -> DataFrame:
         """`rows`, in any order, with the columns of the `matches` that are equal in `on`."""
         schema = attached_schema(_outline(rows, on), self.schema(matches), on)
         # names of their own: both sides may descend from one DataFrame
         theirs = {name: f"_match_{place}" for place, name in enumerate(matches.columns)}
-        renamed = [_column(name).alias(theirs[name]) for name in matches.columns]
+        renamed = [named(name).alias(theirs[name]) for name in matches.columns]
         right = matches.select(*renamed).distinct()
         equal: Column = F.lit(True)
         for name in on:
-            equal = equal & _column(name).eqNullSafe(F.col(theirs[name]))
+            equal = equal & named(name).eqNullSafe(F.col(theirs[name]))
         added = [
             F.col(theirs[name]).alias(name) for name in schema.names if name not in rows.columns
         ]
-        return rows.join(right, on=equal, how="left").select(*map(_column, rows.columns), *added)
+        return rows.join(right, on=equal, how="left").select(*map(named, rows.columns), *added)
 
     def select(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Only these columns, in this order."""
         for column in columns:
             if column not in rows.columns:
                 raise UsageError("no such column", column=column, expected=rows.columns)
-        return rows.select(*map(_column, columns))
+        return rows.select(*map(named, columns))
 
     @contextmanager
     def keep(self, rows: DataFrame) -> Iterator[DataFrame]:
@@ -251,7 +252,10 @@ class SparkEngine:
         asked. A driver that may not take so many bytes has them not.
         """
         if self._weighed is None or self._weighed[0] is not rows:
-            total = F.count(F.lit(1)).alias("rows"), F.sum(_weight(rows.schema)).alias("bytes")
+            total = (
+                F.count(F.lit(1)).alias("rows"),
+                F.sum(weight_of_row(rows.schema)).alias("bytes"),
+            )
             told = self.to_table(rows.agg(*total)).to_pylist()[0]
             self._weighed = rows, told["rows"], told["bytes"] or 0
         if self._weighed[1] > count or self._weighed[2] > size_bytes:
@@ -285,131 +289,6 @@ def _no_rows(data: Any) -> UsageError:
     return UsageError(what, expected="a Spark DataFrame", found=type(data).__qualname__)
 
 
-def counters_last(task: Task, schema: pa.Schema) -> tuple[Task, pa.Schema]:
-    """`task` that makes one row more a partition, with nothing but its counters; its columns."""
-    nullable = [field.with_nullable(True) for field in schema]
-    made = pa.schema([*nullable, pa.field(COUNTED, pa.string())])
-    return partial(_counters_last, task, made), made
-
-
-def _counters_last(
-    task: Task, made: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
-) -> Iterator[pa.RecordBatch]:
-    for batch in task(batches, counters):
-        yield batch.append_column(COUNTED, pa.nulls(batch.num_rows, pa.string()))
-    told = {name: pa.nulls(1, made.field(name).type) for name in made.names}
-    told[COUNTED] = pa.array([json.dumps(dict(counters))])
-    yield pa.record_batch(told, schema=made)
-
-
-def counters_in(told: pa.Table) -> Counters:
-    """The sum of what the column `COUNTED` tells."""
-    total = Counters()
-    for counted in told.column(COUNTED).drop_null().to_pylist():
-        total.merge(json.loads(counted))
-    return total
-
-
-def _listed(
-    task: Task, field: pa.Field, batches: Iterator[pa.RecordBatch], counters: Counters
-) -> Iterator[pa.RecordBatch]:
-    return listed(task(batches, counters), field)
-
-
-def _mapped(
-    batches: Iterable[pa.RecordBatch], task: Task, given: pa.Schema, made: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    asked = _asked(batches, given)
-    if asked is not None:
-        for batch in task(asked, Counters()):
-            yield conform(batch, made)
-
-
-def _answering(
-    task: Task, given: pa.Schema, made: pa.Schema, single: bool
-) -> Callable[..., Iterator[pa.Array]]:
-    """An iterator UDF: one column where there is one field, else a struct of them."""
-
-    def answer(arrays: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        for batch in _answers(arrays, task, given, made):
-            yield batch.column(0) if single else batch.to_struct_array()
-
-    # Spark tells the kind of a UDF by its hints; they differ for one input and for several
-    taken = Iterator[pa.Array] if len(given) == 1 else Iterator[tuple[pa.Array, ...]]
-    answer.__annotations__ = {"arrays": taken, "return": Iterator[pa.Array]}
-    return answer
-
-
-def _answers(
-    arrays: Iterable[Any], task: Task, given: pa.Schema, made: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    asking = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal asking
-        for columns in arrays:
-            asking += len(columns) if isinstance(columns, pa.Array) else len(columns[0])
-            yield _batch(columns, given)
-
-    asked = _asked(counted(), given)
-    if asked is None:
-        return
-    answered = 0
-    for batch in task(asked, Counters()):
-        answered += batch.num_rows
-        if answered > asking:
-            break
-        yield conform(batch, made)
-    if answered != asking:
-        what = "a task that extends rows must answer row for row"
-        raise UsageError(what, expected=asking, found=answered)
-
-
-def _batch(columns: pa.Array | tuple[pa.Array, ...], given: pa.Schema) -> pa.RecordBatch:
-    arrays = list(columns) if isinstance(columns, tuple) else [columns]
-    return pa.RecordBatch.from_arrays(arrays, given.names)
-
-
-def _asked(batches: Iterable[pa.RecordBatch], given: pa.Schema) -> Iterator[pa.RecordBatch] | None:
-    """What a task is given: large batches in the types that the driver knew; None: no rows."""
-    return filled(conform(batch, given) for batch in gathered(batches, BATCH_ROWS))
-
-
-def _column(name: str) -> Column:
-    """The column called exactly so, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
-def _literal(values: pa.Array) -> Column:
-    """An array of texts and numbers. As one text, which Spark's optimizer parses, once: a literal
-    of its own for each would be many calls, and is looked at by every rule."""
-    [item] = spark_schema(pa.schema([pa.field("item", values.type)])).fields
-    told, kind = F.lit(json.dumps(values.to_pylist())), ArrayType(item.dataType)
-    return F.from_json(told, kind, {"mode": "FAILFAST"})  # else a fault would be null, as no place
-
-
-def _weight(schema: StructType) -> Column:
-    """About the bytes of a row as Arrow, as a sum without an overflow."""
-    weight: Column = F.lit(FIXED_BYTES * len(schema.fields)).cast("long")
-    for field in schema.fields:
-        column = _column(field.name)
-        if isinstance(field.dataType, ArrayType | MapType | StructType):
-            column = F.to_json(F.struct(column))
-        elif not isinstance(field.dataType, BinaryType | StringType):
-            continue
-        weight = weight + F.coalesce(F.octet_length(column), F.lit(0))
-    return weight
-
-
-def _within(column: Column, name: str, count: int) -> Column:
-    """`column`; a row that names no partition fails (Spark would send it to some other)."""
-    kind = f"{UsageError.__module__}.{UsageError.__name__}"
-    told = f"{kind}: no such partition: column={name!r} expected='0 to {count - 1}' found="
-    found = F.coalesce(column.cast("string"), F.lit("None"))
-    strange = F.raise_error(F.concat(F.lit(told), found)).cast("int")
-    return F.when(column.between(0, count - 1), column.cast("int")).otherwise(strange)
-
-
 def _outline(rows: DataFrame, on: Sequence[str]) -> pa.Schema:
     """The columns of `rows`, with types only where they matter: others may be Spark's alone."""
     fields = {field.name: field for field in rows.schema.fields}
@@ -418,13 +297,13 @@ def _outline(rows: DataFrame, on: Sequence[str]) -> pa.Schema:
 
 
 def _replaced(rows: DataFrame, name: str, by: Column) -> DataFrame:
-    return rows.select(*[by.alias(one) if one == name else _column(one) for one in rows.columns])
+    return rows.select(*[by.alias(one) if one == name else named(one) for one in rows.columns])
 
 
 _OWN = re.compile(
     r"metatable\.storage\.errors\.(\w+Error): (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
 )
-"""The last line of a Python worker's traceback, or what `_within` says in the JVM."""
+"""The last line of a Python worker's traceback, or what `columns.within` says in the JVM."""
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark
 
 from metatable.spark.addresses import root_for
+from metatable.spark.columns import named
 from metatable.spark.demands import check_session
 from metatable.spark.types import spark_schema
 from metatable.storage.store import Store
@@ -41,7 +42,7 @@ def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.S
 
 def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Only these columns, in this order."""
-    return rows.select(*[_column(name) for name in columns])
+    return rows.select(*[named(name) for name in columns])
 
 
 def readable(schema: pa.Schema) -> pa.Schema:
@@ -89,10 +90,10 @@ class Conditions:
         return ~among if negated else among
 
     def is_null(self, column: str, negated: bool) -> Column:
-        return _column(column).isNotNull() if negated else _column(column).isNull()
+        return named(column).isNotNull() if negated else named(column).isNull()
 
     def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> Column:
-        begins = F.startswith(_column(column), self._literal(column, prefix))
+        begins = F.startswith(named(column), self._literal(column, prefix))
         return ~begins if negated else begins
 
     def both(self, left: Column, right: Column) -> Column:
@@ -103,8 +104,8 @@ class Conditions:
 
     def _held(self, column: str) -> Column:
         if isinstance(self._types[column], spark.FloatType | spark.DoubleType):
-            return _column(column) + F.lit(0.0)
-        return _column(column)
+            return named(column) + F.lit(0.0)
+        return named(column)
 
     def _literal(self, column: str, value: Any) -> Column:
         """A literal of the column's type; floats are compared as doubles."""
@@ -118,8 +119,3 @@ class Conditions:
         if isinstance(value, date | datetime):
             value = value.isoformat()
         return F.lit(value).cast(kind)
-
-
-def _column(name: str) -> Column:
-    """The column called exactly so, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")

@@ -15,7 +15,7 @@ from tests.long import LONG
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from metatable.spark.counting import CountingEngine
-from metatable.spark.engine import COUNTED
+from metatable.spark.workers import COUNTED
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from tests.engine_contract import NUMBERS, count_rows, plus, refuse
