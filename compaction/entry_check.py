@@ -30,7 +30,7 @@ from metatable.data.slices import DataFile, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.protocol import Index
-from metatable.index.record import KeyedIndex
+from metatable.index.record import keyed_index
 from metatable.metadata.bloom_filter import BloomFilterPartition, hashes_of
 from metatable.metadata.column_stats import RECORD_KEY, ColumnStatsPartition
 from metatable.metadata.entry_files import Run, write_run
@@ -90,9 +90,10 @@ def check_together(
     """What the entries of several slices say wrongly; and, in runs, what they should say."""
     if not held:
         return
+    keyed = keyed_index(index)
     for partition in partitions_of(view.options, index):
-        if isinstance(index, KeyedIndex) and isinstance(partition, RecordIndexPartition):
-            check: _Check = partial(_check_locations, index.locate)
+        if keyed is not None and isinstance(partition, RecordIndexPartition):
+            check: _Check = partial(_check_locations, keyed.locate)
         else:
             check = _CHECKS.get(partition.name, _check_presence)
         told = list(check(view, partition, held))

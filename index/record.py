@@ -22,6 +22,7 @@ from metatable.engine.protocol import Engine
 from metatable.index.protocol import (
     CODED_LOCATION_FIELD,
     LOCATION_FIELD,
+    Index,
     coded_locations,
     known_locations,
     locations,
@@ -34,7 +35,7 @@ from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 
-__all__ = ["KeyedIndex", "RecordIndex"]
+__all__ = ["KeyedIndex", "RecordIndex", "keyed_index"]
 
 BATCH_KEYS = 512 << 10
 """Keys looked up together: each batch decodes the blocks it touches, with random keys all."""
@@ -86,6 +87,12 @@ class KeyedIndex:
 
     def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
         return np.asarray(self.locate(view, keys, partition_paths).group >= 0)
+
+
+def keyed_index(index: Index) -> KeyedIndex | None:
+    """The index itself where it has an entry a key, which can be asked for a few keys at once, and
+    answer in codes (`find`, `tag_coded`); None for any other."""
+    return index if isinstance(index, KeyedIndex) else None
 
 
 class RecordIndex(KeyedIndex):

@@ -17,7 +17,6 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metatable.arguments import in_order, noted, noted_text, one_of, some
 from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
@@ -40,7 +39,6 @@ from metatable.compaction.usage import usage
 from metatable.compaction.verify import verify
 from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import identity_columns
 from metatable.data.operations import (
     BULK_INSERT,
     DELETE,
@@ -55,19 +53,16 @@ from metatable.data.schema_changes import ColumnChange
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.engines import engine_for, engine_of, is_spark
-from metatable.index import create_index
-from metatable.index.bucket.index import BucketIndex
-from metatable.index.presence import present
-from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
+from metatable.index.protocol import LOCATION_COLUMN
 from metatable.kept_version import snapshot_at
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import newest_of
-from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes
 from metatable.query.description import describe, savepoints, versions
 from metatable.query.expressions import Expression, parse_where
+from metatable.query.locations import explain_lookup, tagged
 from metatable.query.point_reads import read_keys
 from metatable.query.predicates import bind
 from metatable.query.scan import Scan
@@ -291,17 +286,8 @@ class Table:
         began = time.perf_counter()
         snapshot = self._snapshot(version)
         with self._counted(engine_of(rows, counting=True)) as engine, snapshot.reading():
-            tagged = self._tagged(engine, rows, snapshot, keys_only=True)
-            index = create_index(snapshot.options)
-            if isinstance(index, BucketIndex):
-                counts = engine.run(tagged, partial(count_placed, index, snapshot), PLACED)
-                spread = bucket_spread(snapshot, counts)
-            else:
-                found = engine.select(tagged, [LOCATION_COLUMN])
-                counts, spread = engine.run(found, count_found, FOUND), None
-        keys, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
-        told, seconds = dict(engine.counters), time.perf_counter() - began
-        return Explain(keys, hits, seconds, told, files=_levels(told), buckets=spread)
+            told = explain_lookup(engine, rows, snapshot)
+        return replace(told, seconds=time.perf_counter() - began)
 
     def filter_exists(self, rows: Any) -> Any:
         """The rows whose key is in the table: as an Arrow table, or, for a Spark DataFrame, as a
@@ -773,25 +759,8 @@ class Table:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""
         snapshot = self._snapshot(version)
         with self._counted(engine_of(rows)) as engine, snapshot.reading():
-            tagged = self._tagged(engine, rows, snapshot, proven=proven)
-            return engine.to_table(tagged) if engine.in_process else tagged
-
-    def _tagged(
-        self,
-        engine: Engine[Any],
-        rows: Any,
-        snapshot: Snapshot,
-        keys_only: bool = False,
-        proven: bool = False,
-    ) -> Any:
-        snapshot = snapshot.holding().counting(engine.counters)
-        adopted = engine.rows(rows)
-        needed = identity_columns(snapshot.options, engine.schema(adopted).names)
-        if keys_only:
-            adopted = engine.select(adopted, needed)
-        index = create_index(snapshot.options)
-        tag = partial(present, index) if proven else index.tag
-        return tag(engine, adopted, snapshot)
+            found = tagged(engine, rows, snapshot, proven=proven)
+            return engine.to_table(found) if engine.in_process else found
 
     @contextmanager
     def _counted(self, engine: AnyEngine) -> Iterator[AnyEngine]:
@@ -828,17 +797,3 @@ def _is_zero(version: Any) -> bool:
     """Whether it is the version before the first one."""
     return isinstance(version, Integral) and not isinstance(version, bool) and version == 0
 
-
-_LEVELS = {
-    "in the partitions": "tag.files",
-    "after key ranges": "tag.files_after_ranges",
-    "after filters": "tag.files_after_filters",
-    "opened": "tag.files_opened",
-}
-
-
-def _levels(counters: Mapping[str, int]) -> dict[str, int]:
-    """Files after each level of a lookup; nothing for an index that looks at no files."""
-    if "tag.files" not in counters:
-        return {}
-    return {level: counters.get(name, 0) for level, name in _LEVELS.items()}

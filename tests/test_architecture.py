@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +155,27 @@ def test_no_index_is_told_by_its_name_outside_of_index() -> None:
         if not name.startswith(MAY_NAME_AN_INDEX)
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and _touches_an_index(node)
+    ]
+    assert strange == []
+
+
+def test_no_index_is_told_by_its_class_outside_of_index() -> None:
+    classes = {
+        node.name
+        for name, tree in sources().items()
+        if folder_of(name) == "index"
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Index")
+    }
+    assert {"BucketIndex", "KeyedIndex"} <= classes
+    strange = [
+        f"{name}:{node.lineno}"
+        for name, tree in sources().items()
+        if folder_of(name) != "index"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "isinstance"
+        and classes & set(re.findall(r"\w+", ast.unparse(node.args[1])))
     ]
     assert strange == []
 

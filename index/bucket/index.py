@@ -12,12 +12,12 @@ from metatable.index.bucket.rings import RingBuckets
 from metatable.index.bucket.simple import SimpleBuckets
 from metatable.index.placed import PlacedIndex
 from metatable.index.placement import Placement
-from metatable.index.protocol import register
+from metatable.index.protocol import Index, register
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.view import TableView
 
-__all__ = ["BucketIndex"]
+__all__ = ["BucketIndex", "bucket_index"]
 
 
 class BucketIndex(PlacedIndex):
@@ -32,6 +32,11 @@ class BucketIndex(PlacedIndex):
         if self.options.resizes:
             return RingBuckets(view)
         return SimpleBuckets(self.options.key, self.options.bucket_count)
+
+
+def bucket_index(index: Index) -> BucketIndex | None:
+    """The index itself where the file groups of a table are buckets; None for any other."""
+    return index if isinstance(index, BucketIndex) else None
 
 
 register(BucketIndex.name, BucketIndex)

@@ -17,7 +17,7 @@ from metatable.data.read_columns import ReadColumns
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.protocol import LOCATION_COLUMN, located_slices
-from metatable.index.record import KeyedIndex
+from metatable.index.record import KeyedIndex, keyed_index
 from metatable.metadata.view import TableView
 from metatable.query.rows import chosen_columns
 
@@ -36,9 +36,10 @@ def read_keys(
     """
     wanted = chosen_columns(view.schema, columns)
     index, rows = create_index(view.options), engine.rows(keys)
+    keyed = keyed_index(index)
     is_few = isinstance(keys, pa.Table | pa.RecordBatch) and 0 < keys.num_rows <= FEW_ROWS
-    if is_few and isinstance(index, KeyedIndex):
-        asked = _found(view, engine.to_table(rows), index)
+    if is_few and keyed is not None:
+        asked = _found(view, engine.to_table(rows), keyed)
     else:
         tagged = engine.to_table(index.tag(engine, rows, view))
         there = tagged.filter(tagged[LOCATION_COLUMN].is_valid())

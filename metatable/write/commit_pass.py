@@ -52,7 +52,7 @@ from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.presence import present
 from metatable.index.protocol import LOCATION_COLUMN, Index, without_codes
-from metatable.index.record import KeyedIndex
+from metatable.index.record import keyed_index
 from metatable.metadata.change import Change, Race, Requirement, Update
 from metatable.metadata.entry_files import Run, read_run
 from metatable.metadata.page_updates import AddFiles
@@ -229,9 +229,8 @@ class _Attempt:
     def _look(self, index: Index) -> Callable[[Engine[Any], Any, Snapshot], Any]:
         if self.operation != UPSERT:
             return partial(present, index)
-        if self.engine.in_process and isinstance(index, KeyedIndex):
-            return index.tag_coded
-        return index.tag
+        keyed = keyed_index(index) if self.engine.in_process else None
+        return index.tag if keyed is None else keyed.tag_coded
 
     def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
         """What leaves the table, if partitions are overwritten."""
