@@ -17,8 +17,8 @@ from metatable.data import base_file
 from metatable.data.key_texts import KEY, PATH
 from metatable.storage.counters import Counters
 from metatable.write import partial_rows
-from tests.face.every_kind import SCHEMA as EVERY_KIND
-from tests.face.every_kind import made_rows
+from tests.every_kind import SCHEMA as EVERY_KIND
+from tests.every_kind import made_rows
 from tests.long import one_in
 from tests.memory import watched_memory
 from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, scanned

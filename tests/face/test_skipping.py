@@ -34,7 +34,7 @@ from metatable.query.expressions import (
 )
 from metatable.query.predicates import bind, matches
 from metatable.query.skipping import keep_files
-from tests.face.every_kind import (
+from tests.every_kind import (
     COLUMNS,
     KINDS,
     LAST,

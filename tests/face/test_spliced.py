@@ -29,8 +29,8 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.store import Store
 from metatable.write import group_maker, spliced_slice
-from tests.face.every_kind import SCHEMA as EVERY_KIND
-from tests.face.every_kind import made_rows
+from tests.every_kind import SCHEMA as EVERY_KIND
+from tests.every_kind import made_rows
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", pa.string())]

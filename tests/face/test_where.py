@@ -1,25 +1,18 @@
-"""Predicates: how they are said, what is refused, and what each rule of skipping proves."""
+"""Conditions of scans: which files they leave, which rows, and what is refused."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import date, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import metatable
 from metatable import col
 from metatable.cli import render
-from metatable.data.keygen import KeyGenerator
-from metatable.data.options import Options
-from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
-from metatable.query.predicates import bind, matches, sortable
-from metatable.query.skipping import Bounds, may_hold, partition_bounds
-from tests.face.every_kind import NAN, SCHEMA
+from metatable.query.expressions import Expression
 
 
 @pytest.fixture(scope="module")
@@ -111,20 +104,6 @@ def test_a_list_of_thousands_of_values_still_skips(days: metatable.Table) -> Non
     assert len(days.files([("x", "not in", [*far, 15.0])])) == 12
 
 
-def test_tuples_and_built_expressions_mean_the_same() -> None:
-    a, b = col("a"), col("b")
-    assert parse_where([("a", "==", 1), ("b", "NOT  IN", [2, 3])]) == (
-        (a == 1) & In("b", (2, 3), negated=True)
-    )
-    assert parse_where([[("a", "<", 1)], [("b", "is null"), ("a", ">=", 2)]]) == (
-        (a < 1) | (b.is_null() & (a >= 2))
-    )
-    assert parse_where(("a", "starts with", "x")) == a.starts_with("x")
-    assert parse_where([("a", "is not null")]) == a.is_not_null()
-    assert parse_where(a != 1) == parse_where([("a", "!=", 1)])
-    assert parse_where(None) is None
-
-
 @pytest.mark.parametrize(
     ("where", "told"),
     [
@@ -177,140 +156,3 @@ def test_conditions_may_be_long_but_not_deep(days: metatable.Table) -> None:
     for number in range(1, 3_000):
         chain = chain | (col("id") == number)
     assert days.scan(where=chain).to_arrow().num_rows == 120
-
-
-def test_python_s_own_and_or_and_chains_are_refused() -> None:
-    with pytest.raises(metatable.UsageError, match="no truth value"):
-        _ = 1 < col("x") < 2
-    with pytest.raises(metatable.UsageError, match="comparisons stand in brackets"):
-        _ = (col("x") > 1) & 2  # type: ignore[operator]
-    with pytest.raises(metatable.UsageError, match="are not compared: column='list'"):
-        bind(col("list") == [1], SCHEMA)
-    with pytest.raises(metatable.UsageError, match="expected='datetime with zone'"):
-        bind(col("moment") > datetime(2024, 1, 1), SCHEMA)
-    with pytest.raises(metatable.UsageError, match="expected='Decimal or int'"):
-        bind(col("price") == 0.1, SCHEMA)
-
-
-def test_scalars_of_numpy_pandas_and_arrow_are_what_they_hold() -> None:
-    pandas = pytest.importorskip("pandas")
-    noon = datetime(2024, 1, 1, 12)
-    same: list[tuple[str, list[Any], Any]] = [
-        ("small", [np.int64(5), pa.scalar(5), 5.0, Decimal(5)], 5),
-        ("double", [np.float32(0.5), pa.scalar(0.5), Decimal("0.5")], 0.5),
-        ("flag", [np.bool_(True), pa.scalar(True)], True),
-        ("text", [np.str_("a"), pa.scalar("a")], "a"),
-        ("day", [np.datetime64("2024-01-01"), pa.scalar(noon.date())], noon.date()),
-        ("clock", [np.datetime64("2024-01-01T12", "ns"), pandas.Timestamp(noon)], noon),
-        ("moment", [pandas.Timestamp(noon, tz="UTC")], noon.replace(tzinfo=UTC)),
-    ]
-    for column, given, value in same:
-        expected = bind(Comparison(column, "=", value), SCHEMA)
-        assert [bind(Comparison(column, "=", one), SCHEMA) for one in given] == [expected] * len(
-            given
-        )
-    for null in (None, pandas.NaT, pandas.NA, np.datetime64("NaT"), pa.scalar(None)):
-        assert bind(Comparison("clock", "=", null), SCHEMA) == Constant(False)
-
-
-def test_empty_lists_and_nulls_among_the_values_are_as_in_spark() -> None:
-    batch = pa.record_batch({"small": pa.array([1, 2, None], pa.int32())})
-
-    def rows(one: Expression) -> list[bool]:
-        return [bool(one) for one in matches(bind(one, SCHEMA), batch).to_pylist()]
-
-    small = col("small")
-    assert rows(small.is_in([])) == [False, False, False]
-    assert rows(~small.is_in([])) == [True, True, True]
-    assert rows(small.is_in([1, None])) == [True, False, False]
-    assert rows(~small.is_in([1, None])) == [False, False, False]
-    assert rows(~small.is_in([1])) == [False, True, False]
-    assert rows(~(small == None)) == [False, False, False]  # noqa: E711
-    assert rows(small < 10**30) == [True, True, False]
-    assert rows(small != 1.5) == [True, True, False]
-
-
-def test_any_nan_is_the_greatest_number_and_minus_zero_is_zero() -> None:
-    odd = np.array([0xFFF8000000000001, 0x7FF0000000000001], np.uint64).view(np.float64)
-    held = pa.array([*odd, NAN, float("inf"), 1.0, 0.0, -0.0, -1.0, float("-inf"), None])
-    ranks = sortable(held).to_pylist()
-    assert ranks[0] == ranks[1] == ranks[2] > ranks[3] > ranks[4] > ranks[5] == ranks[6] > ranks[7]
-    assert ranks[7] > ranks[8]
-    assert ranks[9] is None
-
-
-def bounds(low: Any, high: Any, nulls: int | None, rows: int | None) -> Bounds:
-    """What is known of `double` in one file of one row group."""
-    sides = [pa.array([one], pa.float64()) for one in (low, high)]
-    return Bounds.of(*sides, *(pa.array([one], pa.int64()) for one in (nulls, rows)))
-
-
-DOUBLE = col("double")
-
-
-@pytest.mark.parametrize(
-    ("known", "kept", "skipped"),
-    [
-        # nothing is known: all is possible
-        (bounds(None, None, None, None), [DOUBLE == 1, DOUBLE.is_null(), DOUBLE.is_not_null()], []),
-        # a NaN in the file: no maximum
-        (bounds(1.0, None, 0, 5), [DOUBLE > 9, DOUBLE == NAN, DOUBLE != 1], [DOUBLE < 1]),
-        # without one there is a maximum, and no NaN
-        (bounds(1.0, 2.0, 0, 5), [DOUBLE >= 2, DOUBLE < NAN], [DOUBLE > 2, DOUBLE == NAN]),
-        # what some writers write for a NaN as minimum says nothing
-        (bounds(NAN, NAN, 0, 5), [DOUBLE < 1, DOUBLE == NAN], [DOUBLE.is_null()]),
-        # nothing but nulls: nothing compares
-        (bounds(None, None, 5, 5), [DOUBLE.is_null()], [DOUBLE == 1, DOUBLE != 1, ~(DOUBLE == 1)]),
-        (bounds(None, None, 5, 5), [], [DOUBLE.is_not_null(), DOUBLE.is_in([1, 2])]),
-        # one value only
-        (bounds(-0.0, 0.0, 1, 5), [DOUBLE == 0, DOUBLE.is_in([0.0, 3])], [DOUBLE != 0]),
-        (bounds(-0.0, 0.0, 1, 5), [~DOUBLE.is_in([1.0])], [~DOUBLE.is_in([1.0, -0.0])]),
-        # no rows at all
-        (bounds(None, None, 0, 0), [], [DOUBLE == 1, DOUBLE.is_null(), DOUBLE.is_not_null()]),
-    ],
-)
-def test_a_file_is_skipped_only_by_what_is_known_of_it(
-    known: Bounds, kept: list[Expression], skipped: list[Expression]
-) -> None:
-    for one, expected in [(one, True) for one in kept] + [(one, False) for one in skipped]:
-        found = may_hold(bind(one, SCHEMA), 1, {"double": known}.get)
-        assert found.tolist() == [expected], one
-
-
-PARTITION_VALUES: list[tuple[pa.DataType, list[Any]]] = [
-    (pa.bool_(), [True, False, None]),
-    (pa.int32(), [-(2**31), 0, 2**31 - 1, None]),
-    (pa.int64(), [-(2**63), 2**63 - 1, None]),
-    (pa.string(), ["a=b", "é", " ", "'"]),
-    (pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31), None]),
-    (pa.decimal128(9, 2), [Decimal("-1234567.89"), Decimal("0.00"), None]),
-    (pa.decimal128(38, 0), [Decimal(10**38 - 1), None]),
-    (pa.timestamp("us", "UTC"), [datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), None]),
-    (pa.timestamp("ms"), [datetime(1, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 7000), None]),
-]
-
-
-@pytest.mark.parametrize("hive_style", [True, False])
-@pytest.mark.parametrize(("kind", "values"), PARTITION_VALUES, ids=lambda one: str(one)[:12])
-def test_partition_values_are_read_back_from_paths(
-    kind: pa.DataType, values: list[Any], hive_style: bool
-) -> None:
-    schema = pa.schema([("id", pa.int64()), ("other", pa.string()), ("part", kind)])
-    options = Options("t", key=("id",), partition_by=("other", "part"), hive_style=hive_style)
-    rows = pa.table([range(len(values)), ["x"] * len(values), values], schema=schema)
-    paths = KeyGenerator(options, schema).partition_paths(rows)
-    found = partition_bounds(options, schema, paths)["part"]
-    assert found.minimum.to_pylist() == found.maximum.to_pylist() == values
-    assert found.null_count.to_pylist() == [int(one is None) for one in values]
-    with pytest.raises(metatable.CorruptError, match="not a partition path"):
-        partition_bounds(options, schema, pa.array(["x"]))
-
-
-def test_the_default_partition_of_strings_holds_null_and_empty_ones() -> None:
-    options = Options("t", key=("id",), partition_by=("city",))
-    paths = pa.array(["city=__HIVE_DEFAULT_PARTITION__"])
-    known = partition_bounds(options, SCHEMA, paths)
-    city = col("city")
-    for one in (city == "", city.is_null(), city.is_not_null(), city < "a"):
-        assert may_hold(bind(one, SCHEMA), 1, known.get).all()
-    assert not may_hold(bind(city == "a", SCHEMA), 1, known.get).any()

@@ -39,7 +39,7 @@ ROOMS = (
             _files(HFILE, "reader", "writer", "parts", "access", "order", "runs", "verify")
             + _files(HFILE, "round_trip", "index_writer", "bounds"),
             _files(HFILE, "codec", "zstd_frames", "forms", "interop_files", "hudi_wheel", "damage")
-            + _files(FACE, "cli_hfile"),
+            + _files("tests/cli", "hfile"),
         ),
     ),
     Room(
@@ -94,7 +94,7 @@ ROOMS = (
         ("metatable/data/log_*.py", "metatable/data/slice_compaction_plan.py"),
         (
             _files("tests/data", "log_names", "log_blocks", "log_merge", "slice_compaction_plan"),
-            (*_files("tests/data", "log_hudi_reads"), *_files(FACE, "cli_log")),
+            (*_files("tests/data", "log_hudi_reads"), *_files("tests/cli", "log")),
         ),
     ),
     Room(
@@ -140,15 +140,18 @@ ROOMS = (
         ),
         (
             _files(FACE, "rules", "notes", "held_rows", "file_sizes", "overwrite", "bulk_insert"),
-            _files(FACE, "bad_input", "writers", "mistakes", "new_logs", "cluster_by")
-            + _files("tests/index", "buckets", "footer_bloom", "own_index"),
+            (
+                "tests/write",
+                *_files(FACE, "bad_input", "writers", "mistakes", "cluster_by"),
+                *_files("tests/index", "buckets", "footer_bloom", "own_index"),
+            ),
         ),
     ),
     Room(
         "query",
         ("metatable/query/*.py", "metatable/results.py"),
         (
-            _files(FACE, "where", "where_text", "scan", "changes", "pairing", "point_reads"),
+            ("tests/query", *_files(FACE, "where", "scan", "changes", "point_reads")),
             _files(FACE, "skipping", "rules", "bad_input"),
         ),
     ),
@@ -156,7 +159,7 @@ ROOMS = (
         "cli",
         ("metatable/cli/*.py",),
         (
-            _files(FACE, "cli_table", "cli_hfile", "cli_log", "cli_rows", "cli_terminal"),
+            ("tests/cli",),
             _files(FACE, "mistakes", "demo"),
         ),
     ),
@@ -164,6 +167,9 @@ ROOMS = (
 
 WIDE = (
     "tests/face",
+    "tests/cli",
+    "tests/query",
+    "tests/write",
     "tests/data",
     "tests/metadata",
     "tests/index",

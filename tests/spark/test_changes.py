@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from tests.face.every_kind import made_rows
+from tests.every_kind import made_rows
 from tests.spark.test_scan import SCHEMA
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import metatable
 from metatable import Table
-from tests.face.every_kind import made_rows
+from tests.every_kind import made_rows
 from tests.spark.test_scan import SCHEMA as READ
 
 SCHEMA = pa.schema([field for field in READ if field.name != "fixed"])

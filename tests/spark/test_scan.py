@@ -14,7 +14,7 @@ import pytest
 import metatable
 from metatable import col
 from metatable.query.expressions import Expression
-from tests.face.every_kind import COLUMNS, NAN, made_rows
+from tests.every_kind import COLUMNS, NAN, made_rows
 
 LEFT_OUT = ("hour", "nothing", "list")
 """Spark 4.0 has no time of day."""

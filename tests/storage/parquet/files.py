@@ -22,7 +22,7 @@ from metatable.storage.parquet.thrift import (
     decode_struct,
     encode_struct,
 )
-from tests.face.every_kind import made_rows
+from tests.every_kind import made_rows
 
 Change = Callable[[Struct], Struct]
 

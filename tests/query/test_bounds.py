@@ -1,0 +1,96 @@
+"""What bounds of columns, and partition paths, prove of the rows of a file."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import col
+from metatable.data.keygen import KeyGenerator
+from metatable.data.options import Options
+from metatable.query.expressions import Expression
+from metatable.query.predicates import bind
+from metatable.query.skipping import Bounds, may_hold, partition_bounds
+from tests.every_kind import NAN, SCHEMA
+
+
+def bounds(low: Any, high: Any, nulls: int | None, rows: int | None) -> Bounds:
+    """What is known of `double` in one file of one row group."""
+    sides = [pa.array([one], pa.float64()) for one in (low, high)]
+    return Bounds.of(*sides, *(pa.array([one], pa.int64()) for one in (nulls, rows)))
+
+
+DOUBLE = col("double")
+
+
+@pytest.mark.parametrize(
+    ("known", "kept", "skipped"),
+    [
+        # nothing is known: all is possible
+        (bounds(None, None, None, None), [DOUBLE == 1, DOUBLE.is_null(), DOUBLE.is_not_null()], []),
+        # a NaN in the file: no maximum
+        (bounds(1.0, None, 0, 5), [DOUBLE > 9, DOUBLE == NAN, DOUBLE != 1], [DOUBLE < 1]),
+        # without one there is a maximum, and no NaN
+        (bounds(1.0, 2.0, 0, 5), [DOUBLE >= 2, DOUBLE < NAN], [DOUBLE > 2, DOUBLE == NAN]),
+        # what some writers write for a NaN as minimum says nothing
+        (bounds(NAN, NAN, 0, 5), [DOUBLE < 1, DOUBLE == NAN], [DOUBLE.is_null()]),
+        # nothing but nulls: nothing compares
+        (bounds(None, None, 5, 5), [DOUBLE.is_null()], [DOUBLE == 1, DOUBLE != 1, ~(DOUBLE == 1)]),
+        (bounds(None, None, 5, 5), [], [DOUBLE.is_not_null(), DOUBLE.is_in([1, 2])]),
+        # one value only
+        (bounds(-0.0, 0.0, 1, 5), [DOUBLE == 0, DOUBLE.is_in([0.0, 3])], [DOUBLE != 0]),
+        (bounds(-0.0, 0.0, 1, 5), [~DOUBLE.is_in([1.0])], [~DOUBLE.is_in([1.0, -0.0])]),
+        # no rows at all
+        (bounds(None, None, 0, 0), [], [DOUBLE == 1, DOUBLE.is_null(), DOUBLE.is_not_null()]),
+    ],
+)
+def test_a_file_is_skipped_only_by_what_is_known_of_it(
+    known: Bounds, kept: list[Expression], skipped: list[Expression]
+) -> None:
+    for one, expected in [(one, True) for one in kept] + [(one, False) for one in skipped]:
+        found = may_hold(bind(one, SCHEMA), 1, {"double": known}.get)
+        assert found.tolist() == [expected], one
+
+
+PARTITION_VALUES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [True, False, None]),
+    (pa.int32(), [-(2**31), 0, 2**31 - 1, None]),
+    (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    (pa.string(), ["a=b", "é", " ", "'"]),
+    (pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31), None]),
+    (pa.decimal128(9, 2), [Decimal("-1234567.89"), Decimal("0.00"), None]),
+    (pa.decimal128(38, 0), [Decimal(10**38 - 1), None]),
+    (pa.timestamp("us", "UTC"), [datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), None]),
+    (pa.timestamp("ms"), [datetime(1, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 7000), None]),
+]
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+@pytest.mark.parametrize(("kind", "values"), PARTITION_VALUES, ids=lambda one: str(one)[:12])
+def test_partition_values_are_read_back_from_paths(
+    kind: pa.DataType, values: list[Any], hive_style: bool
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("other", pa.string()), ("part", kind)])
+    options = Options("t", key=("id",), partition_by=("other", "part"), hive_style=hive_style)
+    rows = pa.table([range(len(values)), ["x"] * len(values), values], schema=schema)
+    paths = KeyGenerator(options, schema).partition_paths(rows)
+    found = partition_bounds(options, schema, paths)["part"]
+    assert found.minimum.to_pylist() == found.maximum.to_pylist() == values
+    assert found.null_count.to_pylist() == [int(one is None) for one in values]
+    with pytest.raises(metatable.CorruptError, match="not a partition path"):
+        partition_bounds(options, schema, pa.array(["x"]))
+
+
+def test_the_default_partition_of_strings_holds_null_and_empty_ones() -> None:
+    options = Options("t", key=("id",), partition_by=("city",))
+    paths = pa.array(["city=__HIVE_DEFAULT_PARTITION__"])
+    known = partition_bounds(options, SCHEMA, paths)
+    city = col("city")
+    for one in (city == "", city.is_null(), city.is_not_null(), city < "a"):
+        assert may_hold(bind(one, SCHEMA), 1, known.get).all()
+    assert not may_hold(bind(city == "a", SCHEMA), 1, known.get).any()

@@ -1,0 +1,93 @@
+"""Predicates: how they are said, what of Python's is refused, and what they mean for rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable import col
+from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
+from metatable.query.predicates import bind, matches, sortable
+from tests.every_kind import NAN, SCHEMA
+
+
+def test_tuples_and_built_expressions_mean_the_same() -> None:
+    a, b = col("a"), col("b")
+    assert parse_where([("a", "==", 1), ("b", "NOT  IN", [2, 3])]) == (
+        (a == 1) & In("b", (2, 3), negated=True)
+    )
+    assert parse_where([[("a", "<", 1)], [("b", "is null"), ("a", ">=", 2)]]) == (
+        (a < 1) | (b.is_null() & (a >= 2))
+    )
+    assert parse_where(("a", "starts with", "x")) == a.starts_with("x")
+    assert parse_where([("a", "is not null")]) == a.is_not_null()
+    assert parse_where(a != 1) == parse_where([("a", "!=", 1)])
+    assert parse_where(None) is None
+
+
+def test_python_s_own_and_or_and_chains_are_refused() -> None:
+    with pytest.raises(metatable.UsageError, match="no truth value"):
+        _ = 1 < col("x") < 2
+    with pytest.raises(metatable.UsageError, match="comparisons stand in brackets"):
+        _ = (col("x") > 1) & 2  # type: ignore[operator]
+    with pytest.raises(metatable.UsageError, match="are not compared: column='list'"):
+        bind(col("list") == [1], SCHEMA)
+    with pytest.raises(metatable.UsageError, match="expected='datetime with zone'"):
+        bind(col("moment") > datetime(2024, 1, 1), SCHEMA)
+    with pytest.raises(metatable.UsageError, match="expected='Decimal or int'"):
+        bind(col("price") == 0.1, SCHEMA)
+
+
+def test_scalars_of_numpy_pandas_and_arrow_are_what_they_hold() -> None:
+    pandas = pytest.importorskip("pandas")
+    noon = datetime(2024, 1, 1, 12)
+    same: list[tuple[str, list[Any], Any]] = [
+        ("small", [np.int64(5), pa.scalar(5), 5.0, Decimal(5)], 5),
+        ("double", [np.float32(0.5), pa.scalar(0.5), Decimal("0.5")], 0.5),
+        ("flag", [np.bool_(True), pa.scalar(True)], True),
+        ("text", [np.str_("a"), pa.scalar("a")], "a"),
+        ("day", [np.datetime64("2024-01-01"), pa.scalar(noon.date())], noon.date()),
+        ("clock", [np.datetime64("2024-01-01T12", "ns"), pandas.Timestamp(noon)], noon),
+        ("moment", [pandas.Timestamp(noon, tz="UTC")], noon.replace(tzinfo=UTC)),
+    ]
+    for column, given, value in same:
+        expected = bind(Comparison(column, "=", value), SCHEMA)
+        assert [bind(Comparison(column, "=", one), SCHEMA) for one in given] == [expected] * len(
+            given
+        )
+    for null in (None, pandas.NaT, pandas.NA, np.datetime64("NaT"), pa.scalar(None)):
+        assert bind(Comparison("clock", "=", null), SCHEMA) == Constant(False)
+
+
+def test_empty_lists_and_nulls_among_the_values_are_as_in_spark() -> None:
+    batch = pa.record_batch({"small": pa.array([1, 2, None], pa.int32())})
+
+    def rows(one: Expression) -> list[bool]:
+        return [bool(one) for one in matches(bind(one, SCHEMA), batch).to_pylist()]
+
+    small = col("small")
+    assert rows(small.is_in([])) == [False, False, False]
+    assert rows(~small.is_in([])) == [True, True, True]
+    assert rows(small.is_in([1, None])) == [True, False, False]
+    assert rows(~small.is_in([1, None])) == [False, False, False]
+    assert rows(~small.is_in([1])) == [False, True, False]
+    assert rows(~(small == None)) == [False, False, False]  # noqa: E711
+    assert rows(small < 10**30) == [True, True, False]
+    assert rows(small != 1.5) == [True, True, False]
+
+
+def test_any_nan_is_the_greatest_number_and_minus_zero_is_zero() -> None:
+    odd = np.array([0xFFF8000000000001, 0x7FF0000000000001], np.uint64).view(np.float64)
+    held = pa.array([*odd, NAN, float("inf"), 1.0, 0.0, -0.0, -1.0, float("-inf"), None])
+    ranks = sortable(held).to_pylist()
+    assert ranks[0] == ranks[1] == ranks[2] > ranks[3] > ranks[4] > ranks[5] == ranks[6] > ranks[7]
+    assert ranks[7] > ranks[8]
+    assert ranks[9] is None
+
+
