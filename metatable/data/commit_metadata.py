@@ -80,7 +80,8 @@ class WriteStat:
 
     @classmethod
     def of_log(cls, made: FileSlice, log: LogFile, rows: int, counts: RowCounts) -> WriteStat:
-        """For a log of a slice that holds so many rows."""
+        """For a log of the slice `made` that holds so many rows. Where nobody knows which of them
+        were updated (`counts`), all count as such."""
         beside = (one for one in made.files if isinstance(one, LogFile))
         on_base = made.has_base and log.follows(made.base)
         lies_on = log.file_id, log.named.base_instant
@@ -116,7 +117,7 @@ class WriteStat:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """With every field that Hudi writes, in its order."""
+        """The stat as Hudi stores it: with every field that it writes, in its order."""
         return {
             "fileId": self.file_id,
             "path": self.path,
@@ -141,6 +142,7 @@ class WriteStat:
         }
 
     def _of_log(self) -> dict[str, Any]:
+        """The fields of HoodieDeltaWriteStat."""
         base, *logs = self.logs
         version = LogName.decode(logs[-1]).version
         return {"logVersion": version, "logOffset": 0, "baseFile": base, "logFiles": logs}
@@ -186,7 +188,7 @@ class CommitMetadata:
         return cls(hudi_word(operation), tuple(stats), {**note, "schema": avro}, replaced)
 
     def encode(self) -> bytes:
-        """As the completed file."""
+        """The bytes of the completed file."""
         by_partition: dict[str, list[dict[str, Any]]] = {}
         for stat in self.stats:
             by_partition.setdefault(stat.partition_path, []).append(stat.as_json())

@@ -66,11 +66,13 @@ def are_few(places: Int64s, count: int) -> bool:
 def exchanged_columns(
     held: StoredParts, file: PagedFile | None, hits: Sequence[Hit]
 ) -> list[ExchangedColumns]:
-    """Of each row group the columns of its rows of which that is done here. `file`: the same one,
-    None where its pages are not told; `hits`: of rows that `are_few`, group after group.
+    """For each of the hits, what became of the columns of its rows.
 
-    Some of the pages of all of them are held, decoded. Row groups are looked at together: what a
-    call of pyarrow takes is more than what it does for ten pages.
+    `file`: the same file as `held`, as one of which single pages are read; None where its pages are
+    not told, and nothing is exchanged. `hits`: of rows that `are_few`, one a row group, ascending.
+
+    The pages of all hits that are made anew are held decoded at once. Row groups are looked at
+    together: what a call of pyarrow takes is more than what it does for ten pages.
     """
     nothing = [NOT_EXCHANGED for _ in hits]
     if file is None or not hits:
@@ -84,8 +86,11 @@ def exchanged_columns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """The columns of which pages can be exchanged, in all of the row groups; by row group, their
-    chunks, and where pages lie."""
+    """Where the pages lie that can be exchanged, in all of the row groups that are hit.
+
+    `names` of the columns; for each hit, by column, its chunk (`chunks`) and the places of all of
+    its pages (`pages`, a row a page, as `offset_index.py` has them).
+    """
 
     names: tuple[str, ...]
     chunks: tuple[dict[str, Chunk], ...]
@@ -123,17 +128,19 @@ def _are_in_step(pages: Int64s, count: int) -> bool:
 def _exchanged(
     held: StoredParts, file: PagedFile, hits: Sequence[Hit], of: _Places
 ) -> list[ExchangedColumns]:
+    """Read the blocks that are hit, put the rows into them, encode the columns that change, and put
+    their pages in the places of the old ones."""
     blocks = [np.unique(hit.places // PAGE_ROWS) for hit in hits]
     counts = [int(file.rows[hit.group]) for hit in hits]
     every = [_rows_of(one, count) for one, count in zip(blocks, counts, strict=True)]
     asked = [one + file.starts[hit.group] for one, hit in zip(every, hits, strict=True)]
     piece = read_rows(held.store, [(file, np.concatenate(asked))], of.names)
     sizes = [len(one) for one in every]
-    starts = np.cumsum([0, *sizes])
+    starts = np.cumsum([0, *sizes])  # of each hit's blocks in the piece
     own = [np.searchsorted(one, hit.places) for one, hit in zip(every, hits, strict=True)]
     here = np.concatenate([one + at for one, at in zip(own, starts[:-1], strict=True)])
     rows = pa.concat_tables([hit.rows.select(of.names) for hit in hits])
-    put = np.arange(len(piece))
+    put = np.arange(len(piece))  # as `put_columns` takes it: places from len(piece) on are of rows
     put[here] = len(piece) + np.arange(len(here))
     changed = changed_columns(piece, rows, put)
     if not changed:
@@ -156,7 +163,7 @@ def _exchanged(
         for name, by in zip(changed, group, strict=True)
     ]
     found = iter(exchanged(exchanges))
-    return [_told(of.names, changed, [next(found) for _ in changed]) for _ in hits]
+    return [_outcome(of.names, changed, [next(found) for _ in changed]) for _ in hits]
 
 
 def _rows_of(blocks: Int64s, count: int) -> Int64s:
@@ -170,14 +177,18 @@ def _pages_of(blocks: Int64s, places: Int64s) -> Int64s:
     return np.flatnonzero(np.isin(places[:, ROW] // PAGE_ROWS, blocks))
 
 
-def _told(
+def _outcome(
     names: Sequence[str], changed: Sequence[str], found: Sequence[Chunk | None]
 ) -> ExchangedColumns:
+    """For a row group: its chunks of the columns that changed, None of those that are left to who
+    decodes the whole column."""
     left = {name for name, one in zip(changed, found, strict=True) if one is None}
     return ExchangedColumns(tuple(filter(None, found)), frozenset(names) - left)
 
 
 def _gone(values: pa.ChunkedArray, nulls: int) -> Gone:
+    """What leaves a column of a row group: the least and the greatest of these values, as they are
+    stored, and how many nulls were in the pages that go."""
     kind = values.type
     if pa.types.is_string(kind):
         values = values.cast(pa.binary())

@@ -54,6 +54,8 @@ class FileSystemView(Sequence[FileSlice]):
 
     @classmethod
     def of(cls, paths: pa.Array, sizes: Int64s, logs: pa.ListArray | None = None) -> FileSystemView:
+        """From a row a slice, in any order: the path (string) and the bytes of its first file, and
+        its other files as of `logs` of the class."""
         offsets, data = byte_layout(paths)
         names_at = _name_starts(paths)
         folders, folder_of = _folders(paths, names_at)
@@ -86,7 +88,7 @@ class FileSystemView(Sequence[FileSlice]):
 
     @classmethod
     def joined(cls, parts: Sequence[FileSystemView]) -> FileSystemView:
-        """The slices of them all."""
+        """The slices of all these views, in one."""
         return cls.of_lists(one.lists() for one in parts)
 
     @property
@@ -95,8 +97,9 @@ class FileSystemView(Sequence[FileSlice]):
         return self.held.take(pa.array(self.rows))
 
     def lists(self) -> pa.ListArray:
-        """What is told of each slice, a list of `FILE`, its first file before the others."""
-        paths, sizes, slices = self._told()
+        """All that is stored of each slice, as a list of `FILE`, its first file before the others:
+        what `of_lists` is given."""
+        paths, sizes, slices = self._files_and_pending()
         order = np.argsort(slices, kind="stable")
         offsets = np.searchsorted(slices[order], np.arange(len(self) + 1))
         columns = paths.take(pa.array(order)), pa.array(sizes[order])
@@ -147,7 +150,7 @@ class FileSystemView(Sequence[FileSlice]):
         return int(self.logs_of_each()[1].sum())
 
     def logs_of_each(self) -> tuple[Int64s, Int64s]:
-        """(bytes, number) of the logs of each slice."""
+        """(bytes, number) of the logs of each slice, as arrays of one value a slice."""
         sizes, slices = self.all_sizes()
         are_logs = np.concatenate([self.alone, np.ones(len(slices) - len(self), np.bool_)])
         counts = np.bincount(slices[are_logs], minlength=len(self))
@@ -156,14 +159,14 @@ class FileSystemView(Sequence[FileSlice]):
         return held, counts
 
     def bases(self) -> FileSystemView:
-        """The same without logs, and without slices that have nothing else."""
+        """The view of base files alone: without logs, and without slices that have nothing else."""
         based = self.take(np.flatnonzero(~self.alone)) if self.alone.any() else self
         return replace(based, logs=None)
 
     @property
     def is_pending(self) -> Bools:
-        """Of which slices a compaction is scheduled."""
-        paths, _, slices = self._told()
+        """For which slices a compaction is scheduled."""
+        paths, _, slices = self._files_and_pending()
         found = np.zeros(len(self), np.bool_)
         found[slices[len(self) :][~_are_logs(paths[len(self) :])]] = True
         return found
@@ -176,13 +179,13 @@ class FileSystemView(Sequence[FileSlice]):
 
     @property
     def total_bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return int(self.all_sizes()[0].sum())
 
     def all_files(self) -> tuple[pa.Array, Int64s, Int64s]:
-        """(paths, sizes, ordinal of the slice) of the first files, and behind them of all logs
-        besides."""
-        paths, sizes, slices = self._told()
+        """(paths, sizes, ordinals of their slices) of all files that are there: the first one of
+        each slice, and behind these all other logs."""
+        paths, sizes, slices = self._files_and_pending()
         if self.logs is None:
             return paths, sizes, slices
         there = _are_logs(paths)
@@ -190,7 +193,7 @@ class FileSystemView(Sequence[FileSlice]):
         return paths.filter(pa.array(there)), sizes[there], slices[there]
 
     def all_sizes(self) -> tuple[Int64s, Int64s]:
-        """The same without the paths."""
+        """(sizes, ordinals of their slices), as of `all_files`."""
         return (self.sizes, np.arange(len(self))) if self.logs is None else self.all_files()[1:]
 
     def name_hashes(self) -> UInt64s:
@@ -200,8 +203,9 @@ class FileSystemView(Sequence[FileSlice]):
             return first
         return np.concatenate([first, name_hashes(self.all_files()[0][len(self) :])])
 
-    def _told(self) -> tuple[pa.Array, Int64s, Int64s]:
-        """The same, and in the place of a slice's logs also the base file that is to come."""
+    def _files_and_pending(self) -> tuple[pa.Array, Int64s, Int64s]:
+        """What `all_files` gives, and among the logs of a slice also the base file that a scheduled
+        compaction is to make."""
         slices = np.arange(len(self))
         if self.logs is None:
             return self.paths, self.sizes, slices
@@ -214,7 +218,7 @@ class FileSystemView(Sequence[FileSlice]):
         )
 
     def within(self, partition_paths: Sequence[str]) -> Int64s:
-        """The rows of the slices of these partitions, ascending."""
+        """The ordinals of the slices of these partitions, ascending."""
         asked = pc.is_in(self.folders, value_set=pa.array(partition_paths, pa.string()))
         return np.flatnonzero(asked.to_numpy(zero_copy_only=False)[self.folder_of])
 
@@ -269,7 +273,11 @@ def _slice(path: str, size_bytes: int, logs: Sequence[Mapping[str, Any]] = ()) -
 
 
 def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray]:
-    """(the first file of each slice, a list of the others)."""
+    """(the first file of each slice, a list of the others), from a list of `FILE` a slice.
+
+    The first is the base file, or, where there is none, the first log. A base file of no bytes is
+    one to come, and one of the others. Raises CorruptError for a slice with two base files.
+    """
     counts = pc.list_value_length(files).to_numpy()
     flat = files.flatten()
     if (counts == 1).all():
@@ -300,6 +308,8 @@ def _are_logs(paths: pa.Array) -> Bools:
 
 
 def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> Bools:
+    """Whether each path is that of a log, whose name begins with a point, as `is_log` tells of one.
+    `names_at`: where the names begin in the bytes of the column."""
     offsets, data = byte_layout(paths)
     if not len(paths) or (names_at == offsets[1:]).any():  # a name without a byte
         return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
@@ -307,6 +317,7 @@ def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> Bools:
 
 
 def _columns(files: pa.StructArray) -> tuple[pa.Array, Int64s]:
+    """(paths, sizes) of `FILE`s."""
     return pc.struct_field(files, "path"), pc.struct_field(files, "size").to_numpy()
 
 

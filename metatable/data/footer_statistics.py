@@ -56,9 +56,9 @@ def of_footer(
             for number, group in enumerate(groups)
             if group.num_rows
         }
-        told = _told(field, chunks, read if field.name in numbers else None)
-        if told is not None:
-            minimum, maximum, nulls = told
+        known = _ends_and_nulls(field, chunks, read if field.name in numbers else None)
+        if known is not None:
+            minimum, maximum, nulls = known
             if field.name != KEY_COLUMN:
                 minimum, maximum = cut_bounds(minimum, maximum)
             stored, plain = sizes.get(field.name, (0, 0))
@@ -78,7 +78,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return any(one(kind) for one in is_kind)
 
 
-def _told(
+def _ends_and_nulls(
     field: pa.Field, chunks: Mapping[int, Any], read: Read | None
 ) -> tuple[Any, Any, int] | None:
     """(minimum, maximum, nulls) over all row groups, by their numbers; None where one of them tells

@@ -43,7 +43,7 @@ LAST_HASH = 0x7FFFFFFF
 """Hashes are from 0 up to this."""
 
 FIRST_INSTANT = "00000000000000"
-"""Of rings that nobody has resized."""
+"""The instant of rings that nobody has resized."""
 
 _INSTANT = re.compile(r"\d{14}|\d{17}")
 _NORMAL = "NORMAL"
@@ -78,7 +78,7 @@ class HashingMetadata:
 
     @property
     def mark_path(self) -> str:
-        """Of the file which tells Hudi that its resize counts."""
+        """Where the file is that tells Hudi that the resize counts which made it."""
         return f"{self._stem}.commit"
 
     @property
@@ -86,7 +86,7 @@ class HashingMetadata:
         return "/".join(filter(None, (HASHING_FOLDER, self.partition_path, self.instant)))
 
     def encode(self) -> bytes:
-        """As Hudi ships it."""
+        """The bytes of the file, in the form that Hudi ships."""
         nodes = ", ".join(
             f'{{\n    "value" : {one.value},\n    "fileIdPrefix" : {_text(one.file_id_prefix)},\n'
             f'    "tag" : "{_NORMAL}"\n  }}'
@@ -100,7 +100,7 @@ class HashingMetadata:
 
     @classmethod
     def decode(cls, raw: bytes, path: str) -> HashingMetadata:
-        """Of either form. Raises CorruptError."""
+        """The ring in a file of either form. Raises CorruptError."""
         try:
             stored = json.loads(raw)
         except (ValueError, RecursionError) as error:

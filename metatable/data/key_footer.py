@@ -104,7 +104,8 @@ class GrownFilter:
     """The least and the greatest of all of its keys, where they are known."""
 
     def for_keys(self, count: int, fpp: float) -> HudiBloom | None:
-        """Of all of them, of which so many are left; None where one made anew is better."""
+        """The filter over the old keys and the new ones, for a file in which `count` keys are left;
+        None where one made anew is better: it would let too many others through."""
         grown = self.bloom.with_keys(self.new_keys, fpp, MOST_KEYS)
         return grown if grown and grown.keys_in_last_row <= count * MOST_KEYS else None
 
@@ -119,28 +120,29 @@ def footer_of(
     if len(record_keys) and not ends:
         least, most = pc.min_max(record_keys).as_py().values()
         ends = least, most
-    return _told(bloom.to_base64(), ends if len(record_keys) else None)
+    return _footer_keys(bloom.to_base64(), ends if len(record_keys) else None)
 
 
 def grown_footer(grown: GrownFilter, count: int, fpp: float) -> dict[str, str] | None:
-    """The same of a file of so many keys, one at least, that follows another; None: it takes a look
-    at its keys."""
+    """`footer_of` of a file of so many keys, one at least, that follows another, without a look at
+    them; None: it takes one."""
     bloom = grown.for_keys(count, fpp) if grown.ends else None
-    return None if bloom is None else _told(bloom.to_base64(), grown.ends)
+    return None if bloom is None else _footer_keys(bloom.to_base64(), grown.ends)
 
 
 def kept_footer(footer: pq.FileMetaData, fpp: float) -> dict[str, str] | None:
-    """The same of a file that has the keys of another, whose footer this is; None: what that tells
-    is not to be believed, or a filter made anew is better. Its bits are not looked at: what they
-    are is known by their checksum."""
+    """`footer_of` of a file that has the keys of another, whose footer this is; None: what that
+    tells is not to be believed, or a filter made anew is better. The filter's bits are not looked
+    at: what they are is known by their checksum."""
     ends, text = sound_ends(footer), _sound_text(footer.metadata)
     form = text and FilterForm.of_base64(text)
     if not ends or not text or not form or not form.holds(0, fpp, MOST_KEYS):
         return None
-    return _told(text, ends) if form.keys <= footer.num_rows * MOST_KEYS else None
+    return _footer_keys(text, ends) if form.keys <= footer.num_rows * MOST_KEYS else None
 
 
-def _told(text: bytes, ends: tuple[str, str] | None) -> dict[str, str]:
+def _footer_keys(text: bytes, ends: tuple[str, str] | None) -> dict[str, str]:
+    """The footer keys of this filter (base64), and the least and the greatest key."""
     footer = {_FILTER: text.decode(), _TYPE_CODE: DYNAMIC, _CHECKSUM: str(isal_zlib.crc32(text))}
     if ends:
         footer[_MINIMUM], footer[_MAXIMUM] = ends

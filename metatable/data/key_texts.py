@@ -68,7 +68,7 @@ def texts_of(
 ) -> tuple[pa.Array, pa.Array]:
     """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
     if KEY in batch.schema.names and not options.is_global:
-        return _told(batch, KEY), _told(batch, PATH)
+        return _meta_column(batch, KEY), _meta_column(batch, PATH)
     keys, paths = coded_texts_of(options, schema, batch)
     return keys, paths.dictionary_decode()
 
@@ -80,8 +80,8 @@ def coded_texts_of(
     the dictionary's texts is there twice."""
     nowhere = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
     if KEY in batch.schema.names:
-        paths = nowhere if options.is_global else _told(batch, PATH).dictionary_encode()
-        return _told(batch, KEY), paths
+        paths = nowhere if options.is_global else _meta_column(batch, PATH).dictionary_encode()
+        return _meta_column(batch, KEY), paths
     columns = identity_columns(options, batch.schema.names)
     batch = align(batch.select(columns), pa.schema([schema.field(name) for name in columns]))
     generator = KeyGenerator(options, schema)
@@ -89,7 +89,7 @@ def coded_texts_of(
     return generator.record_keys(batch), paths
 
 
-def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _meta_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """A meta column as it stands, but where a user's rows have it in another layout. Raises
     UsageError for other types, and nulls."""
     column = batch[name]
@@ -100,7 +100,8 @@ def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def identities(is_global: bool, keys: Texts, paths: Texts) -> Texts:
-    """What stored rows are one row by: the key, in partition scope with the partition path."""
+    """Texts that are equal for rows which are one and the same, in a table of this scope: the key,
+    in partition scope with the partition path before it."""
     return keys if is_global else pc.binary_join_element_wise(paths, keys, "\0")
 
 

@@ -50,13 +50,13 @@ KEY_ROWS = 8 << 10
 """Rows of a file for each key that is asked: with fewer, decoding all of it takes no longer."""
 
 FOUND_ROWS = 2 << 10
-"""The same, where only keys are read: their pages are searched without being decoded."""
+"""`KEY_ROWS` where only keys are read: their pages are searched without being decoded."""
 
 KEYS_TOGETHER = 512
 """Keys whose pages are read at once: of each some 2,048 keys are held."""
 
 FEW_KEYS = 64
-"""Of so many, the interpreter's own set is made sooner than a call of Arrow."""
+"""Up to so many keys the interpreter's own set is made sooner than a call of Arrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,30 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of a file, ascending. `keys`: theirs, where these are all that is asked for."""
+    """Rows of a base file that are asked for: their positions, ascending. `keys`: the texts of
+    theirs, where these have been read already."""
 
     file: PagedFile
     positions: Int64s
     keys: pa.Array | None = None
 
 
-def rows_of_keys(
-    store: Store, asked: Sequence[Asked], read: ReadColumns
-) -> Iterator[pa.Table]:
-    """Of each slice the rows of the keys that are asked of it, in their order in the slice. The
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """Rows of a base file among which all are that hold some keys: their positions, ascending, and
+    the texts of the keys that they hold."""
+
+    file: PagedFile
+    positions: Int64s
+    keys: pa.Array
+
+
+def rows_of_keys(store: Store, asked: Sequence[Asked], read: ReadColumns) -> Iterator[pa.Table]:
+    """For each slice the rows of the keys that are asked of it, in their order in the slice. The
     column `read.key` is not read where the keys were found. Raises CorruptError."""
     with_key = read.with_key()
     for some in together(asked):
-        found = _found(store, some)
+        found = _rows_to_read(store, some)
         there = [held for held in found if held is not None]
         if any(one.of.logs for one in some):
             tables = iter(_rows_at(store, there, with_key.deciding, read.table))
@@ -125,28 +134,29 @@ def places_of_keys(
     """Which of the keys that are asked of each slice it holds, ascending, and their positions; of a
     slice with logs these say nothing. Keys are distinct. Some slices are looked into beside each
     other, on so many `workers`, a few ahead. Raises CorruptError."""
-    look = partial(_places, store, ReadColumns.of_keys(columns, ordering), workers)
+    look = partial(_places_of_share, store, ReadColumns.of_keys(columns, ordering), workers)
     shares = _shares(asked, workers_here() if workers is None else workers)
     for some in in_order(look, shares, workers):
         yield from some
 
 
-def _places(
+def _places_of_share(
     store: Store, read: ReadColumns, workers: int | None, asked: Sequence[Asked]
 ) -> list[tuple[Asked, Int64s, Int64s]]:
-    looked = _looked(store, asked, FOUND_ROWS)
-    find = partial(_places_in, store, read)
+    """`places_of_keys` of slices whose pages of keys are read together."""
+    searched = _searched(store, asked, FOUND_ROWS)
+    find = partial(_places_in_slice, store, read)
     shared = logs_together(store, (one.of for one in asked), read)
-    some = zip(asked, looked, (logs for _, logs in shared), strict=True)
-    return [*(map(find, some) if all(looked) else in_order(find, some, workers))]
+    some = zip(asked, searched, (logs for _, logs in shared), strict=True)
+    return [*(map(find, some) if all(searched) else in_order(find, some, workers))]
 
 
-def _places_in(
-    store: Store,
-    read: ReadColumns,
-    looked: tuple[Asked, tuple[Found, pa.Array] | None, ReadLogs | None],
+def _places_in_slice(
+    store: Store, read: ReadColumns, given: tuple[Asked, Searched | None, ReadLogs | None]
 ) -> tuple[Asked, Int64s, Int64s]:
-    asked, held, logs = looked
+    """`places_of_keys` of one slice: by the pages of its base file that were searched (None: by all
+    of its keys), and what gives its logs."""
+    asked, held, logs = given
     position = np.full(len(asked.keys), -1, np.int64)
     if held is None:
         known = KeyPlaces.of(asked.keys)
@@ -158,8 +168,8 @@ def _places_in(
         _, places = found_among(merged, asked.keys)
         position[places] = 0
     else:
-        here, places = found_among(held[1], asked.keys)
-        position[places] = held[0].positions[here]
+        here, places = found_among(held.keys, asked.keys)
+        position[places] = held.positions[here]
     rows = np.flatnonzero(position >= 0)
     return asked, rows, position[rows]
 
@@ -172,41 +182,40 @@ def _all_keys(
     bounds = ends["min"], ends["max"]
     if not asked.of.logs:
         return stream_record_keys(store, asked.of.base, *bounds)
-    keys, _ = read_slice_keys(
-        store, asked.of, read.table, read.ordering, *bounds, logs=logs
-    )
+    keys, _ = read_slice_keys(store, asked.of, read.table, read.ordering, *bounds, logs=logs)
     return iter([(keys, 0)])
 
 
 def _merged_keys(
     store: Store,
     asked: Asked,
-    held: tuple[Found, pa.Array],
+    held: Searched,
     read: ReadColumns,
     logs: ReadLogs | None,
 ) -> pa.Array:
-    """The keys asked for that a slice with logs holds, and others that its logs bring. `held`: the
-    rows of its base file among which these keys are, and the keys of those rows."""
-    found, keys = held
-    rows, _ = KeyPlaces.of(asked.keys.unique()).find(keys)
-    some = Found(found.file, found.positions[rows])
+    """The keys asked for that a slice with logs holds, and others that its logs bring."""
+    rows, _ = KeyPlaces.of(asked.keys.unique()).find(held.keys)
+    some = Found(held.file, held.positions[rows])
     [base] = _rows_at(store, [some], read.deciding, read.table)
     return whole(merge_logs(store, asked.of, base, read, logs)[KEY_COLUMN])
 
 
-def _looked(store: Store, asked: Sequence[Asked], rows: int) -> list[tuple[Found, pa.Array] | None]:
+def _searched(store: Store, asked: Sequence[Asked], rows: int) -> list[Searched | None]:
+    """`_search` of the base file of each slice; None where it has none."""
     based = [place for place, one in enumerate(asked) if one.of.has_base]
     some = [(asked[place].of.base, asked[place].keys) for place in based]
-    found = iter(_find_keys(store, some, rows))
+    found = iter(_search(store, some, rows))
     return [next(found) if one.of.has_base else None for one in asked]
 
 
-def _find_keys(
+def _search(
     store: Store, asked: Sequence[tuple[DataFile, pa.Array]], rows: int
-) -> list[tuple[Found, pa.Array] | None]:
-    """Rows of base files among which all are that hold these keys (texts), and the keys that they
-    hold; None where a file has to be looked through the ordinary way, as with fewer `rows` for each
-    key. Raises CorruptError."""
+) -> list[Searched | None]:
+    """Read the pages of base files that may hold these keys (texts).
+
+    None where a file has to be looked through the ordinary way: it has no page index, or fewer than
+    so many `rows` for each key. Raises CorruptError.
+    """
     files = _paged(store, [(file, len(keys)) for file, keys in asked], rows)
     known = [(place, file) for place, file in enumerate(files) if file is not None]
     bounds = key_pages(store, [file for _, file in known], KEY_COLUMN)
@@ -216,13 +225,13 @@ def _find_keys(
             texts = sorted(set(raw_texts(asked[place][1])))
             one = place, file, pages, pages.wanted(texts)
             alike.setdefault(file.shape, []).append(one)
-    found: list[tuple[Found, pa.Array] | None] = [None] * len(asked)
+    found: list[Searched | None] = [None] * len(asked)
     for some in alike.values():
         read = find_rows(store, [one[1:] for one in some], KEY_COLUMN)
         for (place, file, _, _), (at, keys) in zip(some, read, strict=True):
             if keys.null_count:
                 raise CorruptError("a stored record key is null", path=file.path)
-            found[place] = Found(file, at), keys.cast(pa.string())
+            found[place] = Searched(file, at, keys.cast(pa.string()))
     return found
 
 
@@ -244,28 +253,29 @@ def paged_for_rows(store: Store, asked: Sequence[Asked]) -> list[PagedFile | Non
     return _paged(store, [(one.of.base, len(one.keys)) for one in asked], KEY_ROWS)
 
 
-def _found(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
-    """Of each slice the rows of its base file that hold the keys; None: it is read whole."""
+def _rows_to_read(store: Store, asked: Sequence[Asked]) -> list[Found | None]:
+    """For each slice the rows of its base file that hold the keys; None: it is read whole."""
     found: list[Found | None] = [None] * len(asked)
     known = {place: one.positions for place, one in enumerate(asked) if one.positions is not None}
     files = paged_for_rows(store, [asked[place] for place in known])
     for (place, positions), file in zip(known.items(), files, strict=True):
         found[place] = None if file is None else Found(file, np.unique(positions))
     others = [place for place in range(len(asked)) if place not in known]
-    looked = _looked(store, [asked[place] for place in others], KEY_ROWS)
-    for place, held in zip(others, looked, strict=True):
-        found[place] = None if held is None else _matching(asked[place], *held)
+    searched = _searched(store, [asked[place] for place in others], KEY_ROWS)
+    for place, held in zip(others, searched, strict=True):
+        found[place] = None if held is None else _matching(asked[place], held)
     return found
 
 
-def _matching(asked: Asked, held: Found, keys: pa.Array) -> Found | None:
-    """The rows of these keys; None where some are missing that are there: bounds were wrong."""
-    rows, distinct = _rows_among(keys, asked.keys)
+def _matching(asked: Asked, held: Searched) -> Found | None:
+    """Those of the searched rows that hold the keys; None where some are missing that are known to
+    be there: bounds of pages were wrong."""
+    rows, distinct = _rows_among(held.keys, asked.keys)
     if asked.are_there and not asked.of.logs and len(rows) < distinct:
         return None
-    if len(rows) == len(keys):
-        return Found(held.file, held.positions, keys)
-    return Found(held.file, held.positions[rows], keys.take(pa.array(rows)))
+    if len(rows) == len(held.keys):
+        return Found(held.file, held.positions, held.keys)
+    return Found(held.file, held.positions[rows], held.keys.take(pa.array(rows)))
 
 
 def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Int64s, int]:
@@ -279,9 +289,7 @@ def _rows_among(keys: pa.Array, asked: pa.Array) -> tuple[Int64s, int]:
     return rows, len(distinct)
 
 
-def _rows_with_keys(
-    store: Store, found: Sequence[Found], read: ReadColumns
-) -> list[pa.Table]:
+def _rows_with_keys(store: Store, found: Sequence[Found], read: ReadColumns) -> list[pa.Table]:
     """`_rows_at`, but that what is known of the column of keys is not read again."""
     schema = read.schema
     place = schema.get_field_index(read.key)

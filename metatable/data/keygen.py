@@ -112,7 +112,7 @@ class KeyGenerator:
         return pa.DictionaryArray.from_arrays(paths.indices.take(codes), paths.dictionary)
 
     def _coded_paths(self, columns: Sequence[pa.Array]) -> pa.DictionaryArray:
-        """The same of these values, row by row."""
+        """`coded_paths` of distinct values, a row each."""
         few = self._few_paths(columns)
         if few is not None:
             return few
@@ -123,8 +123,11 @@ class KeyGenerator:
         return pc.binary_join_element_wise(*folders, "/").dictionary_encode()
 
     def _few_paths(self, columns: Sequence[pa.Array]) -> pa.DictionaryArray | None:
-        """The same of a handful of texts, of which most were met before. None: there are more, or
-        one is no text, or cannot stand in a path, which the columns tell."""
+        """`coded_paths` of a handful of texts, most of which were met before (`_folder`).
+
+        None where there are more rows, where a column is no text, and where a text cannot stand in
+        a path: the ordinary way then says which.
+        """
         if len(columns[0]) > _FEW_ROWS:
             return None
         folders = []
@@ -174,7 +177,8 @@ def _refuse_bytes(name: str, type: pa.DataType) -> None:
 
 @lru_cache(1 << 10)
 def _folder(name: str, hive_style: bool, top: bool, word: str | None) -> str | None:
-    """Of one text. None: it cannot stand in a path."""
+    """The name of the folder for one text, kept for the next time. None: it cannot stand in a
+    path."""
     try:
         [folder] = _folders_of(name, pa.array([word], pa.string()), hive_style, top).to_pylist()
     except UsageError:
@@ -234,6 +238,7 @@ def _plain_decimals(column: pa.Array, _: str) -> pa.Array:
 
 
 def _hex(column: pa.Array, _: str) -> pa.Array:
+    """Two digits a byte, written side by side for the whole column."""
     column = column.cast(pa.binary())
     _, offsets, values = column.buffers()
     bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
@@ -328,9 +333,7 @@ def _distinct(columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
     return pa.array(codes), pa.array(first)
 
 
-def _numbered(
-    values: Int64s,
-) -> tuple[Int64s, Int64s]:
+def _numbered(values: Int64s) -> tuple[Int64s, Int64s]:
     """Each value's rank among the distinct ones, and the first row of each of these."""
     most = int(values.max(initial=0))
     if most > max(len(values), _FEW_VALUES):

@@ -111,8 +111,8 @@ class LogWriter:
             yield self._block(BlockKind.AVRO_DATA, instant, content)
 
     def avro_parts(self, rows: pa.Table, cuts: Sequence[int], instant: str) -> list[list[LogBlock]]:
-        """The same of the rows between each two of `cuts` (ascending): small parts cost little more
-        than one of all their rows."""
+        """`avro_blocks` of the rows between each two of `cuts` (ascending), part by part: small
+        parts cost little more than one of all their rows."""
         if rows.nbytes > BLOCK_BYTES:
             parts = (rows.slice(lo, hi - lo) for lo, hi in pairwise(cuts))
             return [[*self.avro_blocks(part, instant)] for part in parts]
@@ -120,7 +120,7 @@ class LogWriter:
         return self._blocks(BlockKind.AVRO_DATA, instant, contents, cuts)
 
     def parquet_block(self, rows: pa.Table, instant: str, compression: str) -> LogBlock:
-        """The same rows as one block that is a Parquet file."""
+        """The rows, meta columns included, as one block whose content is a Parquet file."""
         sink = pa.BufferOutputStream()
         schema = rows.schema if self._columns is None else schema_with_ids(self._columns)
         with pq.ParquetWriter(
@@ -146,8 +146,8 @@ class LogWriter:
     def delete_parts(
         self, keys: pa.Array, partition_paths: pa.Array, cuts: Sequence[int], instant: str
     ) -> list[list[LogBlock]]:
-        """The same, without ordering values, of the keys between each two of `cuts` (ascending),
-        each with its partition path (string): a block for each part that has some."""
+        """Deletes without ordering values of the keys between each two of `cuts` (ascending), each
+        with its partition path (string): a block for each part that has some."""
         if not len(keys):
             return [[] for _ in pairwise(cuts)]
         columns = [keys, partition_paths, _wrapped(None, len(keys))]

@@ -47,7 +47,7 @@ _NONE = -1
 """A delete without an ordering value, where else the event stands that a key came to."""
 
 STEP_BYTES = 32 << 20
-"""Of rows that the base does not have, given at once."""
+"""How many bytes of rows that the base does not have are given at once."""
 
 PART_ROWS = 16 << 10
 """Rows of a base that are worth a thread of their own."""
@@ -61,7 +61,7 @@ def live_blocks(blocks: Iterable[LogBlock], is_published: Callable[[str], bool])
     """
     by_instant: dict[str, list[LogBlock]] = {}
     for block in blocks:
-        instant = _told(block, HeaderKey.INSTANT_TIME)
+        instant = _header(block, HeaderKey.INSTANT_TIME)
         if block.kind is BlockKind.COMMAND:
             by_instant.pop(_rolled_back(block), None)
         elif block.kind is not BlockKind.CORRUPT and is_published(instant):
@@ -89,7 +89,7 @@ def _places(by_instant: dict[str, list[LogBlock]]) -> dict[str, int]:
 
 
 def _rolled_back(block: LogBlock) -> str:
-    kind = _told(block, HeaderKey.COMMAND_BLOCK_TYPE)
+    kind = _header(block, HeaderKey.COMMAND_BLOCK_TYPE)
     if kind != ROLLBACK:
         raise UpgradeError(
             "unknown command in a log file",
@@ -98,10 +98,10 @@ def _rolled_back(block: LogBlock) -> str:
             expected=ROLLBACK,
             found=kind,
         )
-    return _told(block, HeaderKey.TARGET_INSTANT_TIME)
+    return _header(block, HeaderKey.TARGET_INSTANT_TIME)
 
 
-def _told(block: LogBlock, key: HeaderKey) -> str:
+def _header(block: LogBlock, key: HeaderKey) -> str:
     if key not in block.header:
         raise CorruptError(
             "log block lacks a header", path=block.path, offset=block.offset, expected=key.name
@@ -135,10 +135,8 @@ class SliceLogs:
         return logs
 
     @classmethod
-    def of_each(
-        cls, slices: Sequence[Sequence[LogBlock]], read: ReadColumns
-    ) -> list[SliceLogs]:
-        """The same of several slices, whose blocks are decoded together."""
+    def of_each(cls, slices: Sequence[Sequence[LogBlock]], read: ReadColumns) -> list[SliceLogs]:
+        """`of` each of several slices, whose blocks are decoded together."""
         schema, ordering = read.deciding, read.ordering
         blocks = [*chain.from_iterable(slices)]
         rest = [one for one in blocks if one.kind is not BlockKind.DELETE]
@@ -205,7 +203,8 @@ class SliceLogs:
         return rows, hits, self._wins(piece, rows, hits)
 
     def _see(self, hits: Int64s, seen: Bools) -> None:
-        """Of keys that a piece has: no other one may have them."""
+        """Note the keys (by place) that a piece of the base has: no other piece may have them.
+        Raises CorruptError."""
         again, before = seen[hits], np.count_nonzero(seen)
         seen[hits] = True
         if np.count_nonzero(seen) - before < len(hits):
@@ -215,6 +214,7 @@ class SliceLogs:
             raise CorruptError("a key is stored twice in one file", key=key)
 
     def _put(self, piece: pa.Table, rows: Int64s, hits: Int64s, take: Take) -> pa.Table:
+        """A piece whose `rows` are replaced by what the keys `hits` came to, or deleted."""
         put = self.is_row[hits]
         places, kept = np.arange(piece.num_rows), np.ones(piece.num_rows, np.bool_)
         places[rows[put]] = piece.num_rows + np.arange(int(put.sum()))
@@ -222,6 +222,8 @@ class SliceLogs:
         return put_into(piece, take, self.events[hits[put]], places[kept])
 
     def _wins(self, piece: pa.Table, rows: Int64s, hits: Int64s) -> Bools:
+        """For each of these rows of the base whether what its key came to in the logs is not
+        older."""
         if self.ordering is None:
             return np.ones(len(rows), np.bool_)
         events = self.events[hits]
@@ -286,6 +288,7 @@ class _Events:
         self.is_row.append(np.full(len(keys), is_row))
 
     def settled(self) -> SliceLogs:
+        """What they come to: for each key the event that lives."""
         rows = pa.concat_tables(self.rows or [self.schema.empty_table()])
         keys = whole(pa.chunked_array(self.keys, pa.string()))
         places = KeyPlaces.of(keys)
@@ -335,5 +338,6 @@ def _greatest(
 
 
 def _joined(masks: list[Bools]) -> Bools:
+    """All masks behind each other; of none an empty one."""
     none: Bools = np.zeros(0, np.bool_)
     return np.concatenate([none, *masks])

@@ -96,7 +96,8 @@ class Merge:
         return cls(source, kept, new, counts, whole(base.column(KEY_COLUMN)).take(pa.array(gone)))
 
     def within(self, rows: Int64s, count: int) -> Merge:
-        """The same for a slice of `count` rows, of which those that were looked at are these."""
+        """This merge, which looked at some stored rows alone, as one of the whole slice of `count`
+        rows: they stand at `rows` in it (ascending), and all others stay."""
         source, kept = np.arange(count), np.ones(count, np.bool_)
         stored = len(self.source)
         put = self.source >= stored

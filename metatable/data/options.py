@@ -223,12 +223,12 @@ class Options:
         return made
 
     def encode(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The options as JSON values."""
         return encode_fields(self)
 
     @classmethod
     def decode(cls, body: Any, path: str) -> Options:
-        """From JSON values; words of a newer version are kept. Raises CorruptError."""
+        """Options from JSON values; words of a newer version are kept. Raises CorruptError."""
         made = decode_fields(cls, body, path, "options")
         if not all(1 <= count <= MOST_BUCKETS for count in made.buckets.values()):
             expected = f"1 to {MOST_BUCKETS} buckets"
@@ -238,7 +238,7 @@ class Options:
         return made
 
     def changed(self, given: Mapping[str, Any], columns: Sequence[str]) -> Options:
-        """With other values of `SETTABLE`, checked for a table of these columns.
+        """These options with other values of `SETTABLE`, checked for a table of these columns.
 
         Raises UsageError, naming the option.
         """
@@ -266,8 +266,8 @@ class Options:
         return made.keeping(self.buckets)
 
     def as_set_in(self, other: Options, columns: Sequence[str]) -> Options:
-        """With that one's values of `SETTABLE`, as far as a table of these columns and this index
-        can have them."""
+        """These options with the values that `other` has of `SETTABLE`, as far as a table of these
+        columns and this index can have them."""
         kept = {word: getattr(other, word) for word in SETTABLE}
         if self.index == BUCKET or not set(other.cluster_by) <= set(columns):
             del kept["cluster_by"]
@@ -312,8 +312,8 @@ class Options:
         return max(1, min(self.file_rows, int(self.file_bytes / max(width, 1.0))))
 
     def keeping(self, partitions: Mapping[str, int]) -> Options:
-        """With the numbers of buckets of these metadata partitions, by name, where none are
-        given. So the options name all that the table keeps: what sweeps look through.
+        """These options with the numbers of buckets of all metadata partitions that the table keeps
+        (by name), where none are given. So they name all that sweeps look through.
 
         Raises UsageError where buckets or a codec are given of a partition that is not kept.
         """

@@ -58,12 +58,13 @@ class Written:
     ordering: str | None
     hive_style: bool
     buckets: int | None
-    """Of a table whose keys tell their file groups: into how many."""
+    """Into how many file groups a partition is cut, in a table whose keys tell theirs; else None.
+    """
 
 
 def written_as(properties: TableProperties) -> Written:
-    """From a table's properties. Raises UpgradeError, naming the property, for what our writers
-    would not go on with."""
+    """How rows are written, by a table's properties. Raises UpgradeError, naming the property, for
+    what our writers would not go on with."""
     values = properties.values
     for name, (expected, wrong) in _MUST_BE.items():
         found = values.get(name) or expected
@@ -122,8 +123,8 @@ class OtherTimeline:
 
     @classmethod
     def load(cls, store: Store) -> OtherTimeline:
-        """As it is now. Raises ConflictError where an action is under way, CorruptError for one at
-        no time, behind which nobody could commit."""
+        """The timeline as it is now. Raises ConflictError where an action is under way,
+        CorruptError for one at no time, behind which nobody could commit."""
         made = cls(tuple(Timeline(store).load()))
         for one in made.actions:
             if not is_moment(one.time):
@@ -147,7 +148,7 @@ class OtherTimeline:
 
     @property
     def instants(self) -> tuple[str, ...]:
-        """Of its commits."""
+        """The instants of its commits, oldest first."""
         return tuple(one.time for one in self.commits)
 
     @property
@@ -162,8 +163,9 @@ class OtherTimeline:
 
     @property
     def unsure(self) -> str:
-        """From its begin up to here savepoints may have kept commits where those between them were
-        archived: a file of no commit is nobody's, or committed, and nobody can tell."""
+        """The first instant from which on the timeline is whole. Before it savepoints may have kept
+        commits where those between them were archived: a file of no commit is nobody's there, or
+        committed, and nobody can tell."""
         kept = {one.time for one in self.actions if one.action == "savepoint"}
         return min((one for one in self.instants if one not in kept), default=self.first)
 

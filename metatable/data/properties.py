@@ -84,7 +84,7 @@ class TableProperties:
         return tuple(filter(None, (word.strip() for word in named.split(","))))
 
     def encode(self, saved: datetime | None = None) -> bytes:
-        """As a file, with the time of saving in its first line."""
+        """The bytes of the file, with the time of saving in its first line."""
         stamp = (saved or datetime.now(UTC)).isoformat()
         lines = [f"{_escape_key(key)}={_escape(value)}" for key, value in self.values.items()]
         return "\n".join([f"#Properties saved on {stamp}", *lines, ""]).encode()
@@ -225,7 +225,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _pair(line: str) -> tuple[str, str]:
-    """Cut at the first "=" that is not escaped (":" and blanks separate only where there is none).
+    """(key, value) of a line, cut at the first "=" that is not escaped (":" and blanks separate only where there is none).
 
     Values of Hudi's are often written with ":" and "=" left as they are.
     """

@@ -49,14 +49,16 @@ COLUMN_SAMPLES = pa.schema([("column", pa.string()), ("texts", pa.list_(pa.strin
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """By these columns. `cuts`: of each column the texts between its ranks, ascending."""
+    """The order by these columns; without any, by the key. `cuts`: of each column the texts between
+    its ranks, ascending; without any, rows are in order by the columns one after the other."""
 
     columns: tuple[str, ...] = ()
     cuts: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def fitted(cls, columns: tuple[str, ...], samples: pa.Table) -> RowOrder:
-        """To what tasks have sampled (`COLUMN_SAMPLES`)."""
+        """The order along a curve whose ranks are those of what tasks have sampled
+        (`COLUMN_SAMPLES`)."""
         cuts = []
         for name in columns:
             told = samples.filter(pc.equal(samples["column"], name))["texts"]
@@ -73,11 +75,14 @@ class RowOrder:
         if not self.cuts:
             return sort_texts(rows, self.columns)
         ranks = [self._ranks(place, whole(rows[name])) for place, name in enumerate(self.columns)]
-        return pc.binary_join_element_wise(self._along(ranks), whole(rows[KEY]), "")
+        return pc.binary_join_element_wise(hexadecimal(self._codes(ranks)), whole(rows[KEY]), "")
 
     def ranges(self, bounds: Mapping[str, tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
-        """Of files with these least and greatest values, a column each: texts between which those
-        of their rows are, about where it is the part of a curve. Any, where a value is null."""
+        """Between which texts those of the rows of each file are, about where a curve is cut.
+
+        `bounds`: by column, the least and the greatest value of each file (arrays of a value a
+        file). Where one is null, nobody knows, and any texts are given.
+        """
         low, high = zip(*(bounds[name] for name in self.columns), strict=True)
         if not self.cuts:
             first, last = low[0], high[0]
@@ -99,14 +104,13 @@ class RowOrder:
         return hexadecimal(np.min(codes, axis=0)), hexadecimal(np.max(codes, axis=0))
 
     def _ranks(self, place: int, column: pa.Array) -> UInt64s:
+        """How many cuts of the column at this place are not greater than each value of `column`."""
         cuts = PrefixIndex(pa.array(self.cuts[place], pa.string()))
         texts = column_texts(column, self.columns[place])
         return cuts.place(texts, "right").astype(np.uint64)
 
-    def _along(self, ranks: Sequence[UInt64s]) -> pa.Array:
-        return hexadecimal(self._codes(ranks))
-
     def _codes(self, ranks: Sequence[UInt64s]) -> UInt64s:
+        """How far along the curve rows of these ranks, an array a column, are."""
         return hilbert_codes(ranks, min(RANK_BITS, CURVE_BITS // len(ranks)))
 
 

@@ -82,7 +82,7 @@ class AddColumn:
             return _put(beside, added, self.after, self.path)
 
         made = _within(schema, parent, add)
-        again = _told(self.path, schema)
+        again = _was_there(self.path, schema)
         return replace(made, last_column_id=last, by_id=made.by_id or again)
 
 
@@ -99,7 +99,7 @@ class RenameColumn:
             raise UsageError("not a column name", column=self.path, found=self.name)
         _refuse_fixed(self.path, options, "renamed")
         if self.name == old:
-            _found(schema, self.path)
+            _column_at(schema, self.path)
             return schema
         [_] = normal(pa.schema([pa.field(self.name, pa.string())]))
 
@@ -111,7 +111,7 @@ class RenameColumn:
 
         _refuse_unnamed(schema, self.path)
         made = _within(schema, parent, rename)
-        return replace(made, past_names=_more(schema.past_names, self.path), by_id=True)
+        return replace(made, past_names=_with_names(schema.past_names, self.path), by_id=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class WidenColumn:
             return replace(one, type=field.type)
 
         made = _altered(schema, self.path, widen)
-        bent = options.hudi_readable and pa.types.is_float32(_found(schema, self.path).type)
+        bent = options.hudi_readable and pa.types.is_float32(_column_at(schema, self.path).type)
         return replace(made, by_id=made.by_id or bent)
 
 
@@ -151,7 +151,7 @@ class DropColumn:
         parent, name = _split(self.path)
         _refuse_fixed(self.path, options, "dropped")
         _refuse_unnamed(schema, self.path)
-        gone = _found(schema, self.path)
+        gone = _column_at(schema, self.path)
 
         def drop(beside: tuple[Column, ...]) -> tuple[Column, ...]:
             if len(beside) == 1:
@@ -163,8 +163,8 @@ class DropColumn:
         stats = () if parent or pa.types.is_nested(gone.type) else (gone.first_name,)
         return replace(
             made,
-            past_names=_more(schema.past_names, *paths),
-            past_stats=_more(schema.past_stats, *stats),
+            past_names=_with_names(schema.past_names, *paths),
+            past_stats=_with_names(schema.past_stats, *stats),
         )
 
 
@@ -218,8 +218,8 @@ def rewritten(schema: TableSchema) -> TableSchema:
 
 
 def with_new_columns(schema: TableSchema, given: pa.Schema, options: Options) -> TableSchema:
-    """With the columns of rows, and the fields of their structs, that are not there yet, added at
-    the end. Raises UsageError for types that a table cannot have."""
+    """The schema with those columns of given rows, and fields of their structs, that it lacks,
+    added at the end. Raises UsageError for types that a table cannot have."""
     for path, kind in _new_columns(schema.columns, given, ""):
         schema = AddColumn(path, kind).apply(schema, options)
     return schema
@@ -252,7 +252,8 @@ def _split(path: str) -> tuple[str, str]:
     return parent, name
 
 
-def _found(schema: TableSchema, path: str) -> Column:
+def _column_at(schema: TableSchema, path: str) -> Column:
+    """The column, or part of one, of this path. Raises UsageError where there is none."""
     _split(path)
     found = next((one for name, one in walk(schema.columns) if name == path), None)
     if found is None:
@@ -262,6 +263,7 @@ def _found(schema: TableSchema, path: str) -> Column:
 
 
 def _one_of(beside: Sequence[Column], name: str, path: str) -> Column:
+    """The one of this name among columns beside each other. Raises UsageError, naming `path`."""
     found = next((one for one in beside if one.name == name), None)
     if found is None:
         raise UsageError("no such column", column=path, expected=[one.name for one in beside])
@@ -271,14 +273,14 @@ def _one_of(beside: Sequence[Column], name: str, path: str) -> Column:
 def _refuse_unnamed(schema: TableSchema, path: str) -> None:
     """An element and a value have no name, no place, and their column nothing without them."""
     parent, _ = _split(path)
-    if parent and not pa.types.is_struct(_found(schema, parent).type):
+    if parent and not pa.types.is_struct(_column_at(schema, parent).type):
         raise UsageError("only a field of a struct can be changed so", column=path)
 
 
 def _within(
     schema: TableSchema, parent: str, change: Callable[[tuple[Column, ...]], tuple[Column, ...]]
 ) -> TableSchema:
-    """With what lies in a struct, or in the table (""), changed."""
+    """The schema after a change of what lies in the struct `parent`, or in the table ("")."""
     if not parent:
         return replace(schema, columns=change(schema.columns))
 
@@ -291,8 +293,8 @@ def _within(
 
 
 def _altered(schema: TableSchema, path: str, change: Callable[[Column], Column]) -> TableSchema:
-    """With one column changed, and the types of all that it lies in."""
-    _found(schema, path)
+    """The schema after a change of one column, which alters the types of all that it lies in."""
+    _column_at(schema, path)
     return replace(schema, columns=_walked(schema.columns, path.split("."), change))
 
 
@@ -308,7 +310,7 @@ def _walked(
 
 
 def _typed(column: Column) -> Column:
-    """With the type that its parts make."""
+    """The column with the type that its parts make."""
     parts = [one.arrow for one in column.inner]
     kind = column.type
     if pa.types.is_struct(kind):
@@ -334,7 +336,7 @@ def _put(beside: Sequence[Column], one: Column, after: str | None, path: str) ->
 
 
 def _numbered(column: Column, last: int) -> tuple[Column, int]:
-    """With new ids, and known by them; and the last id then."""
+    """(the column with new ids, behind `last`, and known by them; the last id then)."""
     if last >= GREATEST_ID:
         raise UsageError("there are no more column ids", column=column.name)
     own = last = last + 1
@@ -346,12 +348,13 @@ def _numbered(column: Column, last: int) -> tuple[Column, int]:
     return replace(column, id=own, known_as=name, inner=tuple(inner)), last
 
 
-def _told(path: str, schema: TableSchema) -> bool:
-    """Whether files may hold something else by this path, or by one in it."""
+def _was_there(path: str, schema: TableSchema) -> bool:
+    """Whether files may hold something else by this path, or by one in it: it was a column's."""
     return any(f"{one}.".startswith(f"{path}.") for one in schema.past_names)
 
 
-def _more(names: tuple[str, ...], *added: str) -> tuple[str, ...]:
+def _with_names(names: tuple[str, ...], *added: str) -> tuple[str, ...]:
+    """The names, and those added to them, each once."""
     return tuple(dict.fromkeys((*names, *added)))
 
 
@@ -384,7 +387,8 @@ def _refuse_narrower(path: str, one: Column, kind: pa.DataType) -> None:
 
 
 def _refuse_other_text(path: str, one: Column, kind: pa.DataType) -> None:
-    """Of numbers of more digits behind the point, and of floats, keys have another text."""
+    """Refuse a type of which keys have another text: one with more digits behind the point, or a
+    float."""
     if not (pa.types.is_integer(one.type) and pa.types.is_integer(kind)):
         what = "the text of the stored keys would be another one"
         raise UsageError(what, column=path, expected="int64 for int32", found=str(kind))

@@ -112,7 +112,7 @@ class Column:
 
     @property
     def arrow_with_ids(self) -> pa.Field:
-        """With Parquet's field ids, at every depth."""
+        """The field as data files have it: with Parquet's field ids, at every depth."""
         kind, inner = self.type, [one.arrow_with_ids for one in self.inner]
         if pa.types.is_struct(kind):
             kind = pa.struct(inner)
@@ -138,7 +138,7 @@ class TableSchema:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> TableSchema:
-        """A new table's. `schema` is one that `metatable.data.schema.normal` made."""
+        """The schema of a new table, from one that `metatable.data.schema.normal` made."""
         return _numbered(map(column_of, schema), {})
 
     @property
@@ -201,7 +201,7 @@ def parsed_schema(text: str, path: str) -> TableSchema:
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """As a new table's text. `schema` is one that `metatable.data.schema.normal` made."""
+    """The text of a new table's schema, which `metatable.data.schema.normal` made."""
     return TableSchema.of(schema).encode()
 
 
@@ -211,6 +211,7 @@ def decode_schema(text: str, path: str) -> pa.Schema:
 
 
 def column_of(arrow: pa.Field) -> Column:
+    """The column, and what lies in it, without ids."""
     kind = arrow.type
     inner: Iterable[pa.Field] = ()
     if pa.types.is_list(kind):
@@ -223,7 +224,7 @@ def column_of(arrow: pa.Field) -> Column:
 
 
 def _numbered(columns: Iterable[Column], unknown: Mapping[str, Any]) -> TableSchema:
-    """With ids from 1, in pre-order."""
+    """A schema of these columns with ids from 1, in pre-order."""
     ids = count(1)
     made = tuple(_with_ids(column, ids) for column in columns)
     return TableSchema(made, next(ids) - 1, unknown)
@@ -250,7 +251,7 @@ def _check_ids(schema: TableSchema, path: str) -> None:
     greatest = schema.last_column_id
     if not _is_id(greatest, least=0):
         raise CorruptError(
-            "schema does not tell the greatest column id", path=path, found=_told(greatest)
+            "schema does not tell the greatest column id", path=path, found=_shown(greatest)
         )
     seen: dict[int, str] = {}
     for name, column in walk(schema.columns):
@@ -292,7 +293,8 @@ def _without(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in names}
 
 
-def _told(value: Any) -> Any:
+def _shown(value: Any) -> Any:
+    """What a message says of a wrong id: the number, or else its type."""
     return value if isinstance(value, int) else type(value).__name__
 
 
@@ -321,7 +323,7 @@ def _read_field(stored: dict[str, Any], parent: str, path: str) -> Column:
             "column id is not a positive integer of 32 bits",
             path=path,
             column=place,
-            found=_told(stored["id"]),
+            found=_shown(stored["id"]),
         )
     made = Column(
         name,

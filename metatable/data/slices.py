@@ -134,8 +134,12 @@ class FileSlice:
     """A file group as of one instant: a base file, and the log files on top of it, in order; or
     logs alone, of which the first opened the group (`has_base`).
 
-    Whoever asks what a group is now is given this; single files matter only to those who read or
-    write their bytes.
+        base ── logs on it ──┬── nothing is scheduled
+                             ├── pending   ── logs on that file     a compaction makes it
+                             └── children  ── logs on those files   a resize makes them
+
+    What is scheduled is not there yet, but writers go on on top of it. Whoever asks what a group is
+    now is given this; single files matter only to those who read or write their bytes.
     """
 
     base: DataFile
@@ -152,8 +156,8 @@ class FileSlice:
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, int]]) -> FileSlice:
-        """From (path, size) of all its files, in any order; that of one to come is 0. Raises
-        CorruptError."""
+        """From (path, bytes) of all its files, in any order; one to come has 0 bytes. Raises
+        CorruptError where together they are no slice."""
         logs = [LogFile.decode(path, size) for path, size in files if is_log(path)]
         bases = [DataFile.decode(path, size) for path, size in files if not is_log(path)]
         bases.sort(key=lambda one: (one.instant, one.write_token))
@@ -170,12 +174,13 @@ class FileSlice:
 
     @classmethod
     def unopened(cls, partition_path: str, file_id: str, instant: str) -> FileSlice:
-        """Of a group that the first log of this instant opens: nothing is there yet."""
+        """The slice of a group that the first log of this instant opens: nothing is there yet."""
         return cls(_no_base(partition_path, file_id, instant))
 
     @classmethod
     def _of(cls, bases: Sequence[DataFile], logs: Sequence[LogFile]) -> FileSlice:
-        """The first of `bases` is there, others are to come."""
+        """From base files, of which the first is there and others are to come, and all logs, in any
+        order; those on children whose write token a log on the base has too are its copies."""
         base, *later = bases
         own = {one.write_token for one in logs if one.follows(base)}
         order = sorted(logs, key=lambda one: one.named.order)
@@ -212,37 +217,38 @@ class FileSlice:
 
     @property
     def size_bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all its files."""
         return sum(one.size_bytes for one in self.files)
 
     @property
     def files(self) -> tuple[DataFile | LogFile, ...]:
-        """All its files that are there, the base first."""
+        """All its files that are there, the base first: what is merged, and copies of it."""
         return *self.merged, *self.copies
 
     @property
     def merged(self) -> tuple[DataFile | LogFile, ...]:
-        """Those of them that a reader merges."""
+        """Those of its files that a reader merges: the base, if there is one, and all logs."""
         return (self.base, *self.logs) if self.has_base else self.logs
 
     @property
     def told(self) -> tuple[DataFile | LogFile, ...]:
-        """What is stored of it: its files, and those that are to come."""
+        """What `files` of the metadata stores of it: its files, and those that are to come."""
         return (*self.files, *self.to_come)
 
     @property
     def to_come(self) -> tuple[DataFile, ...]:
-        """What something scheduled makes of it."""
+        """The base files that a scheduled compaction, or resize, makes of it."""
         return self.children if self.pending is None else (self.pending,)
 
     @property
     def awaits(self) -> str:
-        """The instant of what is scheduled; "": nothing is."""
+        """The instant of the compaction or resize that is scheduled; "": none is."""
         return self.to_come[0].instant if self.to_come else ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of all that is told. Equal names are equal contents: files never change."""
+        """The names of all that is stored of it. Equal names are equal contents: files never
+        change."""
         return tuple(one.name for one in self.told)
 
     @property
@@ -296,16 +302,17 @@ class FileSlice:
         return (self.pending or self.base).log(version, write_token)
 
     def encode(self) -> str:
-        """As text, for the way from one task to another."""
+        """All that is stored of it as text, for the way from one task to another."""
         return json.dumps([[one.path, one.size_bytes] for one in self.told])
 
     @classmethod
     def decode(cls, text: str) -> FileSlice:
-        """From `encode`."""
+        """The slice that `encode` made a text of."""
         return cls.of(json.loads(text))
 
 
 def _no_base(partition_path: str, file_id: str, instant: str) -> DataFile:
+    """What stands for the base of logs alone: it tells whose they are."""
     return DataFile(partition_path, file_id, "", instant)
 
 

@@ -48,7 +48,8 @@ def slices_ahead(
 def _fetched(
     store: Store, slices: Iterable[tuple[FileSlice, Begin]]
 ) -> Iterator[tuple[FileSlice, Begin]]:
-    """The same, a portion of them begun beside the reading of the one before."""
+    """The slices of a distant store: a portion of them is begun, together, beside the reading of
+    the portion before."""
 
     def begun(some: Sequence[tuple[FileSlice, Begin]]) -> Callable[[], Sequence[Begin]]:
         calls = [partial(_started, begin) for _, begin in some]
@@ -61,7 +62,8 @@ def _fetched(
 
 
 def _started(begin: Begin) -> Begin:
-    """The same, its first piece read; what went wrong with it is raised when its turn comes."""
+    """`begin`, whose first piece is read now; what went wrong with it is raised when its turn
+    comes."""
     try:
         pieces = begin()
         first = [*islice(pieces, 1)]

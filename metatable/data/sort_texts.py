@@ -47,7 +47,8 @@ def sort_texts(rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Ar
 
 
 def column_texts(column: pa.Array, name: str) -> pa.Array:
-    """Of one column (called `name`) alone: a text each, of a null too."""
+    """The part that one column (called `name`) has in sort texts: a text for each row, for a null
+    too. Raises UsageError for a type without an order."""
     marked = pc.binary_join_element_wise("1", _texts(column, name), "")
     return pc.fill_null(marked, "0")
 
@@ -76,7 +77,8 @@ def _ended(texts: pa.Array) -> pa.Array:
 
 
 def _bits(column: pa.Array) -> UInt64s | None:
-    """Of each value 64 bits that ascend as the values do; None for a type without."""
+    """For each value 64 bits that ascend as the values do (of a null any); None for a type
+    without an order."""
     kind, t = column.type, pa.types
     if t.is_floating(kind):
         return _of_floats(pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy())

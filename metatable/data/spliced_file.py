@@ -74,13 +74,13 @@ class StoredParts:
         return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
 
     def group_bytes(self, group: int) -> int:
-        """Of a row group, before compression."""
+        """Bytes of a row group before compression."""
         size: int = self.parquet.metadata.row_group(group).total_byte_size
         return size
 
     @property
     def filter(self) -> HudiBloom | None:
-        """That over its keys, if it is ours and sound."""
+        """The filter over its keys, if it is ours and sound."""
         return sound_filter(self.parquet.metadata.metadata)
 
     @property
@@ -101,16 +101,17 @@ class StoredParts:
         return pa.schema([one.with_type(held.field(one.name).type) for one in schema])
 
     def copied(self, group: int, by: Iterable[Chunk]) -> list[Chunk]:
-        """The row group, but for columns of which there are other chunks."""
+        """The chunks of a row group of the file, with those of `by` in the places of its own."""
         return replaced(self.groups[group], by)
 
     def changed(self, rows: pa.Table) -> tuple[Chunk, ...]:
-        """Columns of a row group, one at least; dictionaries are those that the file has."""
+        """Chunks of those columns of a row group that changed (of one row at least). Those that
+        are dictionaries in the file stay such."""
         return self.encoded(rows, self.dictionaries)
 
     def paged(self) -> PagedFile | None:
-        """As one of which single pages are read; None where they are not told. Raises
-        CorruptError."""
+        """The same file as one of which single pages are read; None where these are not told.
+        Raises CorruptError."""
         return PagedFile.of(self.parts, self.file.size_bytes, self.groups.__getitem__)
 
     def encoded(
@@ -122,7 +123,8 @@ class StoredParts:
     def encoded_groups(
         self, rows: pa.Table, sizes: Sequence[int], dictionaries: Sequence[str] = ()
     ) -> list[tuple[Chunk, ...]]:
-        """Row groups of some columns, so many rows each."""
+        """Chunks of some columns for row groups of these `sizes`, whose rows stand behind each
+        other."""
         parts = _encoded(rows, self.form, dictionaries, sizes)
         return [parts.chunks(group) for group in range(len(sizes))]
 
@@ -190,6 +192,7 @@ def _dictionaries(groups: Chunks) -> tuple[str, ...]:
 
 
 def _unbounded(footer: pq.FileMetaData, columns: TableSchema) -> frozenset[str]:
+    """Columns of floats for which a row group tells no bounds."""
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     floats = {one.name for one in columns.arrow if pa.types.is_floating(one.type)}
     leaves = [(leaf, footer.schema.column(leaf).path) for leaf in range(footer.num_columns)]

@@ -130,14 +130,14 @@ def _joined(parts: Sequence[ColumnStats]) -> ColumnStats:
 
 
 def _end(choose: Callable[[list[Any]], Any], bounds: list[Any | None]) -> Any | None:
-    """Of the bounds of pieces; where one has none, nothing is known."""
+    """The least, or the greatest, of the bounds of pieces; where one has none, nothing is known."""
     return choose(bounds) if bounds and None not in bounds else None
 
 
 def of_file(
     store: Store, data_file: DataFile, columns: Sequence[str], table: TableSchema | None = None
 ) -> list[ColumnStats]:
-    """The same, read back from a stored file, with types as they are in the file.
+    """Statistics of these columns of a stored file, with types as they are in the file.
 
     `table`: the columns with their ids, by which the file's are found; None: by their names.
     Columns that the file lacks are left out. Raises CorruptError.
@@ -205,7 +205,7 @@ def cut_bounds(minimum: Any, maximum: Any) -> tuple[Any | None, Any | None]:
 
 
 def _value(bound: pa.Scalar) -> Any | None:
-    """As Python has it; None for what Python cannot hold (nanoseconds, the year 10000)."""
+    """A bound as a Python value; None for what Python cannot hold (nanoseconds, the year 10000)."""
     if pa.types.is_timestamp(bound.type) and bound.type.unit == "ns":
         return None
     try:

@@ -45,12 +45,13 @@ class StoredColumns:
 
     @classmethod
     def of(cls, parquet: Any, path: str) -> StoredColumns:
-        """Of an open file (`pyarrow.parquet.ParquetFile`). Raises CorruptError for wrong ids."""
+        """The columns of an open ParquetFile of pyarrow's. Raises CorruptError for wrong ids."""
         return cls.of_schema(parquet.schema_arrow, parquet.metadata.metadata or {}, path)
 
     @classmethod
     def of_schema(cls, schema: pa.Schema, words: Container[bytes], path: str) -> StoredColumns:
-        """Of a file with this schema, whose footer tells things under these words."""
+        """The columns of a file with this schema, whose footer tells things under these words.
+        Raises CorruptError for wrong ids."""
         by_id = IDS_ARE_OURS.encode() in words
         made = cls(tuple(schema), by_id, path)
         if by_id:
@@ -59,8 +60,8 @@ class StoredColumns:
 
     @classmethod
     def numbered(cls, fields: Sequence[pa.Field], ids: Sequence[Any], path: str) -> StoredColumns:
-        """Of a record of Avro: fields that tell their names and, in pre-order, the ids of those
-        that are no meta columns. Raises CorruptError for wrong ids."""
+        """The columns of an Avro record, whose fields tell names alone. `ids`, in pre-order, are
+        those of all fields but meta columns. Raises CorruptError for wrong ids."""
         left = iter(ids)
         try:
             own = [one if one.name in META_COLUMNS else _numbered(one, left) for one in fields]
@@ -78,7 +79,7 @@ class StoredColumns:
         return self.find_each([name], table)[0]
 
     def find_each(self, names: Sequence[str], table: TableSchema | None) -> list[pa.Field | None]:
-        """The same for some columns."""
+        """`find` for each of some columns."""
         columns = [None if table is None else table.column(name) for name in names]
         places = self._places(self.fields, [one for one in columns if one is not None])
         told = iter(None if place is None else self.fields[place] for place in places)
@@ -174,12 +175,14 @@ class AskedColumns:
     def of(
         cls, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
     ) -> AskedColumns:
+        """The columns of `schema`, asked of a file of the table with these `columns` (None: they
+        are found by their names)."""
         fields = tuple(stored.find_each(schema.names, columns))
         return cls(stored, fields, schema, columns)
 
     @property
     def names(self) -> list[str]:
-        """As the file has them."""
+        """The names, in the file, of those columns that it has: what is to be read of it."""
         return [one.name for one in self.fields if one is not None]
 
     def of_table(self, table: pa.Table) -> pa.Table:
@@ -220,13 +223,17 @@ def _numbered(field: pa.Field, ids: Iterator[Any]) -> pa.Field:
 
 
 def _id_of(field: pa.Field) -> int:
-    """0: none."""
+    """The id that a field of a file tells; 0: none, -1: no number of an id's size."""
     text = (field.metadata or {}).get(FIELD_ID, b"0")
     return int(text) if text.isdigit() and len(text) < 11 else -1
 
 
 def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
     return array.cast(kind)
+
+
+# Arrays of a file as those of the table's types, one function a nested type. Offsets are made anew,
+# for an array may be a slice of a longer one.
 
 
 def _struct(

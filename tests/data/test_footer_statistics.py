@@ -111,10 +111,10 @@ def test_a_row_group_with_values_and_no_bounds_says_nothing() -> None:
     none = SimpleNamespace(has_null_count=True, null_count=1, has_min_max=False)
     told = SimpleNamespace(statistics=bounds, num_values=3)
     field = pa.field("a", pa.int64())
-    assert footer_statistics._told(field, {0: told, 1: told}, None) == (1, 2, 2)
+    assert footer_statistics._ends_and_nulls(field, {0: told, 1: told}, None) == (1, 2, 2)
     for values, expected in ((1, (1, 2, 2)), (3, None)):
         silent = SimpleNamespace(statistics=none, num_values=values)
-        assert footer_statistics._told(field, {0: told, 1: silent}, None) == expected
+        assert footer_statistics._ends_and_nulls(field, {0: told, 1: silent}, None) == expected
 
 
 def test_a_column_of_another_type_or_none_is_left_out() -> None:

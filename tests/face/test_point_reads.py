@@ -152,14 +152,14 @@ def test_a_file_that_is_asked_for_much_is_read_whole(
 def test_so_many_keys_are_looked_for_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, looked, asked = made(tmp_path), keyed_rows._looked, list[list[int]]()
+    table, looked, asked = made(tmp_path), keyed_rows._searched, list[list[int]]()
 
     def noted(store: Any, some: Any, rows: int) -> Any:
         asked.append([len(one.keys) for one in some])
         return looked(store, some, rows)
 
     monkeypatch.setattr(keyed_rows, "KEYS_TOGETHER", 30)
-    monkeypatch.setattr(keyed_rows, "_looked", noted)
+    monkeypatch.setattr(keyed_rows, "_searched", noted)
     monkeypatch.setattr(proven_rows, "_is_proven", lambda one: False)
     assert table.read_keys(rows(200, 300)).num_rows == sum(map(sum, asked)) == 100
     assert all(sum(some) <= 30 or len(some) == 1 for some in asked)
