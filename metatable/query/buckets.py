@@ -61,7 +61,8 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
 
 
 def bucket_facts(snapshot: Snapshot) -> dict[str, float]:
-    """The same in a few numbers."""
+    """The buckets of a table with rings in a few numbers, for its description. `skew`: how many
+    times the mean the largest one is."""
     held = buckets_of(snapshot)
     resized = held.filter(pc.greater(held["resized"], 0))["partition_path"]
     largest, mean = pc.max(held["bytes"]).as_py() or 0, pc.mean(held["bytes"]).as_py() or 1.0

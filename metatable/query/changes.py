@@ -153,6 +153,7 @@ class Changes(Rows):
 
 
 def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:
+    """Those slices of one version that another one has not, to the last file."""
     known = pc.is_in(some.contents(), value_set=others.contents())
     return some.take(np.flatnonzero(~known.to_numpy(zero_copy_only=False)))
 
@@ -196,11 +197,15 @@ class _Pair:
 
 
 def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file group that differ, with the columns `read` and their kind; by commit, so
+    of a row that was written anew as it was, too."""
     before, after = pair.before, pair.after
     was, now = view.store.together([partial(_states, view, one) for one in (before, after)])
     places = places_in(was[KEY], now[KEY])
     if after is not None:
-        differs = np.flatnonzero(~_are_of_one_commit(was[COMMIT_COLUMN], now[COMMIT_COLUMN], places))
+        differs = np.flatnonzero(
+            ~_are_of_one_commit(was[COMMIT_COLUMN], now[COMMIT_COLUMN], places)
+        )
         kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
         yield from _rows_of(view, after, read, now, differs, kinds)
     if before is not None:

@@ -51,7 +51,8 @@ def read_keys(
 
 
 def _found(view: TableView, rows: pa.Table, index: KeyedIndex) -> list[Asked]:
-    """The keys of some rows by slice, of which the index tells nothing else."""
+    """The keys of some rows by the slice that holds them, in the order of their first rows. The
+    index tells no more of them than that they are there."""
     inputs = identity_columns(view.options, rows.column_names)
     [batch] = rows.select(inputs).combine_chunks().to_batches()
     texts, slices, group = index.find(view, batch)
@@ -63,7 +64,8 @@ def _found(view: TableView, rows: pa.Table, index: KeyedIndex) -> list[Asked]:
 
 
 def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:
-    """The keys by slice, with their places where the index tells them all."""
+    """The keys of rows with locations by the slice that holds them, with their positions in it
+    where the index tells all of these. `are_there`: the index has proven that they are."""
     if not tagged.num_rows:
         return []
     location = tagged[LOCATION_COLUMN].combine_chunks()

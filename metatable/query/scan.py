@@ -32,7 +32,8 @@ from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where
-from metatable.query.predicates import bind, columns_of, evaluate, matches
+from metatable.query.predicates import bind, columns_of, evaluate
+from metatable.query.row_dialect import matches
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
@@ -111,7 +112,7 @@ class Scan(Rows):
         return parquet.select(rows, self.schema.names)
 
     def _by_workers(self, session: Any) -> Any:
-        """The same, read by Spark's Python workers; each task has some files."""
+        """The rows as a lazy DataFrame, read by Spark's Python workers, some files a task."""
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
         from metatable.spark.parquet import readable  # noqa: PLC0415
 
@@ -183,6 +184,7 @@ class Scan(Rows):
             return self._kept(self._view)
 
     def _kept(self, view: TableView) -> Selection:
+        """Which files are left, asked of this view, which may count elsewhere."""
         kept = keep_files(self._where, view)
         return kept.of_bases() if self._read_optimized else kept
 
@@ -191,12 +193,13 @@ class Scan(Rows):
         return self._of(self._selection)
 
     def _of(self, selection: Selection) -> FileSystemView:
-        """The slices to read."""
+        """The slices to read of those that are left."""
         slices = selection.files()
         return slices.bases() if self._read_optimized else slices
 
     def _counted(self, selection: Selection, view: TableView) -> DataFiles:
-        """The files with their rows: what was read of statistics may tell; if not, they are."""
+        """The files that are left with their row counts, -1 where nobody knows. Statistics that
+        were read already may tell them; if not, they are read."""
         slices, counts = self._of(selection), selection.row_counts.copy()
         unknown = np.flatnonzero(counts < 0)
         with view.reading():
@@ -211,6 +214,7 @@ class Scan(Rows):
         return files[: int(np.searchsorted(before, self._limit))]
 
     def _paths(self) -> list[str]:
+        """The base files that Spark's own reader is given."""
         few = self._limit is not None and self._where is None
         paths: list[str] = (self.files() if few else self._slices).paths.to_pylist()
         return paths
@@ -242,6 +246,8 @@ class Scan(Rows):
         return (self._read(one, partial(begin, one)) for one in files)
 
     def _read(self, file: FileSlice, begin: Begin) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice. A file that is damaged or gone where there is a newer version may
+        have been cleaned away: then StaleError."""
         try:
             for table in begin():
                 yield from table.to_batches()
@@ -289,6 +295,7 @@ MOST_ROWS = (1 << 63) - 1
 
 
 def _rows_or_none(limit: Any) -> int | None:
+    """The limit as a number of rows. Raises UsageError for what is none."""
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:

@@ -32,7 +32,8 @@ from metatable.query.expressions import (
     Or,
     StartsWith,
 )
-from metatable.query.predicates import bind, matches
+from metatable.query.predicates import bind
+from metatable.query.row_dialect import matches
 from metatable.query.skipping import keep_files
 from tests.every_kind import (
     COLUMNS,

@@ -13,9 +13,9 @@ import metatable
 from metatable import col
 from metatable.data.keygen import KeyGenerator
 from metatable.data.options import Options
+from metatable.query.bounds import Bounds, may_hold, partition_bounds
 from metatable.query.expressions import Expression
 from metatable.query.predicates import bind
-from metatable.query.skipping import Bounds, may_hold, partition_bounds
 from tests.every_kind import NAN, SCHEMA
 
 

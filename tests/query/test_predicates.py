@@ -13,7 +13,8 @@ import pytest
 import metatable
 from metatable import col
 from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
-from metatable.query.predicates import bind, matches, sortable
+from metatable.query.predicates import bind
+from metatable.query.row_dialect import matches, sortable
 from tests.every_kind import NAN, SCHEMA
 
 
@@ -89,5 +90,3 @@ def test_any_nan_is_the_greatest_number_and_minus_zero_is_zero() -> None:
     assert ranks[0] == ranks[1] == ranks[2] > ranks[3] > ranks[4] > ranks[5] == ranks[6] > ranks[7]
     assert ranks[7] > ranks[8]
     assert ranks[9] is None
-
-
