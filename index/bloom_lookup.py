@@ -62,7 +62,8 @@ HELD_TOGETHER = 16
 
 
 class LookupSource(Protocol):
-    """Gives the ranges and filters that a bloom index asks. It must pickle."""
+    """Gives the ranges and filters that a bloom index asks. It must pickle: on Spark it goes along
+    with tasks."""
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
         """Fetch together, from afar, what `ranges` of these partitions begin with."""
@@ -185,6 +186,7 @@ def candidates(
 
 
 def _held(view: TableView, found: Iterator[Candidates]) -> Iterator[Candidates]:
+    """The candidates, a few of whose files are fetched together before the first is looked into."""
     while some := list(islice(found, HELD_TOGETHER)):
         hold(view, [one.of for one in some])
         yield from some
@@ -218,7 +220,7 @@ class _Probe:
 
     @classmethod
     def of(cls, keys: pa.Array, rows: Int64s) -> _Probe:
-        """Of keys in byte order, row by row."""
+        """From the keys of `rows`, one a row, in byte order."""
         again = same_as_previous(keys)
         if not again.any():
             return cls(AskedKeys(keys), rows, None)
@@ -227,13 +229,15 @@ class _Probe:
 
     @classmethod
     def of_part(cls, every: AskedKeys, rows: Int64s, first: int, last: int) -> _Probe:
-        """The same of those keys from `first` to `last`, of which others are asked elsewhere."""
+        """From those of `every` key in [first, last), which are hashed together with the others:
+        these are asked for in other table partitions."""
         own = every.part(first, last)
         if same_as_previous(own.texts).any():
             return cls.of(own.texts, rows[first:last])
         return cls(own, rows[first:last], None)
 
     def passed(self, held: FileSlice, places: Int64s) -> Candidates:
+        """The keys at these places, with all of their rows, as candidates of a slice."""
         keys = self.keys.texts.take(pa.array(places))
         if self.ends is None:
             return Candidates(held, keys, self.rows[places])
@@ -281,7 +285,8 @@ def _probes(
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: Int64s) -> Bools:
-    """Of the rows in this order: True where one equals the one before it in every column."""
+    """For each of the `rows` of a batch, in this order, whether it equals the one before it in every
+    column."""
     same = np.arange(len(rows)) > 0
     for column in batch.columns:
         values = column.take(pa.array(rows))

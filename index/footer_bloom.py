@@ -84,6 +84,7 @@ def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int
 
 
 def _ranges(store: Store, slices: FileSystemView) -> Ranges:
+    """The ranges of these slices; footers that are not known are read."""
     files = [one.base for one in slices]
     kept = [cache.shared.get(_footer_key(store, file)) for file in files]
     missing = [files[place] for place, one in enumerate(kept) if one is None]
@@ -98,6 +99,7 @@ def _ranges(store: Store, slices: FileSystemView) -> Ranges:
 def _all_read(
     store: Store, files: Sequence[DataFile]
 ) -> Iterator[tuple[KeyFooter, HudiFilter | None]]:
+    """`_read` of each, a few side by side, or, far away, many at once."""
     if not store.is_distant:
         yield from in_order(partial(_read, store), files)
         return
@@ -122,6 +124,7 @@ def _read(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter | None]:
 
 
 def _filter(store: Store, file: DataFile) -> KeyFilter:
+    """The filter of a file, kept from now on."""
     key = ("footer-filter", store.uri, file.path)
     kept: KeyFilter | None = cache.blocks.get(key)
     if kept is not None:
@@ -131,6 +134,7 @@ def _filter(store: Store, file: DataFile) -> KeyFilter:
 
 
 def _make_filter(store: Store, file: DataFile) -> tuple[KeyFilter, int]:
+    """(the filter of a file, its bytes); its footer is read again where it was driven out."""
     footer: KeyFooter | None = cache.shared.get(_footer_key(store, file))
     hudi: HudiFilter | None = cache.blocks.get(_text_key(store, file))
     if footer is None or (footer.has_hudi_filter and hudi is None):
@@ -169,9 +173,10 @@ def _text_key(store: Store, file: DataFile) -> tuple[str, str, str]:
 
 
 class FooterBloomIndex(BloomIndex):
+    """`index="bloom"`: asks the footers of the data files."""
+
     name = "bloom"
     asks_footers = True
-    indexes_logs = False
     _source = FooterSource()
     _late = FooterSource(late=True)
 

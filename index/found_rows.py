@@ -25,6 +25,7 @@ __all__ = ["ANSWERS", "Candidates", "found_rows"]
 
 
 ANSWERS = pa.schema([ROW_FIELD, *LOCATION_FIELD])
+"""Rows by their numbers, and where their keys are; a row whose key is in two slices comes twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Candidates:
 def found_rows(
     view: TableView, asked: Iterator[Candidates], count: int, counters: Counters
 ) -> pa.RecordBatch:
-    """Of `count` rows, as `ANSWERS`, where the slices that were asked hold their keys."""
+    """For each of `count` rows, as `ANSWERS`, where the slices that are asked hold its key. Raises
+    CorruptError."""
     given: list[Candidates] = []
 
     def noted() -> Iterator[Asked]:

@@ -30,6 +30,8 @@ __all__ = ["HBaseIndex", "believed", "live_entries"]
 
 
 class HBaseIndex(KeyedIndex):
+    """`index="hbase"`: an entry a key, in a store outside of the table."""
+
     name = "hbase"
     partition = OutsidePartition
 
@@ -53,8 +55,8 @@ class HBaseIndex(KeyedIndex):
 
 
 def believed(view: TableView, cells: pa.Table, keys: pa.Array) -> tuple[Int64s, pa.Array]:
-    """Of each of these distinct keys that has a cell that counts at this version: the number of
-    the key, and the cell's value (binary)."""
+    """(numbers of those of these distinct keys that have a cell which counts at this version; the
+    values of the cells, binary). Of several cells of a key the one of the last commit counts."""
     names = cells["name"].combine_chunks().dictionary_encode()
     row = pc.index_in(cells["key"].combine_chunks(), value_set=keys)
     counts = view.published(names.dictionary)[names.indices.to_numpy()]

@@ -22,15 +22,16 @@ __all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter",
 
 
 MANY_KEYS = 8 << 10
-"""Of one file: its keys are decoded for them all, unless hardly any passes its filter."""
+"""Keys of one file from which on all of its keys are decoded, unless hardly any passes its filter.
+"""
 
 SOME_KEYS = 256
-"""Of many, by which it is told how many of them pass."""
+"""How many of `MANY_KEYS` are asked first, to tell what share of them passes."""
 
 
 FEW_KEYS = 4096
-"""So few are hashed for Hudi's filters together, whichever of them files are asked for: steps cost
-more than keys."""
+"""Up to so many keys are hashed for Hudi's filters together, whichever of them a file is asked for:
+steps cost more than keys."""
 
 
 class AskedKeys:
@@ -113,9 +114,11 @@ class NoFilter:
 
 
 def admitted(body: KeyFilter, keys: AskedKeys, first: int, last: int) -> Bools:
-    """The same as `might_contain`; but where a filter denies less than half of some keys out of
-    many, all of them are admitted, hashed or not: looking for a key that is not there takes less
-    than asking for all of them."""
+    """`might_contain` of a filter, for who looks into the file at once.
+
+    Where it denies less than half of some keys out of many, all of them are admitted, hashed or
+    not: looking for a key that is not there takes less than asking for all of them.
+    """
     if last - first >= MANY_KEYS:
         places = np.linspace(first, last - 1, SOME_KEYS).astype(np.int64)
         some = AskedKeys(keys.texts.take(pa.array(places)))

@@ -35,7 +35,7 @@ class MetadataSource:
     late: bool = False
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
-        """Statistics of all partitions lie together."""
+        """Nothing: the statistics of all partitions lie together, and are read at once."""
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         if not self.late:
@@ -75,6 +75,8 @@ def _filter_key(view: TableView, held: FileSlice) -> tuple[str, str, str]:
 
 
 class MetadataBloomIndex(BloomIndex):
+    """`index="metadata_bloom"`: asks the metadata partitions."""
+
     name = "metadata_bloom"
     _source = MetadataSource()
     _late = MetadataSource(late=True)

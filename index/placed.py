@@ -73,6 +73,7 @@ def _locate_batches(
 
 
 def _locate(view: TableView, paths: pa.Array, file_ids: pa.Array) -> pa.Array:
+    """A `LOCATION` column of these file groups (texts, one a row), null where one is not there."""
     folders, ids = paths.dictionary_encode(), file_ids.dictionary_encode()
     count = max(len(ids.dictionary), 1)
     pairs = folders.indices.to_numpy().astype(np.int64) * count + ids.indices.to_numpy()

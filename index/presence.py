@@ -105,6 +105,7 @@ def chunks(
 def _chunk(
     held: FileSlice, number: int, tasks: int, batch: pa.RecordBatch, rows: Int64s
 ) -> pa.RecordBatch:
+    """One chunk of a slice's candidates, with the task that it falls to."""
     asked = batch.take(pa.array(rows))
     keys = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), asked.to_struct_array())
     task = zlib.crc32(f"{held.path}/{number}".encode()) % tasks
@@ -137,6 +138,7 @@ def validate(
 
 
 def _keys(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """The identity columns of the candidates in one row of `chunks`."""
     return pa.RecordBatch.from_struct_array(batch["_keys"][number].values)
 
 
@@ -162,7 +164,8 @@ def _match_schema(identity: pa.Schema) -> pa.Schema:
 
 
 def _matches(current: FileSlice, rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:
-    """Those of the rows whose keys have a position, with their location."""
+    """Those of the rows whose keys have a position in a slice (-1: they have none), with their
+    location; in a slice with logs the position is told to nobody."""
     here = np.flatnonzero(positions >= 0)
     located = locations(
         np.zeros(len(here), dtype=np.int64),

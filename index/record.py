@@ -96,6 +96,8 @@ def keyed_index(index: Index) -> KeyedIndex | None:
 
 
 class RecordIndex(KeyedIndex):
+    """`index="record"`: an entry a key, in the metadata partition `record_index`."""
+
     name = "record"
     partition = RecordIndexPartition
 
@@ -104,8 +106,13 @@ class RecordIndex(KeyedIndex):
         return view.locate(keys, partition_paths)
 
 
+Locate = Callable[[TableView, pa.Array, pa.Array], Located]
+"""`KeyedIndex.locate`: the file groups of record keys (texts) in their partition paths, at a version.
+"""
+
+
 def locate_batches(
-    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    locate: Locate,
     view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
@@ -120,7 +127,7 @@ def locate_batches(
 
 
 def place_batches(
-    locate: Callable[[TableView, pa.Array, pa.Array], Located],
+    locate: Locate,
     view: TableView,
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
@@ -135,25 +142,22 @@ def place_batches(
 
 
 def _found(
-    locate: Callable[[TableView, pa.Array, pa.Array], Located],
-    view: TableView,
-    batches: Iterator[pa.RecordBatch],
+    locate: Locate, view: TableView, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Located]:
+    """Where the keys of the rows are, many at a time."""
     for batch in gathered(batches, BATCH_KEYS):
         yield _looked_up(locate, view, batch)[1]
 
 
-def _looked_up(
-    locate: Callable[[TableView, pa.Array, pa.Array], Located],
-    view: TableView,
-    batch: pa.RecordBatch,
-) -> tuple[pa.Array, Located]:
+def _looked_up(locate: Locate, view: TableView, batch: pa.RecordBatch) -> tuple[pa.Array, Located]:
+    """(the record keys of these rows, texts; where they are)."""
     keys, paths = texts_of(view.options, view.schema, batch)
     view.store.counters.add("tag.keys", len(keys))
     return keys, locate(view, keys, paths)
 
 
 def _placed(places: Mapping[tuple[str, str], int], found: Located) -> pa.Array:
+    """For each key the place of its group, int32, null for nowhere. Raises CorruptError."""
     for group in found.groups:
         if group not in places:
             raise _nowhere(group)
@@ -178,7 +182,7 @@ def _names(found: Located) -> tuple[list[str], list[str]]:
 
 
 def _slices(view: TableView, found: Located) -> list[FileSlice]:
-    """The current one of each group."""
+    """The current slice of each group. Raises CorruptError where there is none."""
     slices = []
     for group, one in zip(found.groups, view.current(*_names(found)), strict=True):
         if one is None:

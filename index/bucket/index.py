@@ -21,6 +21,8 @@ __all__ = ["BucketIndex", "bucket_index"]
 
 
 class BucketIndex(PlacedIndex):
+    """`index="bucket"`: a key's file group follows from its hash."""
+
     name = BUCKET
 
     def __init__(self, options: Options) -> None:

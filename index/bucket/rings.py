@@ -29,6 +29,7 @@ NODE_BYTES = 400
 
 
 def ring_kind(options: Options) -> type[Ring]:
+    """What the rings of a table with these options are."""
     return Directory if options.bucket_engine == EXTENDIBLE else Ring
 
 
