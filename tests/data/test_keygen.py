@@ -59,7 +59,9 @@ def batch(**columns: Any) -> pa.RecordBatch:
         ([Decimal(-7)], pa.decimal128(3, 0), ["-7"]),
     ],
 )
-def test_text_of_each_type(values: list[Any], kind: pa.DataType, expected: list[str]) -> None:
+def test_each_type_has_its_own_text(
+    values: list[Any], kind: pa.DataType, expected: list[str]
+) -> None:
     if pa.types.is_timestamp(kind) and kind.tz:
         values = [value.replace(tzinfo=UTC) for value in values]
     column = pa.array([values[0], None, *values], kind)

@@ -983,7 +983,7 @@ def test_mistake_at_the_command_line_is_one_line_and_a_code(
     assert contents(place) == before
 
 
-def test_home_is_opened(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_stands_for_the_home_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(place))
     assert metatable.open("~/t", FAST).uri == os.path.join(place, "t")
 

@@ -39,7 +39,7 @@ def made(uri: str, engine: str, count: int = 4, **changed: Any) -> Table:
 
 
 @pytest.mark.parametrize("engine", RINGS)
-def test_initialise(table_uri: str, engine: str) -> None:
+def test_a_new_partition_has_the_groups_of_its_first_ring(table_uri: str, engine: str) -> None:
     """RFC-42's own: a new partition has the first ring, of which nothing is stored, and each of its
     buckets is one file group under the id that the ring tells."""
     table, model = made(table_uri, engine), Model(is_global=False, ordering=True)

@@ -39,7 +39,9 @@ def test_any_keys_in_any_order(was: list[str], now: list[str]) -> None:
 
 
 @given(was=KEYS, gone=st.sets(st.integers(0, 40)), new=KEYS)
-def test_keys_of_a_commit(was: list[str], gone: set[int], new: list[str]) -> None:
+def test_keys_that_stay_after_a_commit_have_the_places_they_had(
+    was: list[str], gone: set[int], new: list[str]
+) -> None:
     now = [key for place, key in enumerate(was) if place not in gone]
     now += [key for key in new if key not in now]
     assert places_in(_texts(was), _texts(now)).tolist() == _expected(was, now)

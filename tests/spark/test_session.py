@@ -44,7 +44,7 @@ def test_the_major_version_is_read_from_what_java_tells(
     assert session._version(java_home(tmp_path / "jdk", told)) == version
 
 
-def test_no_java_is_none(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_there_is_no_java_none_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert session.find_java() is None
     with pytest.raises(RuntimeError, match="Spark needs Java 17 or newer"):
