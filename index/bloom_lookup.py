@@ -38,8 +38,8 @@ from metatable.engine.by_row import ROW
 from metatable.engine.protocol import Engine
 from metatable.index.found_rows import ANSWERS, Candidates, found_rows
 from metatable.index.key_filters import AskedKeys, KeyFilter, admitted
+from metatable.index.locations import LOCATION_FIELD
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
-from metatable.index.protocol import LOCATION_FIELD
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools, Int64s
@@ -285,8 +285,8 @@ def _probes(
 
 
 def _same_as_before(batch: pa.RecordBatch, rows: Int64s) -> Bools:
-    """For each of the `rows` of a batch, in this order, whether it equals the one before it in every
-    column."""
+    """For each of the `rows` of a batch, in this order, whether it equals the one before it in
+    every column."""
     same = np.arange(len(rows)) > 0
     for column in batch.columns:
         values = column.take(pa.array(rows))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from metatable.data.keyed_rows import Asked, places_of_keys
 from metatable.data.slices import FileSlice
 from metatable.engine.by_row import ROW_FIELD
-from metatable.index.protocol import LOCATION_FIELD, locations
+from metatable.index.locations import LOCATION_FIELD, locations
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters

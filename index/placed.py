@@ -17,9 +17,9 @@ from metatable.data.key_texts import identity_columns, texts_of
 from metatable.data.options import Options
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
+from metatable.index.locations import LOCATION_FIELD, locations
 from metatable.index.placement import Placement
 from metatable.index.presence import BATCH_KEYS, held
-from metatable.index.protocol import LOCATION_FIELD, locations
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools

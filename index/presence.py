@@ -27,13 +27,8 @@ from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import (
-    LOCATION_COLUMN,
-    LOCATION_FIELD,
-    Index,
-    located_slices,
-    locations,
-)
+from metatable.index.locations import LOCATION_COLUMN, LOCATION_FIELD, located_slices, locations
+from metatable.index.protocol import Index
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters

@@ -19,15 +19,14 @@ from metatable.data.options import Options
 from metatable.data.slices import FileSlice
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import (
+from metatable.index.locations import (
     CODED_LOCATION_FIELD,
     LOCATION_FIELD,
-    Index,
     coded_locations,
     known_locations,
     locations,
-    register,
 )
+from metatable.index.protocol import Index, register
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.view import Located, TableView
@@ -107,8 +106,8 @@ class RecordIndex(KeyedIndex):
 
 
 Locate = Callable[[TableView, pa.Array, pa.Array], Located]
-"""`KeyedIndex.locate`: the file groups of record keys (texts) in their partition paths, at a version.
-"""
+"""`KeyedIndex.locate`: at a version, the file groups of record keys (texts), each of which is
+looked for in a partition path."""
 
 
 def locate_batches(
@@ -141,9 +140,7 @@ def place_batches(
         yield pa.RecordBatch.from_arrays([placed], names=LOCATION_FIELD.names)
 
 
-def _found(
-    locate: Locate, view: TableView, batches: Iterator[pa.RecordBatch]
-) -> Iterator[Located]:
+def _found(locate: Locate, view: TableView, batches: Iterator[pa.RecordBatch]) -> Iterator[Located]:
     """Where the keys of the rows are, many at a time."""
     for batch in gathered(batches, BATCH_KEYS):
         yield _looked_up(locate, view, batch)[1]

@@ -53,7 +53,7 @@ from metatable.data.schema_changes import ColumnChange
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.engines import engine_for, engine_of, is_spark
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.kept_version import snapshot_at
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
@@ -796,4 +796,3 @@ def _may_hold(where: Expression | None, view: Snapshot) -> FileSystemView:
 def _is_zero(version: Any) -> bool:
     """Whether it is the version before the first one."""
     return isinstance(version, Integral) and not isinstance(version, bool) and version == 0
-

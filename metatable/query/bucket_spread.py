@@ -15,8 +15,8 @@ from metatable.data.key_texts import texts_of
 from metatable.engine.batches import gathered
 from metatable.index.bucket.index import BucketIndex
 from metatable.index.bucket.rings import rings_of
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import BATCH_KEYS
-from metatable.index.protocol import LOCATION_COLUMN
 from metatable.metadata.keys import partition_text
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.view import TableView

@@ -5,23 +5,28 @@ The index of the table answers. What is asked of it is the same on every engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.key_texts import identity_columns
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.bucket.index import bucket_index
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import present
-from metatable.index.protocol import FOUND, LOCATION_COLUMN, count_found
 from metatable.metadata.snapshot import Snapshot
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.results import Explain
+from metatable.storage.counters import Counters
 
 __all__ = ["explain_lookup", "tagged"]
+
+FOUND = pa.schema([pa.field("keys", pa.int64()), pa.field("found", pa.int64())])
+"""How many keys were asked for, and how many of them have a location."""
 
 _LEVELS = {
     "in the partitions": "tag.files",
@@ -53,7 +58,7 @@ def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explai
     found = tagged(engine, engine.select(adopted, keys), snapshot)
     buckets = bucket_index(create_index(snapshot.options))
     if buckets is None:
-        counts = engine.run(engine.select(found, [LOCATION_COLUMN]), count_found, FOUND)
+        counts = engine.run(engine.select(found, [LOCATION_COLUMN]), _count_found, FOUND)
         spread = None
     else:
         counts = engine.run(found, partial(count_placed, buckets, snapshot), PLACED)
@@ -61,6 +66,13 @@ def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explai
     asked, hits = (pc.sum(counts[name]).as_py() or 0 for name in FOUND.names)
     told = dict(engine.counters)
     return Explain(asked, hits, 0.0, told, files=_levels(told), buckets=spread)
+
+
+def _count_found(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Task: how many rows there are, and how many have a location, in `FOUND`."""
+    for batch in batches:
+        found = len(batch) - batch[LOCATION_COLUMN].null_count
+        yield pa.RecordBatch.from_pylist([{"keys": len(batch), "found": found}], schema=FOUND)
 
 
 def _levels(counters: Mapping[str, int]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from metatable.data.proven_rows import rows_of_proven_keys
 from metatable.data.read_columns import ReadColumns
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.index.protocol import LOCATION_COLUMN, located_slices
+from metatable.index.locations import LOCATION_COLUMN, located_slices
 from metatable.index.record import KeyedIndex, keyed_index
 from metatable.metadata.view import TableView
 from metatable.query.rows import chosen_columns

@@ -50,8 +50,9 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
+from metatable.index.locations import LOCATION_COLUMN, without_codes
 from metatable.index.presence import present
-from metatable.index.protocol import LOCATION_COLUMN, Index, without_codes
+from metatable.index.protocol import Index
 from metatable.index.record import keyed_index
 from metatable.metadata.change import Change, Race, Requirement, Update
 from metatable.metadata.entry_files import Run, read_run

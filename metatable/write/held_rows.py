@@ -17,7 +17,7 @@ from metatable.data.key_texts import KEY
 from metatable.data.taking import whole
 from metatable.engine.batches import one_piece
 from metatable.engine.protocol import Engine
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.storage.threads import in_order
 from metatable.write.plan import WritePlan
 from metatable.write.routes import Destinations

@@ -38,7 +38,7 @@ from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.metadata.change import Race
 from metatable.metadata.entry_files import RUN_SCHEMA, Run, write_run
 from metatable.metadata.partition import MetadataPartition

@@ -26,7 +26,7 @@ from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import TASK_COLUMN, Engine
-from metatable.index.protocol import LOCATION_COLUMN, located_slices
+from metatable.index.locations import LOCATION_COLUMN, located_slices
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters

@@ -18,8 +18,8 @@ from metatable.data.children import is_virtual
 from metatable.data.operations import OVERWRITING
 from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.index.locations import location_codes
 from metatable.index.placement import Placement
-from metatable.index.protocol import location_codes
 from metatable.storage.arrays import Int64s
 
 __all__ = ["LEAVES", "NO_TASK", "GroupPlan", "WritePlan", "whole_file"]

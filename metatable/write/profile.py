@@ -18,8 +18,8 @@ from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.samples import FILE_TEXTS, every
 from metatable.data.slices import is_file_id
 from metatable.data.taking import grouped, whole
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.placement import Placement
-from metatable.index.protocol import LOCATION_COLUMN
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError

@@ -18,7 +18,7 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.operations import DELETE
 from metatable.data.taking import whole
 from metatable.engine.protocol import TASK_COLUMN
-from metatable.index.protocol import LOCATION_COLUMN
+from metatable.index.locations import LOCATION_COLUMN
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError

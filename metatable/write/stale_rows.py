@@ -26,7 +26,7 @@ from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
 from metatable.engine.protocol import TASK_COLUMN, Engine
-from metatable.index.protocol import LOCATION_COLUMN, located_slices, location_texts
+from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError

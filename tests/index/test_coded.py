@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.index.protocol import (
+from metatable.index.locations import (
     CODED_LOCATION,
     LOCATION,
     LOCATION_COLUMN,

@@ -71,13 +71,13 @@ def test_a_placement_that_cannot_be_is_refused_before_anything_is_written(
 
 
 def _nowhere(self: Any, engine: Any, given: Any, snapshot: Any) -> Any:
-    from metatable.index.protocol import LOCATION_FIELD  # noqa: PLC0415
+    from metatable.index.locations import LOCATION_FIELD  # noqa: PLC0415
 
     return engine.extend(given, [], _nothing, LOCATION_FIELD)
 
 
 def _nothing(batches: Any, counters: Any) -> Any:
-    from metatable.index.protocol import LOCATION, LOCATION_FIELD  # noqa: PLC0415
+    from metatable.index.locations import LOCATION, LOCATION_FIELD  # noqa: PLC0415
 
     for batch in batches:
         nulls = pa.nulls(batch.num_rows, LOCATION)

@@ -13,7 +13,7 @@ import pytest
 
 import metatable
 from metatable.index.bloom_lookup import key_slices
-from metatable.index.protocol import LOCATION, known_locations
+from metatable.index.locations import LOCATION, known_locations
 from metatable.index.record import RecordIndex, place_batches
 from metatable.metadata import record_index
 from metatable.metadata.snapshot import Snapshot
