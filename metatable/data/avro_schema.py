@@ -1,22 +1,25 @@
-"""The schema that another Hudi writer has left in a commit: Avro, as JSON, read as Arrow.
+"""A table's schema in Avro, as Hudi's commits and log blocks tell it, and back.
 
-The other way round is `schema.to_avro`. What Avro has beyond a table's schema (enumerations,
-unions of several types, a name that stands for a type told before) is refused: no column of such a
-type could be written again as it was.
+`schema.py` has the table of types. `to_avro` names records and fixed types as Spark does;
+`from_avro` reads what any Hudi writer has left in a commit. What Avro has beyond a table's schema
+(enumerations, unions of several types, a name that stands for a type told before) is refused there:
+no column of such a type could be written again as it was.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from metatable.data.align import is_list
 from metatable.data.schema import META_COLUMNS
 from metatable.storage.errors import CorruptError, UpgradeError, in_short
 
-__all__ = ["from_avro"]
+__all__ = ["from_avro", "to_avro"]
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -36,6 +39,13 @@ _LOGICAL: dict[tuple[str, str | None], pa.DataType] = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+
+_AVRO: dict[pa.DataType, Any] = {
+    **{kind: word for word, kind in _PLAIN.items()},
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+}
+_LOGICAL_UNITS = {"ms": "timestamp-millis", "us": "timestamp-micros"}
 
 
 def from_avro(text: str, path: str) -> pa.Schema:
@@ -116,3 +126,65 @@ def _unknown(stored: Any, column: str, path: str) -> UpgradeError:
         column=column,
         found=json.dumps(stored)[:200],
     )
+
+
+# The other way round
+
+
+def to_avro(schema: pa.Schema, name: str) -> dict[str, Any]:
+    """The Avro record schema of the table called `name`, named as Hudi on Spark names it.
+
+    The same names matter: a decimal is a named `fixed` there, and another name is another type
+    to the next writer. Without meta columns.
+    """
+    table = _avro_name(name)
+    record = pa.struct(list(schema))
+    made: dict[str, Any] = _to_avro_type(record, f"{table}_record", f"hoodie.{table}")
+    return made
+
+
+def _to_avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
+    """`name` and `namespace` are those that Spark would give to a named type in this place."""
+    if kind in _AVRO:
+        return _AVRO[kind]
+    if pa.types.is_timestamp(kind):
+        return {"type": "long", "logicalType": _LOGICAL_UNITS[kind.unit]}
+    if is_list(kind):
+        return {"type": "array", "items": _element(kind.value_field, name, namespace)}
+    if pa.types.is_map(kind):
+        return {"type": "map", "values": _element(kind.item_field, name, namespace)}
+    if pa.types.is_struct(kind):
+        fields = [_to_avro_field(field, f"{namespace}.{name}") for field in kind]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    return _to_avro_fixed(kind, f"{namespace}.{name}")
+
+
+def _to_avro_fixed(kind: pa.DataType, namespace: str) -> dict[str, Any]:
+    fixed: dict[str, Any] = {"type": "fixed", "name": "fixed", "namespace": namespace}
+    if pa.types.is_decimal(kind):
+        decimal = {"precision": kind.precision, "scale": kind.scale}
+        return fixed | {"size": _decimal_bytes(kind.precision), "logicalType": "decimal"} | decimal
+    return fixed | {"size": kind.byte_width}
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Fewest bytes whose signed integers hold so many digits."""
+    return (int(10**precision - 1).bit_length() + 8) // 8
+
+
+def _to_avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
+    inner = _to_avro_type(field.type, field.name, namespace)
+    if not field.nullable:
+        return {"name": field.name, "type": inner}
+    return {"name": field.name, "type": ["null", inner], "default": None}
+
+
+def _element(field: pa.Field, name: str, namespace: str) -> Any:
+    inner = _to_avro_type(field.type, name, namespace)
+    return ["null", inner] if field.nullable else inner
+
+
+def _avro_name(name: str) -> str:
+    """As Hudi makes one of a table's name: what Avro does not allow becomes two underscores."""
+    head = re.sub(r"^[^A-Za-z_]", "__", name)
+    return re.sub(r"[^A-Za-z0-9_]", "__", head)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from metatable.data.avro_schema import to_avro
 from metatable.data.log_names import LogName
 from metatable.data.operations import COMPACT_LOGS, hudi_word
 from metatable.data.row_counts import RowCounts
-from metatable.data.schema import to_avro
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.storage.errors import CorruptError, in_short
 

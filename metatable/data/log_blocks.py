@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.schema import META_COLUMNS, to_avro
+from metatable.data.avro_schema import to_avro
+from metatable.data.schema import META_COLUMNS
 from metatable.data.schema_text import TableSchema
 from metatable.data.stored_columns import IDS_ARE_OURS, schema_with_ids
 from metatable.data.taking import rows_of, whole

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from metatable.data.avro_schema import to_avro
 from metatable.data.options import COPY_ON_WRITE, MERGE_ON_READ, Options
-from metatable.data.schema import to_avro
 from metatable.storage.errors import CorruptError, UpgradeError
 
 __all__ = ["PROPERTIES_PATH", "TableProperties"]
@@ -225,7 +225,8 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _pair(line: str) -> tuple[str, str]:
-    """(key, value) of a line, cut at the first "=" that is not escaped (":" and blanks separate only where there is none).
+    """(key, value) of a line, cut at the first "=" that is not escaped (":" and blanks separate
+    only where there is none).
 
     Values of Hudi's are often written with ":" and "=" left as they are.
     """

@@ -2,7 +2,7 @@
 
 A table's schema is a list of Arrow fields in one of these forms (`normal` brings what a user
 gives into it), because every Hudi reader must be able to read them; beside it, what Avro,
-and so a Hudi commit, calls the type:
+and so a Hudi commit, calls the type (`avro_schema.py`):
 
     bool int32 int64 float32 float64   boolean int long float double
     string binary                      string bytes
@@ -23,7 +23,6 @@ Five string columns of Hudi's, `META_COLUMNS`, stand before these in every data 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pyarrow as pa
 
@@ -42,7 +41,6 @@ __all__ = [
     "decode_schema",
     "encode_schema",
     "normal",
-    "to_avro",
     "with_meta_columns",
 ]
 
@@ -80,20 +78,15 @@ _WIDENED = {
     pa.date64(): pa.date32(),
 }
 
-_AVRO: dict[pa.DataType, Any] = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "bytes",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
-}
+_KEPT = frozenset(
+    {
+        *(pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+        *(pa.string(), pa.binary(), pa.date32(), pa.time64("us")),
+    }
+)
+"""Types that stay as they are given."""
 
 _UNITS = {"s": "ms", "ms": "ms", "us": "us", "ns": "us"}
-_LOGICAL_UNITS = {"ms": "timestamp-millis", "us": "timestamp-micros"}
 
 
 def with_meta_columns(schema: pa.Schema) -> pa.Schema:
@@ -114,25 +107,13 @@ def normal(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_normal_field(field, "") for field in schema])
 
 
-def to_avro(schema: pa.Schema, name: str) -> dict[str, Any]:
-    """The Avro record schema of the table called `name`, named as Hudi on Spark names it.
-
-    The same names matter: a decimal is a named `fixed` there, and another name is another type
-    to the next writer. Without meta columns.
-    """
-    table = _avro_name(name)
-    record = pa.struct(list(schema))
-    made: dict[str, Any] = _to_avro_type(record, f"{table}_record", f"hoodie.{table}")
-    return made
-
-
 def _normal_field(field: pa.Field, parent: str) -> pa.Field:
     column = f"{parent}.{field.name}" if parent else field.name
     return pa.field(field.name, _normal_type(field.type, column), field.nullable)
 
 
 def _normal_type(kind: pa.DataType, column: str) -> pa.DataType:
-    if kind in _WIDENED or kind in _AVRO:
+    if kind in _WIDENED or kind in _KEPT:
         return _WIDENED.get(kind, kind)
     if pa.types.is_dictionary(kind):
         return _normal_type(kind.value_type, column)
@@ -193,50 +174,3 @@ _WAY_OUT = {
     "null": "a type: an empty column has none",
     "extension<arrow.uuid>": "string",
 }
-
-
-def _to_avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
-    """`name` and `namespace` are those that Spark would give to a named type in this place."""
-    if kind in _AVRO:
-        return _AVRO[kind]
-    if pa.types.is_timestamp(kind):
-        return {"type": "long", "logicalType": _LOGICAL_UNITS[kind.unit]}
-    if is_list(kind):
-        return {"type": "array", "items": _element(kind.value_field, name, namespace)}
-    if pa.types.is_map(kind):
-        return {"type": "map", "values": _element(kind.item_field, name, namespace)}
-    if pa.types.is_struct(kind):
-        fields = [_to_avro_field(field, f"{namespace}.{name}") for field in kind]
-        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-    return _to_avro_fixed(kind, f"{namespace}.{name}")
-
-
-def _to_avro_fixed(kind: pa.DataType, namespace: str) -> dict[str, Any]:
-    fixed: dict[str, Any] = {"type": "fixed", "name": "fixed", "namespace": namespace}
-    if pa.types.is_decimal(kind):
-        decimal = {"precision": kind.precision, "scale": kind.scale}
-        return fixed | {"size": decimal_bytes(kind.precision), "logicalType": "decimal"} | decimal
-    return fixed | {"size": kind.byte_width}
-
-
-def decimal_bytes(precision: int) -> int:
-    """Fewest bytes whose signed integers hold so many digits."""
-    return (int(10**precision - 1).bit_length() + 8) // 8
-
-
-def _to_avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
-    inner = _to_avro_type(field.type, field.name, namespace)
-    if not field.nullable:
-        return {"name": field.name, "type": inner}
-    return {"name": field.name, "type": ["null", inner], "default": None}
-
-
-def _element(field: pa.Field, name: str, namespace: str) -> Any:
-    inner = _to_avro_type(field.type, name, namespace)
-    return ["null", inner] if field.nullable else inner
-
-
-def _avro_name(name: str) -> str:
-    """As Hudi makes one of a table's name: what Avro does not allow becomes two underscores."""
-    head = re.sub(r"^[^A-Za-z_]", "__", name)
-    return re.sub(r"[^A-Za-z0-9_]", "__", head)

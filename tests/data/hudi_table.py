@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data import slices
+from metatable.data.avro_schema import to_avro
 from metatable.data.base_file_writer import write_base_file
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keygen import KeyGenerator
@@ -19,7 +20,7 @@ from metatable.data.meta_columns import add_meta_columns, with_file_name
 from metatable.data.options import Options
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import align, normal, to_avro, with_meta_columns
+from metatable.data.schema import align, normal, with_meta_columns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import Timeline, next_instant

@@ -12,13 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from metatable.data.avro_schema import to_avro
 from metatable.data.base_file import read_base_file
 from metatable.data.log_blocks import LogWriter, rollback_block
 from metatable.data.log_merge import SliceLogs, live_blocks
 from metatable.data.log_names import LogName, log_write_token
 from metatable.data.options import Options
 from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import to_avro, with_meta_columns
+from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile
 from metatable.data.timeline import next_instant
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock

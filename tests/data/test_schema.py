@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.data import schema as schemas
+from metatable.data.avro_schema import to_avro
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
 EVERY_TYPE = pa.schema(
@@ -191,7 +192,7 @@ def test_types_of_the_future_are_named(kind: str) -> None:
 
 
 def test_avro_schema_is_one_that_avro_parses() -> None:
-    made = schemas.to_avro(EVERY_TYPE, "my-table")
+    made = to_avro(EVERY_TYPE, "my-table")
     assert (made["name"], made["namespace"]) == ("my__table_record", "hoodie.my__table")
     fastavro.parse_schema(json.loads(json.dumps(made)))
     types = {field["name"]: field["type"] for field in made["fields"]}
@@ -203,7 +204,7 @@ def test_avro_schema_is_one_that_avro_parses() -> None:
 
 
 def test_only_nullable_fields_have_a_default() -> None:
-    for field in schemas.to_avro(EVERY_TYPE, "t")["fields"]:
+    for field in to_avro(EVERY_TYPE, "t")["fields"]:
         assert (field["type"][0] == "null") == ("default" in field) == (field["name"] != "id")
 
 
@@ -211,7 +212,7 @@ def test_only_nullable_fields_have_a_default() -> None:
     ("precision", "size"), [(1, 1), (2, 1), (3, 2), (10, 5), (18, 8), (19, 9), (30, 13), (38, 16)]
 )
 def test_decimals_take_the_fewest_bytes(precision: int, size: int) -> None:
-    [field] = schemas.to_avro(pa.schema([("m", pa.decimal128(precision, 0))]), "t")["fields"]
+    [field] = to_avro(pa.schema([("m", pa.decimal128(precision, 0))]), "t")["fields"]
     assert field["type"][1]["size"] == size
 
 
@@ -229,7 +230,7 @@ def test_avro_schema_is_that_of_hudi_on_spark_to_the_last_name(interop: Path) ->
         table = schemas.normal(pa.schema([field for field in arrow if field.name[0] != "_"]))
         names_in_order = [field["name"] for field in stored["fields"]]
         ordered = pa.schema([table.field(name) for name in names_in_order])
-        assert schemas.to_avro(nullable(ordered), stored["namespace"].split(".")[1]) == stored
+        assert to_avro(nullable(ordered), stored["namespace"].split(".")[1]) == stored
         seen += 1
     assert seen >= 3
 
