@@ -49,7 +49,7 @@ MAY_IMPORT["face"] = MAY_IMPORT["cli"] = {*MAY_IMPORT, "cli", "face"}
 INDEX_NAMES = {"metadata_bloom", "bloom", "record", "bucket", "hbase"}
 """To be compared with only where an index is chosen or checked."""
 
-MAY_NAME_AN_INDEX = ("index/", "data/options.py")
+MAY_NAME_AN_INDEX = ("index/", "data/option_", "data/options.py")
 
 SLOW_TO_LOAD = {"pyspark", "pandas", "polars", "duckdb", "pyarrow", "numpy", "fastavro"}
 """What `import metatable` leaves to those who use it."""
