@@ -1,13 +1,6 @@
 """Record keys and partition paths: what a row's key columns are as text.
 
-    bool                    true, false
-    integers                decimal
-    string                  as it is
-    date                    2024-03-01
-    timestamp               microseconds since 1970 in UTC (a naive one is taken as UTC)
-    decimal                 plain, all digits of its scale, never an exponent
-    binary                  hex, lower case; not in a partition path
-    floats, nested, time    refused: their text is not the same everywhere
+The text of a value is told by its type (`value_texts.py`); bytes make no folder.
 
 One key column: its text. Several: `a:x,b:y`, as Hudi's ComplexKeyGenerator writes it. No part
 of a key is null or empty, and no value may look like the start of the next part.
@@ -19,7 +12,7 @@ so those that would break one are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,10 +22,11 @@ import pyarrow.compute as pc
 
 from metatable.data.options import Options
 from metatable.data.taking import whole
+from metatable.data.value_texts import text
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 
-__all__ = ["DEFAULT_PARTITION", "KeyGenerator", "text"]
+__all__ = ["DEFAULT_PARTITION", "KeyGenerator"]
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -54,8 +48,6 @@ _FEW_VALUES = 1 << 10
 
 _FEW_ROWS = 8
 """Rows whose paths are made value by value: an array's every step costs as much as some of them."""
-
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 class KeyGenerator:
@@ -186,85 +178,10 @@ def _folder(name: str, hive_style: bool, top: bool, word: str | None) -> str | N
     return str(folder)
 
 
-def text(column: pa.Array, name: str = "") -> pa.Array:
-    """The text of every value, null where it is null. Raises UsageError naming column `name`."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    for is_kind, made in _TEXTS:
-        if is_kind(column.type):
-            return made(column, name)
-    expected = "bool, integer, string, date, timestamp, decimal or binary"
-    raise UsageError("type makes no key", column=name, expected=expected, found=str(column.type))
-
-
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     if batch.schema.get_field_index(name) < 0:
         raise UsageError("key column is missing", column=name, found=batch.schema.names)
     return whole(batch.column(name))
-
-
-def _as_it_is(column: pa.Array, _: str) -> pa.Array:
-    return column if column.type == pa.string() else column.cast(pa.string())
-
-
-def _date(column: pa.Array, _: str) -> pa.Array:
-    return column.cast(pa.date32()).cast(pa.string())
-
-
-def _microseconds(column: pa.Array, name: str) -> pa.Array:
-    try:
-        micros = column.cast(pa.timestamp("us", column.type.tz))
-        return micros.cast(pa.int64()).cast(pa.string())
-    except pa.ArrowInvalid as error:
-        what = "timestamp is not a whole number of microseconds"
-        raise UsageError(what, column=name, found=str(error)) from error
-
-
-def _plain_decimals(column: pa.Array, _: str) -> pa.Array:
-    """Digits before the point and `scale` digits behind it (Arrow's cast writes 1E-7)."""
-    scale = column.type.scale
-    scaled = column.cast(pa.decimal128(column.type.precision, scale))
-    buffers = [None if one is None else one for one in scaled.buffers()]
-    unscaled = pa.Array.from_buffers(
-        pa.decimal128(column.type.precision, 0), len(scaled), buffers, offset=scaled.offset
-    ).cast(pa.string())
-    if scale <= 0:
-        return unscaled
-    sign = pc.if_else(pc.starts_with(unscaled, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(unscaled, "-"), scale + 1, "0")
-    head = pc.utf8_slice_codeunits(digits, 0, -scale)
-    tail = pc.utf8_slice_codeunits(digits, -scale, 2**31 - 1)
-    return pc.binary_join_element_wise(sign, head, ".", tail, "")
-
-
-def _hex(column: pa.Array, _: str) -> pa.Array:
-    """Two digits a byte, written side by side for the whole column."""
-    column = column.cast(pa.binary())
-    _, offsets, values = column.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    raw = (
-        np.frombuffer(values or b"", np.uint8)[bounds[0] : bounds[-1]] if len(column) else _HEX[:0]
-    )
-    digits = np.stack([_HEX[raw >> 4], _HEX[raw & 15]], axis=1).ravel()
-    ends = ((bounds - bounds[:1]) * 2).astype(np.int32)
-    mask = column.is_valid()
-    made = pa.StringArray.from_buffers(len(column), pa.py_buffer(ends), pa.py_buffer(digits))
-    return pc.if_else(mask, made, pa.scalar(None, pa.string()))
-
-
-_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
-    (pa.types.is_string, _as_it_is),
-    (pa.types.is_large_string, _as_it_is),
-    (pa.types.is_string_view, _as_it_is),
-    (pa.types.is_boolean, _as_it_is),
-    (pa.types.is_integer, _as_it_is),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _microseconds),
-    (pa.types.is_decimal, _plain_decimals),
-    (pa.types.is_binary, _hex),
-    (pa.types.is_large_binary, _hex),
-    (pa.types.is_fixed_size_binary, _hex),
-)
 
 
 def _refuse_missing(name: str, part: pa.Array, batch: Any, key: Sequence[str]) -> None:

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY
-from metatable.data.keygen import text
 from metatable.data.taking import whole
+from metatable.data.value_texts import hex_digits, text
 from metatable.storage.arrays import Float64s, UInt64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["check_sortable", "column_texts", "hexadecimal", "sort_texts"]
 
-_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
 _SIGN = np.uint64(1 << 63)
 _END = "\0\0"
 
@@ -114,6 +114,6 @@ def _masked(texts: pa.Array, column: pa.Array) -> pa.Array:
 def hexadecimal(bits: UInt64s) -> pa.Array:
     """16 digits each, the highest first."""
     raw = np.ascontiguousarray(bits.astype(">u8")).view(np.uint8)
-    digits = np.stack([_DIGITS[raw >> 4], _DIGITS[raw & 15]], axis=1).ravel()
+    digits = hex_digits(raw)
     ends = (np.arange(len(bits) + 1) * 16).astype(np.int32)
     return pa.StringArray.from_buffers(len(bits), pa.py_buffer(ends), pa.py_buffer(digits))
