@@ -30,9 +30,8 @@ from metatable.compaction.resize import Resize
 from metatable.compaction.restore import Restore
 from metatable.compaction.rollback import Rollback
 from metatable.compaction.savepoint import DropSavepoint, Savepoint, pin_of
-from metatable.compaction.scheduled import TakeBack, carry_out_all, waiting
-from metatable.compaction.service import Schedulable, Scheduled, due, execute, looking
-from metatable.compaction.service import schedule as scheduled
+from metatable.compaction.scheduled import waiting
+from metatable.compaction.service import due, execute, looking
 from metatable.compaction.set_options import SetOptions
 from metatable.compaction.upkeep import keep_up, looks_after
 from metatable.compaction.usage import usage
@@ -58,6 +57,7 @@ from metatable.kept_version import snapshot_at
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import newest_of
+from metatable.planning import Asked, beside_writers, planned
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes
 from metatable.query.description import describe, savepoints, versions
@@ -403,16 +403,9 @@ class Table:
         where the plan was carried out already.
         """
         chosen = some("partitions", partitions, str), some("buckets", buckets, int)
-        return self._planned(
-            Compact(major, *chosen),
-            engine,
-            dry_run=dry_run,
-            schedule=schedule,
-            plan=plan,
-            major=major,
-            partitions=partitions,
-            buckets=buckets,
-        )
+        service, asked = Compact(major, *chosen), Asked(dry_run, schedule, plan)
+        told = {"major": major, "partitions": partitions, "buckets": buckets}
+        return planned(self._serve, service, engine, asked, **told)
 
     def resize_buckets(
         self,
@@ -452,22 +445,14 @@ class Table:
         chosen = some("partitions", partitions, str)
         sizes = BucketSizes(split_above, merge_below, cut, chosen, most_partitions, most_bytes)
         set_sizes = sizes != BucketSizes()
+        asked = Asked(dry_run, schedule, plan, take_back)
         # what goes on beside writers is named by its instant, other plans by service and number
         if writers is not None or take_back or (isinstance(plan, str) and plan.isdecimal()):
-            return self._beside_writers(
-                ScheduleResize(sizes, writers or ""),
-                CarryOutResize,
-                engine,
-                dry_run=dry_run,
-                schedule=schedule,
-                plan=plan,
-                take_back=take_back,
-                sizes=set_sizes,
-                writers=writers,
+            service, told = ScheduleResize(sizes, writers or ""), {"writers": writers}
+            return beside_writers(
+                self._serve, service, CarryOutResize, engine, asked, sizes=set_sizes, **told
             )
-        return self._planned(
-            Resize(sizes), engine, dry_run=dry_run, schedule=schedule, plan=plan, sizes=set_sizes
-        )
+        return planned(self._serve, Resize(sizes), engine, asked, sizes=set_sizes)
 
     def cluster(
         self,
@@ -524,16 +509,9 @@ class Table:
         after lost races.
         """
         sizes = LogSizes(ratio, count, hours, some("partitions", partitions, str), most_bytes)
-        return self._beside_writers(
-            ScheduleLogs(sizes),
-            CompactLogs,
-            engine,
-            dry_run=dry_run,
-            schedule=schedule,
-            plan=plan,
-            take_back=take_back,
-            sizes=sizes != LogSizes(),
-        )
+        asked = Asked(dry_run, schedule, plan, take_back)
+        service, set_sizes = ScheduleLogs(sizes), sizes != LogSizes()
+        return beside_writers(self._serve, service, CompactLogs, engine, asked, sizes=set_sizes)
 
     def due(self) -> list[ServiceResult]:
         """What services have to do now, one result for each; nothing is done.
@@ -705,55 +683,6 @@ class Table:
     ) -> ServiceResult:
         with self._counted(engine_for(session)) as engine:
             return run(self._store, engine, service, **how)
-
-    def _planned(
-        self,
-        service: Schedulable[Any],
-        engine: Any,
-        *,
-        dry_run: bool,
-        schedule: bool,
-        plan: str | None,
-        **asked: Any,
-    ) -> ServiceResult:
-        """Store the plan of what is due, carry out a stored one, or plan and work at once.
-        `asked`: what a stored plan says itself, so that both are refused."""
-        if schedule:
-            one_of(schedule=True, dry_run=dry_run, plan=plan)
-            return self._serve(scheduled, service)
-        if plan is None:
-            return self._serve(execute, service, engine, dry_run=dry_run)
-        one_of(plan=plan, **asked)
-        return self._serve(execute, Scheduled(service, plan), engine, dry_run=dry_run)
-
-    def _beside_writers(
-        self,
-        service: ScheduleLogs | ScheduleResize,
-        carry_out: type[CompactLogs | CarryOutResize],
-        engine: Any,
-        *,
-        dry_run: bool,
-        schedule: bool,
-        plan: str | None,
-        take_back: bool,
-        **asked: Any,
-    ) -> ServiceResult:
-        """Schedule what is due, carry out or take back what waits (`plan`), or carry out all that
-        waits and what is due. `asked`: as in `_planned`."""
-        if schedule:
-            one_of(schedule=True, dry_run=dry_run, plan=plan, take_back=take_back)
-            return self._serve(execute, service)
-        if plan is None:
-            if take_back:
-                raise UsageError("take back of which plan?", expected="plan=")
-            every = partial(carry_out_all, carry_out=carry_out)
-            return self._serve(every, service, engine, dry_run=dry_run)
-        if not isinstance(plan, str):
-            expected = "an instant, as schedule=True names it"
-            raise UsageError("not the name of a plan", found=plan, expected=expected)
-        one_of(plan=plan, **asked)
-        chosen = TakeBack(plan, service.reserves) if take_back else carry_out(plan)
-        return self._serve(execute, chosen, engine, dry_run=dry_run)
 
     def _located(self, rows: Any, version: int | None, proven: bool = False) -> Any:
         """With `_location`, in this process as a table; `proven`: null where no file holds it."""

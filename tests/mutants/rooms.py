@@ -137,6 +137,7 @@ ROOMS = (
             "metatable/opening.py",
             "metatable/adopting.py",
             "metatable/arguments.py",
+            "metatable/planning.py",
         ),
         (
             _files(FACE, "rules", "notes", "held_rows", "file_sizes", "overwrite", "bulk_insert"),
