@@ -37,6 +37,8 @@ class HBaseIndex(KeyedIndex):
 
     @staticmethod
     def locate(view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Located:
+        """Each key is asked for once, and beside them the seal of the last commit. Raises
+        CorruptError, and StaleError where the version is not kept any more."""
         stored = index_keys(view.options, keys, partition_paths).cast(pa.binary())
         latest = view.latest_commit()
         if latest is None or not len(stored):

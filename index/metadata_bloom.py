@@ -50,6 +50,7 @@ class MetadataSource:
     def filters(
         self, view: TableView, slices: Sequence[FileSlice]
     ) -> Iterator[tuple[int, KeyFilter]]:
+        """Those that are kept come first, then the others, which are read together."""
         missing = []
         for place, one in enumerate(slices):
             kept: KeyFilter | None = cache.blocks.get(_filter_key(view, one))

@@ -1,7 +1,8 @@
 """Table: what users call. Each method says what it does, and the module that does it is called.
 
 The engine is picked by the data: a Spark DataFrame brings its own session, everything else is
-Arrow and runs in this process.
+Arrow and runs in this process. (The module is long because it is the manual: most of it is what
+users read of the methods.)
 """
 
 from __future__ import annotations

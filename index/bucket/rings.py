@@ -75,6 +75,7 @@ class RingBuckets:
     view: TableView
 
     def place(self, keys: pa.Array, partition_paths: pa.Array) -> tuple[Int64s, pa.Array]:
+        """As of `Placement`; rings are asked once for all rows of a partition."""
         folders = partition_paths.dictionary_encode()
         hashes = hashes_of(keys, self.view.options.key)
         codes = folders.indices.to_numpy()

@@ -98,6 +98,8 @@ class _Places:
 
     @classmethod
     def of(cls, held: StoredParts, file: PagedFile, hits: Sequence[Hit]) -> _Places:
+        """Of columns whose values are ordered as they are stored, whose chunks can take other pages
+        (`is_exchangeable`), and of which each block begins with a page. Raises CorruptError."""
         chunks = [{one.leaf.name: one for one in held.groups[hit.group]} for hit in hits]
         kinds = {one.name: one.type for one in file.shape.schema}
         names = [

@@ -98,6 +98,7 @@ def check_options(options: OptionValues, columns: Sequence[str]) -> None:
 
 
 def _check_columns(options: OptionValues, columns: Sequence[str]) -> None:
+    """Columns that are named are the table's, and none is named twice for one thing."""
     if not options.key:
         raise UsageError("a table needs a key", key=options.key, expected="one column or more")
     ordering = () if options.ordering is None else (options.ordering,)
@@ -152,6 +153,7 @@ def _check_outside(options: OptionValues) -> None:
 
 
 def _check_numbers(options: OptionValues) -> None:
+    """All numbers are in their ranges."""
     for word, (least, most) in _RANGES.items():
         if not least <= getattr(options, word) <= most:  # nan is nowhere
             expected = f"{least} to {most}"

@@ -248,6 +248,7 @@ def _joined(parent: str, name: str) -> str:
 
 
 def _check_ids(schema: TableSchema, path: str) -> None:
+    """Raises CorruptError where a column has no id, another's, or one that was never given."""
     greatest = schema.last_column_id
     if not _is_id(greatest, least=0):
         raise CorruptError(
@@ -315,6 +316,8 @@ def _type_body(column: Column) -> Any:
 
 
 def _read_field(stored: dict[str, Any], parent: str, path: str) -> Column:
+    """A field that lies in the column `parent` ("": in the table), with all that lies in it. `path`
+    is the file. Raises CorruptError, UpgradeError, and whatever `_UNREADABLE` has."""
     name = stored["name"]
     place = _joined(parent, name)
     kind, inner = _read_type(stored["type"], place, path)

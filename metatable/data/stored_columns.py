@@ -129,6 +129,7 @@ class StoredColumns:
         return pa.timestamp(found.unit, kind.tz) if both and not self.tells_zones else found
 
     def _fit_struct(self, found: pa.StructType, column: Column, name: str) -> Fit | None:
+        """`_fit` of a struct: fields are found as columns are, and may stand in another order."""
         fields = list(found)
         places = self._places(fields, column.inner)
         parts: list[tuple[int | None, pa.Field, Fit | None]] = []

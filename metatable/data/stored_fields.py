@@ -106,6 +106,8 @@ def mapping_of(kind: Kind) -> Kind:
 
 
 def _decoded(name: str, kind: Kind, value: Any, path: str, what: str) -> Any:
+    """The value of a field; `path` and `what` are the file and the record that hold it. Raises
+    CorruptError."""
     try:
         return kind.decode(value)
     except CorruptError as error:  # of a record inside of this one
@@ -192,6 +194,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _pair(*kinds: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What decodes a list of as many values, each by its own function."""
+
     def decode(value: Any) -> tuple[Any, ...]:
         return tuple(kind(one) for kind, one in zip(kinds, _list(value), strict=True))
 

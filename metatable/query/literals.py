@@ -105,6 +105,9 @@ def _of_class(*classes: type) -> _Fitter:
     return lambda value, _: Fitted(value) if type(value) in classes else None
 
 
+# One function a kind of column: the literal in its type, or None for one of another kind.
+
+
 def _integer(value: Any, kind: pa.DataType) -> Fitted | None:
     if not _is_number(value):
         return None

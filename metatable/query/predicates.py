@@ -55,6 +55,8 @@ def bind(expression: Expression, schema: pa.Schema) -> Expression:
 def _bind(
     expression: Expression, fields: dict[str, pa.DataType], negated: bool, depth: int
 ) -> Expression:
+    """`negated`: an odd number of `Not` stands around the expression. `depth`: how many expressions
+    it lies in."""
     if depth > DEEPEST:
         expected = f"{DEEPEST} within each other at most; chains of & or | may be long"
         raise UsageError("conditions lie too deep in each other", expected=expected)
@@ -134,15 +136,39 @@ def _bind_prefix(one: StartsWith, kind: pa.DataType, negated: bool) -> Expressio
 
 
 class Dialect(Protocol[T]):
-    """What the parts of a bound expression mean; `T` is a truth over rows, files, …"""
+    """What the parts of a bound expression mean; `T` is a truth over rows, files, …
 
-    def constant(self, value: bool) -> T: ...
-    def compare(self, column: str, op: str, value: Any) -> T: ...
-    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> T: ...
-    def is_null(self, column: str, negated: bool) -> T: ...
-    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> T: ...
-    def both(self, left: T, right: T) -> T: ...
-    def either(self, left: T, right: T) -> T: ...
+    Literals are of their column's type and not null, and lists of them are not empty, as `bind`
+    leaves them. Each leaf is one of the expression that has its name in `expressions`.
+    """
+
+    def constant(self, value: bool) -> T:
+        """The truth that is `value` everywhere."""
+        ...
+
+    def compare(self, column: str, op: str, value: Any) -> T:
+        """A `Comparison`: `op` is one of `OPERATORS`."""
+        ...
+
+    def is_in(self, column: str, values: Sequence[Any], negated: bool) -> T:
+        """An `In`; false for null also where it is negated."""
+        ...
+
+    def is_null(self, column: str, negated: bool) -> T:
+        """An `IsNull`."""
+        ...
+
+    def starts_with(self, column: str, prefix: str | bytes, negated: bool) -> T:
+        """A `StartsWith`; false for null also where it is negated."""
+        ...
+
+    def both(self, left: T, right: T) -> T:
+        """Where both are true."""
+        ...
+
+    def either(self, left: T, right: T) -> T:
+        """Where one of them is true."""
+        ...
 
 
 def evaluate(bound: Expression, dialect: Dialect[T]) -> T:

@@ -93,6 +93,8 @@ def answering(
 def _answers(
     arrays: Iterable[Any], task: Task, given: pa.Schema, made: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    """What a task answers of columns that come batch by batch. Spark would wait for answers that do
+    not come, and go wrong with more: so rows are counted on both sides."""
     asking = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
