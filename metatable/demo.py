@@ -112,99 +112,192 @@ def run(flights: pa.Table, folder: str, page: Page, spark: Any = None, no_spark:
     page.heads()
     if spark is None:
         page.skip("start Spark", no_spark)
-        _job(flights, folder, page, source, None)
+        _Job(page, _made(folder, flights.schema, page), source, None).run()
         return
     with page.step("start Spark") as step, _stderr_aside():
         session = spark()
         step.note("writes, deletes and compaction run in its executors")
     try:
-        _job(flights, folder, page, source, session)
+        _Job(page, _made(folder, flights.schema, page), source, session).run()
     finally:
         session.stop()
 
 
-def _job(flights: pa.Table, folder: str, page: Page, source: Flights, session: Any) -> None:
-    give = _as_they_are if session is None else session.createDataFrame
+def _made(folder: str, schema: pa.Schema, page: Page) -> metatable.Table:
     with page.step("create the table") as step:
-        table = metatable.create(
-            folder, flights.schema, key=KEY, partition_by="origin", index="record"
-        )
+        table = metatable.create(folder, schema, key=KEY, partition_by="origin", index="record")
         step.note(f"key {', '.join(KEY)}; a partition for each origin; record index, global scope")
-    _load(page, table, source, give)
-    _upsert(page, table, source, give)
-    _tag(page, table, source)
-    if session is not None:
-        _tag_on_spark(page, table, source, session)
-    _delete(page, table, source, give)
-    _read_back(page, table, source)
-    _compact(page, table, session)
-    _verify(page, table)
-    _join(page, table, source)
-    _count_with_hudi(page, table, source)
+    return table
 
 
-Give = Callable[[pa.Table], Any]
-"""What rows are handed over as: a table, or a DataFrame of it."""
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The steps, one after the other, on one table. `session`: of Spark; None: it works here."""
 
+    page: Page
+    table: metatable.Table
+    source: Flights
+    session: Any
 
-def _as_they_are(rows: pa.Table) -> pa.Table:
-    return rows
+    def run(self) -> None:
+        """All steps, each of which says whether it went as expected."""
+        self._load()
+        self._upsert()
+        self._tag()
+        if self.session is not None:
+            self._tag_on_spark()
+        self._delete()
+        self._read_back()
+        self._compact()
+        self._verify()
+        self._join()
+        self._count_with_hudi()
 
+    def give(self, rows: pa.Table) -> Any:
+        """Rows as they are handed over: a table, or a DataFrame of it."""
+        return rows if self.session is None else self.session.createDataFrame(rows)
 
-def _load(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
-    rows = source.first.num_rows
-    with page.step(f"insert the first {LOADED_MONTHS} months", table) as step:
-        done = _written(step, table.insert(give(source.first)), rows)
-        step.note(f"{rows:,} new keys, each looked up first: an insert refuses keys that exist")
-    page.expect("rows inserted", done.inserted, rows)
+    def _load(self) -> None:
+        rows = self.source.first.num_rows
+        with self.page.step(f"insert the first {LOADED_MONTHS} months", self.table) as step:
+            done = _written(step, self.table.insert(self.give(self.source.first)), rows)
+            step.note(f"{rows:,} new keys, each looked up first: an insert refuses keys that exist")
+        self.page.expect("rows inserted", done.inserted, rows)
 
+    def _upsert(self) -> None:
+        offered = pa.concat_tables([self.source.last, self.source.corrections])
+        with self.page.step("upsert the last two, and corrections", self.table) as step:
+            done = _written(step, self.table.upsert(self.give(offered)), offered.num_rows)
+            step.note(
+                f"{done.inserted:,} inserted; {done.updated:,} updated, of earlier months: flights"
+            )
+            step.note("that were diverted get a time in the air, estimated from the distance")
+        self.page.expect("rows inserted", done.inserted, self.source.last.num_rows)
+        self.page.expect("rows updated", done.updated, self.source.corrections.num_rows)
 
-def _upsert(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
-    offered = pa.concat_tables([source.last, source.corrections])
-    with page.step("upsert the last two, and corrections", table) as step:
-        done = _written(step, table.upsert(give(offered)), offered.num_rows)
-        step.note(
-            f"{done.inserted:,} inserted; {done.updated:,} updated, of earlier months: flights"
+    def _tag(self) -> None:
+        before = self.table.history()[1].version
+        asked = self.source.last.num_rows + self.source.corrections.num_rows
+        rows = pa.concat_tables([self.source.last, self.source.corrections]).select(KEY)
+        with self.page.step("tag the same rows, in this process", self.table) as step:
+            tagged = {
+                version: self.table.tag_locations(rows, version)
+                for version in (before, self.table.version)
+            }
+            missing = [one["_location"].null_count for one in tagged.values()]
+            step.rows = 2 * asked
+            step.note(
+                f"as of version {before}: {missing[0]:,} inserts, {asked - missing[0]:,} updates"
+            )
+            step.note(
+                f"as of version {self.table.version}: {missing[1]:,} inserts, {asked:,} updates"
+            )
+        self.page.expect("inserts before the upsert", missing[0], self.source.last.num_rows)
+        self.page.expect("inserts after the upsert", missing[1], 0)
+
+    def _tag_on_spark(self) -> None:
+        before = self.table.history()[1].version
+        rows = pa.concat_tables([self.source.last, self.source.corrections]).select([*KEY, "dest"])
+        with self.page.step("tag the same rows, on Spark") as step:
+            frame = self.table.tag_locations(self.session.createDataFrame(rows), before)
+            theirs = frame.toArrow()
+            step.rows = theirs.num_rows
+            inserts = theirs["_location"].null_count
+            step.note(
+                f"as of version {before}: {inserts:,} inserts, {len(rows) - inserts:,} updates"
+            )
+            step.note("executors looked the keys up in the HFiles; the plan was lazy until now")
+        same = _by_key(theirs).equals(_by_key(self.table.tag_locations(rows, before)))
+        self.page.expect("inserts before the upsert, on Spark", inserts, self.source.last.num_rows)
+        self.page.expect("tags on Spark equal tags in process", same, True)
+
+    def _delete(self) -> None:
+        rows = self.source.cancelled.num_rows
+        with self.page.step("delete the cancelled flights", self.table) as step:
+            done = _written(step, self.table.delete(self.give(self.source.cancelled)), rows)
+            step.note(f"{done.deleted:,} deleted: those that have no departure time")
+        self.page.expect("rows deleted", done.deleted, rows)
+
+    def _read_back(self) -> None:
+        wanted = pa.concat_tables(
+            [
+                self.source.first.filter(self.source.first["air_time"].is_valid()).slice(0, 1),
+                self.source.corrections.slice(0, 1),
+                self.source.cancelled.slice(0, 1),
+            ]
+        ).select(KEY)
+        shown = [*KEY, "dest", "distance", "air_time"]
+        with self.page.step("read three keys back", self.table) as step:
+            found = self.table.read_keys(wanted, shown)
+            step.rows = found.num_rows
+            cells = [list(map(str, row.values())) for row in found.to_pylist()]
+            step.notes += columns(shown, cells, left=("carrier", "origin", "dest")).splitlines()
+            step.note("the third key asked for is of a cancelled flight: it is gone")
+        keys = wanted.slice(0, 2).join(self.source.expected.select(shown), KEY, join_type="inner")
+        order = [(name, "ascending") for name in KEY]
+        same = found.sort_by(order).equals(keys.select(shown).sort_by(order))
+        self.page.expect("rows read back are the source's", same, True)
+
+    def _compact(self) -> None:
+        with self.page.step("compact the metadata, major", self.table) as step:
+            done = self.table.compact(major=True, engine=self.session)
+            step.files = done.files_after
+            step.note(
+                f"{done.files_before} HFiles became {done.files_after}, {done.entries:,} entries;"
+                " tombstones are gone, no answer changed"
+            )
+        facts = self.table.describe().metadata.values()
+        self.page.expect("tombstones left", sum(one["tombstones"] for one in facts), 0)
+
+    def _verify(self) -> None:
+        with self.page.step("verify: index against data, both ways", self.table) as step:
+            done = self.table.verify()
+            step.rows = done.entries
+            step.note(done.reason)
+        self.page.expect("findings", list(done.findings), [])
+
+    def _join(self) -> None:
+        """Brute force: what the index says of all keys against a join with all rows."""
+        order = [(name, "ascending") for name in KEY]
+        with self.page.step("compare all of it with the source", self.table) as step:
+            held = self.table.scan([*self.source.all.column_names, "_hoodie_file_name"]).to_arrow()
+            names = pc.replace_substring_regex(held["_hoodie_file_name"], "_.*", "")
+            tagged = _by_key(self.table.tag_locations(self.source.all.select(KEY)))
+            places = held.select(KEY).append_column("held", names)
+            joined = tagged.join(places, KEY, join_type="full outer").combine_chunks()
+            same = pc.fill_null(pc.equal(joined["file_id"], joined["held"]), False)
+            neither = pc.and_(joined["file_id"].is_null(), joined["held"].is_null())
+            wrong = joined.num_rows - (pc.sum(pc.or_(same, neither)).as_py() or 0)
+            rows = held.select(self.source.all.column_names).sort_by(order)
+            equal = rows.equals(self.source.expected.sort_by(order))
+            step.rows = joined.num_rows
+            step.note(f"all {held.num_rows:,} rows are the source's, value by value; a join says")
+            step.note("of every key, cancelled ones too, what the index says")
+        self.page.expect("keys on which the index and a join disagree", wrong, 0)
+        self.page.expect("rows of the table are those of the source", equal, True)
+
+    def _count_with_hudi(self) -> None:
+        title = "let Hudi's Rust reader count"
+        if importlib.util.find_spec("hudi") is None:
+            self.page.skip(title, "the package hudi is not installed")
+            return
+        from hudi import HudiTableBuilder  # noqa: PLC0415  (optional)
+
+        with self.page.step(title) as step:
+            batches = HudiTableBuilder.from_base_uri(self.table.uri).build().read()
+            rows = sum(batch.num_rows for batch in batches)
+            miles = sum(pc.sum(pa.array(batch["distance"])).as_py() or 0 for batch in batches)
+            step.rows = rows
+            step.note(f"another software reads the same {rows:,} flights, {miles:,} miles of them")
+        self.page.expect("rows that hudi reads", rows, self.source.expected.num_rows)
+        self.page.expect(
+            "miles that hudi sums", miles, pc.sum(self.source.expected["distance"]).as_py()
         )
-        step.note("that were diverted get a time in the air, estimated from the distance")
-    page.expect("rows inserted", done.inserted, source.last.num_rows)
-    page.expect("rows updated", done.updated, source.corrections.num_rows)
 
 
 def _written(step: Step, done: WriteResult, rows: int) -> WriteResult:
     step.rows, step.files = rows, done.files
     return done
-
-
-def _tag(page: Page, table: metatable.Table, source: Flights) -> None:
-    before = table.history()[1].version
-    asked = source.last.num_rows + source.corrections.num_rows
-    rows = pa.concat_tables([source.last, source.corrections]).select(KEY)
-    with page.step("tag the same rows, in this process", table) as step:
-        tagged = {
-            version: table.tag_locations(rows, version) for version in (before, table.version)
-        }
-        missing = [one["_location"].null_count for one in tagged.values()]
-        step.rows = 2 * asked
-        step.note(f"as of version {before}: {missing[0]:,} inserts, {asked - missing[0]:,} updates")
-        step.note(f"as of version {table.version}: {missing[1]:,} inserts, {asked:,} updates")
-    page.expect("inserts before the upsert", missing[0], source.last.num_rows)
-    page.expect("inserts after the upsert", missing[1], 0)
-
-
-def _tag_on_spark(page: Page, table: metatable.Table, source: Flights, session: Any) -> None:
-    before = table.history()[1].version
-    rows = pa.concat_tables([source.last, source.corrections]).select([*KEY, "dest"])
-    with page.step("tag the same rows, on Spark") as step:
-        frame = table.tag_locations(session.createDataFrame(rows), before)
-        theirs = frame.toArrow()
-        step.rows = theirs.num_rows
-        inserts = theirs["_location"].null_count
-        step.note(f"as of version {before}: {inserts:,} inserts, {len(rows) - inserts:,} updates")
-        step.note("executors looked the keys up in the HFiles; the plan was lazy until now")
-    same = _by_key(theirs).equals(_by_key(table.tag_locations(rows, before)))
-    page.expect("inserts before the upsert, on Spark", inserts, source.last.num_rows)
-    page.expect("tags on Spark equal tags in process", same, True)
 
 
 @contextmanager
@@ -239,93 +332,6 @@ _KEY_FIELDS = [
     pa.field("origin", pa.string()),
     pa.field("time_hour", pa.timestamp("us", "UTC")),
 ]
-
-
-def _delete(page: Page, table: metatable.Table, source: Flights, give: Give) -> None:
-    rows = source.cancelled.num_rows
-    with page.step("delete the cancelled flights", table) as step:
-        done = _written(step, table.delete(give(source.cancelled)), rows)
-        step.note(f"{done.deleted:,} deleted: those that have no departure time")
-    page.expect("rows deleted", done.deleted, rows)
-
-
-def _read_back(page: Page, table: metatable.Table, source: Flights) -> None:
-    wanted = pa.concat_tables(
-        [
-            source.first.filter(source.first["air_time"].is_valid()).slice(0, 1),
-            source.corrections.slice(0, 1),
-            source.cancelled.slice(0, 1),
-        ]
-    ).select(KEY)
-    shown = [*KEY, "dest", "distance", "air_time"]
-    with page.step("read three keys back", table) as step:
-        found = table.read_keys(wanted, shown)
-        step.rows = found.num_rows
-        cells = [list(map(str, row.values())) for row in found.to_pylist()]
-        step.notes += columns(shown, cells, left=("carrier", "origin", "dest")).splitlines()
-        step.note("the third key asked for is of a cancelled flight: it is gone")
-    keys = wanted.slice(0, 2).join(source.expected.select(shown), KEY, join_type="inner")
-    order = [(name, "ascending") for name in KEY]
-    same = found.sort_by(order).equals(keys.select(shown).sort_by(order))
-    page.expect("rows read back are the source's", same, True)
-
-
-def _compact(page: Page, table: metatable.Table, session: Any) -> None:
-    with page.step("compact the metadata, major", table) as step:
-        done = table.compact(major=True, engine=session)
-        step.files = done.files_after
-        step.note(
-            f"{done.files_before} HFiles became {done.files_after}, {done.entries:,} entries;"
-            " tombstones are gone, no answer changed"
-        )
-    facts = table.describe().metadata.values()
-    page.expect("tombstones left", sum(one["tombstones"] for one in facts), 0)
-
-
-def _verify(page: Page, table: metatable.Table) -> None:
-    with page.step("verify: index against data, both ways", table) as step:
-        done = table.verify()
-        step.rows = done.entries
-        step.note(done.reason)
-    page.expect("findings", list(done.findings), [])
-
-
-def _join(page: Page, table: metatable.Table, source: Flights) -> None:
-    """Brute force: what the index says of all keys against a join with all rows."""
-    order = [(name, "ascending") for name in KEY]
-    with page.step("compare all of it with the source", table) as step:
-        held = table.scan([*source.all.column_names, "_hoodie_file_name"]).to_arrow()
-        names = pc.replace_substring_regex(held["_hoodie_file_name"], "_.*", "")
-        tagged = _by_key(table.tag_locations(source.all.select(KEY)))
-        places = held.select(KEY).append_column("held", names)
-        joined = tagged.join(places, KEY, join_type="full outer").combine_chunks()
-        same = pc.fill_null(pc.equal(joined["file_id"], joined["held"]), False)
-        neither = pc.and_(joined["file_id"].is_null(), joined["held"].is_null())
-        wrong = joined.num_rows - (pc.sum(pc.or_(same, neither)).as_py() or 0)
-        rows = held.select(source.all.column_names).sort_by(order)
-        equal = rows.equals(source.expected.sort_by(order))
-        step.rows = joined.num_rows
-        step.note(f"all {held.num_rows:,} rows are the source's, value by value; a join says")
-        step.note("of every key, cancelled ones too, what the index says")
-    page.expect("keys on which the index and a join disagree", wrong, 0)
-    page.expect("rows of the table are those of the source", equal, True)
-
-
-def _count_with_hudi(page: Page, table: metatable.Table, source: Flights) -> None:
-    title = "let Hudi's Rust reader count"
-    if importlib.util.find_spec("hudi") is None:
-        page.skip(title, "the package hudi is not installed")
-        return
-    from hudi import HudiTableBuilder  # noqa: PLC0415  (optional)
-
-    with page.step(title) as step:
-        batches = HudiTableBuilder.from_base_uri(table.uri).build().read()
-        rows = sum(batch.num_rows for batch in batches)
-        miles = sum(pc.sum(pa.array(batch["distance"])).as_py() or 0 for batch in batches)
-        step.rows = rows
-        step.note(f"another software reads the same {rows:,} flights, {miles:,} miles of them")
-    page.expect("rows that hudi reads", rows, source.expected.num_rows)
-    page.expect("miles that hudi sums", miles, pc.sum(source.expected["distance"]).as_py())
 
 
 # The program
