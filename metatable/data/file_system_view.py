@@ -15,18 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.paths import (
+    begin_as_logs,
+    folders_of,
+    name_hashes,
+    name_starts,
+    names_of,
+    which_are_logs,
+)
 from metatable.data.slices import DataFile, FileSlice, is_log
-from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
-from metatable.storage.byte_columns import byte_layout, from_gaps, gathered, size_of_all
+from metatable.storage.arrays import Bools, Int32s, Int64s, UInt64s
+from metatable.storage.byte_columns import byte_layout, gathered
 from metatable.storage.errors import CorruptError
-from metatable.storage.ordering import order_within, sort_order
-from metatable.storage.quick_hash import quick_hash
+from metatable.storage.ordering import order_within
 
-__all__ = ["FILE", "FileSystemView", "name_hashes", "names_of", "slices_of"]
+__all__ = ["FILE", "FileSystemView", "slices_of"]
 
-
-STEP_PATHS = 16 << 10
-"""Paths that are cut at a time: what comes of them stays near the processor."""
 
 FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
 """A file of a slice."""
@@ -57,8 +61,8 @@ class FileSystemView(Sequence[FileSlice]):
         """From a row a slice, in any order: the path (string) and the bytes of its first file, and
         its other files as of `logs` of the class."""
         offsets, data = byte_layout(paths)
-        names_at = _name_starts(paths)
-        folders, folder_of = _folders(paths, names_at)
+        names_at = name_starts(paths)
+        folders, folder_of = folders_of(paths, names_at)
         order = order_within(folder_of, data, names_at, offsets[1:] - names_at)
         return cls(
             paths,
@@ -66,7 +70,7 @@ class FileSystemView(Sequence[FileSlice]):
             sizes[order],
             folders,
             folder_of[order],
-            _begin_as_logs(paths, names_at)[order],
+            begin_as_logs(paths, names_at)[order],
             None if logs is None else logs.take(pa.array(order)),
         )
 
@@ -168,7 +172,7 @@ class FileSystemView(Sequence[FileSlice]):
         """For which slices a compaction is scheduled."""
         paths, _, slices = self._files_and_pending()
         found = np.zeros(len(self), np.bool_)
-        found[slices[len(self) :][~_are_logs(paths[len(self) :])]] = True
+        found[slices[len(self) :][~which_are_logs(paths[len(self) :])]] = True
         return found
 
     @property
@@ -188,7 +192,7 @@ class FileSystemView(Sequence[FileSlice]):
         paths, sizes, slices = self._files_and_pending()
         if self.logs is None:
             return paths, sizes, slices
-        there = _are_logs(paths)
+        there = which_are_logs(paths)
         there[: len(self)] = True
         return paths.filter(pa.array(there)), sizes[there], slices[there]
 
@@ -249,18 +253,6 @@ class FileSystemView(Sequence[FileSlice]):
         return int(sum(one.nbytes for one in columns) + logs) + 500
 
 
-def names_of(paths: pa.Array) -> pa.Array:
-    """The bare name of each file's path."""
-    (offsets, data), names_at = byte_layout(paths), _name_starts(paths)
-    return from_gaps(data, names_at, offsets[1:] - names_at).cast(pa.string())
-
-
-def name_hashes(paths: pa.Array) -> UInt64s:
-    """`quick_hash` of each bare name."""
-    (offsets, data), names_at = byte_layout(paths), _name_starts(paths)
-    return quick_hash(data, names_at, offsets[1:] - names_at)
-
-
 def slices_of(files: pa.ListArray) -> list[FileSlice]:
     """From a list of `FILE` a slice, without nulls. Raises CorruptError where one is none."""
     return [FileSlice.of([tuple(one.values()) for one in few]) for few in files.to_pylist()]
@@ -283,7 +275,7 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray]:
     if (counts == 1).all():
         none = pa.array(np.zeros(len(files) + 1, np.int32))
         return flat, pa.ListArray.from_arrays(none, pa.array([], FILE), type=pa.list_(FILE))
-    are_logs = _are_logs(pc.struct_field(flat, "path"))
+    are_logs = which_are_logs(pc.struct_field(flat, "path"))
     to_come = ~are_logs & (pc.struct_field(flat, "size").to_numpy() == 0)
     slices = np.repeat(np.arange(len(files)), counts)
     are_bases = ~are_logs & ~to_come
@@ -303,60 +295,6 @@ def _apart(files: pa.ListArray) -> tuple[pa.StructArray, pa.ListArray]:
     return flat.filter(pa.array(is_first)), pa.ListArray.from_arrays(offsets, others)
 
 
-def _are_logs(paths: pa.Array) -> Bools:
-    return _begin_as_logs(paths, _name_starts(paths))
-
-
-def _begin_as_logs(paths: pa.Array, names_at: Int64s) -> Bools:
-    """Whether each path is that of a log, whose name begins with a point, as `is_log` tells of one.
-    `names_at`: where the names begin in the bytes of the column."""
-    offsets, data = byte_layout(paths)
-    if not len(paths) or (names_at == offsets[1:]).any():  # a name without a byte
-        return np.array(pc.starts_with(names_of(paths), ".").to_numpy(zero_copy_only=False))
-    return np.asarray(data[names_at] == ord("."))
-
-
 def _columns(files: pa.StructArray) -> tuple[pa.Array, Int64s]:
     """(paths, sizes) of `FILE`s."""
     return pc.struct_field(files, "path"), pc.struct_field(files, "size").to_numpy()
-
-
-def _name_starts(paths: pa.Array) -> Int64s:
-    """Where the name of each begins in the bytes of the column: behind the last slash."""
-    found = np.empty(len(paths), np.int64)
-    offsets, data = byte_layout(paths)
-    for at in range(0, len(paths), STEP_PATHS):
-        ends = offsets[at : at + STEP_PATHS + 1].astype(np.int64)
-        size = size_of_all(ends)
-        place = _place_of_names(data[ends[0] : ends[-1]].reshape(-1, size)) if size > 0 else -1
-        if place >= 0:
-            found[at : at + STEP_PATHS] = ends[:-1] + place
-            continue
-        slashes = np.flatnonzero(data[ends[0] : ends[-1]] == ord("/")) + ends[0]
-        behind = np.append(0, slashes + 1)[np.searchsorted(slashes, ends[1:])]
-        np.maximum(behind, ends[:-1], out=found[at : at + STEP_PATHS])
-    return found
-
-
-def _place_of_names(paths: UInt8s) -> int:
-    """Where the names begin in a table of paths of one size; -1: not at one place."""
-    place = paths[0].tobytes().rfind(b"/") + 1
-    if place and (paths[:, place - 1] != ord("/")).any():
-        return -1
-    return -1 if (paths[:, place:] == ord("/")).any() else place
-
-
-def _folders(paths: pa.Array, names_at: Int64s) -> tuple[pa.Array, Int32s]:
-    """The distinct partition paths in byte order, "" for that of an unpartitioned table, and the
-    place there of each path's."""
-    offsets, data = byte_layout(paths)
-    parts = [pa.array([], pa.string()).dictionary_encode()]
-    for at in range(0, len(paths), STEP_PATHS):
-        starts = offsets[:-1][at : at + STEP_PATHS].astype(np.int64)
-        lengths = np.maximum(names_at[at : at + STEP_PATHS] - 1 - starts, 0)
-        parts.append(from_gaps(data, starts, lengths).cast(pa.string()).dictionary_encode())
-    encoded = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
-    order = sort_order(encoded.dictionary)
-    places = np.empty(len(order), np.int32)
-    places[order] = np.arange(len(order))
-    return encoded.dictionary.take(pa.array(order)), places[encoded.indices.to_numpy()]

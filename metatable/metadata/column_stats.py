@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView, names_of
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.paths import names_of
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole as whole_column

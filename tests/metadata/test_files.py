@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from metatable.data import file_system_view
-from metatable.data.file_system_view import FileSystemView, name_hashes, names_of
+from metatable.data import paths as path_columns
+from metatable.data.file_system_view import FileSystemView
+from metatable.data.paths import name_hashes, names_of
 from metatable.data.slices import FileSlice
 from metatable.storage import byte_columns
 
@@ -60,7 +61,7 @@ def test_a_view_is_the_same_however_its_slices_came(monkeypatch: pytest.MonkeyPa
 
 def test_names_are_cut_off_alike_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = view(PATHS).folders
-    monkeypatch.setattr(file_system_view, "STEP_PATHS", 2)
+    monkeypatch.setattr(path_columns, "STEP_PATHS", 2)
     shuffled = pa.array(random.Random(7).sample(PATHS, len(PATHS)))
     names = [one.rpartition("/")[2] for one in shuffled.to_pylist()]
     assert names_of(shuffled).to_pylist() == names
