@@ -218,8 +218,10 @@ class SparkEngine:
     @contextmanager
     def keep(self, rows: DataFrame) -> Iterator[DataFrame]:
         """The same rows, worked out at their first use and held by the executors. As another
-        DataFrame: one that was planned before does not see that it is held."""
-        kept = rows.persist()
+        DataFrame: one that was planned before does not see that it is held. Of a plan that no
+        other equals: Spark holds equal plans together, and lets go of them for all, be it their
+        owner's or another thread's."""
+        kept = rows.where(F.lit(uuid.uuid4().hex).isNotNull()).persist()
         try:
             yield kept.select("*")
         finally:

@@ -92,6 +92,29 @@ def test_what_a_plan_tells_does_not_keep_rows_from_being_kept_later(
     assert log.read_text() == "once\n"
 
 
+def test_rows_that_their_owner_keeps_are_kept_for_him(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    table = make(str(tmp_path / "table"), "record", "global")
+    log = tmp_path / "evaluated"
+    given = telling(spark.createDataFrame(rows(0, 60)).coalesce(1), log).cache()
+    assert table.upsert(given).engine == "local"
+    assert given.storageLevel.useMemory
+    assert given.count() == 60
+    given.unpersist()
+    assert log.read_text() == "once\n"
+
+
+def test_rows_that_are_kept_twice_are_let_go_of_one_by_one(spark: Any) -> None:
+    engine, given = SparkEngine(spark), spark.range(3)
+    with engine.keep(given) as kept:
+        with engine.keep(given):
+            pass
+        plan = kept._jdf.queryExecution().withCachedData().toString()
+        assert "InMemoryRelation" in plan
+
+
 @pytest.mark.parametrize("said", ["bigger than spark.driver.maxResultSize (1 MiB)", "disk full"])
 def test_rows_are_not_few_for_a_driver_that_may_not_take_them(
     spark: Any, monkeypatch: pytest.MonkeyPatch, said: str
