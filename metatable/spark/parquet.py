@@ -25,6 +25,16 @@ from metatable.storage.store import Store
 
 __all__ = ["Conditions", "read", "readable", "select"]
 
+_AS_STORED = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+"""What a session may have set otherwise: to take days before 1582 for another calendar's, where a
+file does not say that Spark wrote it, and to leave out files that are gone or damaged, in silence.
+"""
+
 
 def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.Schema) -> DataFrame:
     """These columns of these Parquet files of the store; no files, no rows.
@@ -37,7 +47,8 @@ def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.S
     if not paths:
         return session.createDataFrame([], wanted)
     root = root_for(session, store)
-    return session.read.schema(wanted).parquet(*[_literally(f"{root}/{path}") for path in paths])
+    reader = session.read.schema(wanted).options(**_AS_STORED)
+    return reader.parquet(*[_literally(f"{root}/{path}") for path in paths])
 
 
 def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

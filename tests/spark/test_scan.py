@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import metatable
 from metatable import col
 from metatable.query.expressions import Expression
 from tests.every_kind import COLUMNS, NAN, made_rows
+from tests.spark.settings import settings
 
 LEFT_OUT = ("hour", "nothing", "list")
 """Spark 4.0 has no time of day."""
@@ -92,3 +93,30 @@ def test_no_files_make_an_empty_frame_with_the_columns(spark: Any, table: metata
     frame = scan.to_spark(spark)
     assert frame.dtypes == [("id", "bigint"), ("moment", "timestamp")]
     assert frame.count() == 0
+
+
+def test_days_of_before_1582_are_those_that_were_written(spark: Any, tmp_path: Path) -> None:
+    """Our files do not say that Spark wrote them: its sessions may take them for Julian days."""
+    old = {"day": [date(1200, 1, 1)], "at": [datetime(1200, 1, 1, tzinfo=UTC)], "id": [1]}
+    kinds = {"day": pa.date32(), "at": pa.timestamp("us", "UTC"), "id": pa.int64()}
+    given = pa.table(old, schema=pa.schema(kinds))
+    made = metatable.create(tmp_path / "old", given.schema, key="id")
+    made.insert(given)
+    with settings(spark, {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"}):
+        found = made.scan(where=col("day") == date(1200, 1, 1)).to_spark(spark).toArrow()
+    assert found.cast(given.schema).equals(given)
+
+
+def test_a_file_that_is_gone_is_missed_whatever_the_session_ignores(
+    spark: Any, tmp_path: Path
+) -> None:
+    given = pa.table({"id": [1], "v": [2]})
+    made = metatable.create(tmp_path / "gone", given.schema, key="id")
+    made.insert(given)
+    ignored = {f"spark.sql.files.ignore{what}Files": "true" for what in ("Missing", "Corrupt")}
+    with settings(spark, ignored):
+        frame = made.scan().to_spark(spark)
+        [file] = made.files()
+        (tmp_path / "gone" / file.path).unlink()
+        with pytest.raises(Exception, match=r"(?i)not.?exist"):
+            frame.collect()
