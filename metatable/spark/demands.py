@@ -106,4 +106,8 @@ def mendable(error: Exception) -> UsageError | None:
         return UsageError(what, expected=expected, found=found[1], reason=found[2])
     if found := re.search(r"(\w+ >= [\d.]+) must be installed; however, ([^\n]*)", text):
         return UsageError("Spark lacks a package", expected=found[1], found=found[2].rstrip("."))
+    if found := re.search(r"\[AMBIGUOUS_REFERENCE\] Reference `(.+?)` is ambiguous", text):
+        what = "a column is there twice (this session does not tell case apart)"
+        expected = "another name, or spark.sql.caseSensitive=true"
+        return UsageError(what, column=found[1], expected=expected)
     return None

@@ -41,12 +41,15 @@ from metatable.spark.demands import check_session, is_connect, is_session, menda
 from metatable.spark.plans import is_stored, size_told
 from metatable.spark.types import arrow_schema, spark_schema
 from metatable.spark.workers import (
+    BATCH_ROWS,
     COUNTED,
     answering,
     counters_in,
     counters_last,
     in_lists,
     mapped,
+    packed,
+    unpacked,
 )
 from metatable.storage import errors
 from metatable.storage.counters import Counters
@@ -54,6 +57,8 @@ from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.store import Store
 
 __all__ = ["SparkEngine"]
+
+_BATCH_LIMIT = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 PLAN_VALUES = 1024
 """Values that a plan may carry as a literal: each costs it some 20 us and, in what `explain`
@@ -92,8 +97,7 @@ class SparkEngine:
     def rows(self, data: Any) -> DataFrame:
         """Adopt a DataFrame, or a small Arrow table. Raises UsageError for what is neither."""
         if isinstance(data, pa.Table):  # a plan: it travels inside the query
-            schema = spark_schema(data.schema)
-            return self.session.createDataFrame(data if data.num_rows else [], schema)
+            return self._sent(data)
         if not isinstance(data, DataFrame):
             raise _no_rows(data)
         if data.isStreaming:
@@ -105,8 +109,23 @@ class SparkEngine:
             raise UsageError("a column is there twice", found=twice)
         return data
 
+    def _sent(self, table: pa.Table) -> DataFrame:
+        """The rows of a table of this process."""
+        schema = spark_schema(table.schema)
+        if not table.num_rows:
+            return self.session.createDataFrame([], schema)
+        if is_connect(self.session) or int(self.session.conf.get(_BATCH_LIMIT) or 0) > 0:
+            return self.session.createDataFrame(table, schema)
+        # 0 and less mean no limit, but pyspark cuts a table into batches of so many rows
+        made = arrow_schema(schema)
+        pieces = table.to_batches(max_chunksize=BATCH_ROWS)
+        sent = self.session.createDataFrame([(packed(one, made),) for one in pieces], "b binary")
+        with planning(self.session):
+            return sent.mapInArrow(unpacked, schema)
+
     def schema(self, rows: DataFrame) -> pa.Schema:
-        return arrow_schema(rows.schema)
+        with _own_errors():
+            return arrow_schema(rows.schema)
 
     def map(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, schema: pa.Schema
@@ -142,10 +161,10 @@ class SparkEngine:
         with planning(self.session), _own_errors():
             answered = udf(*map(named, inputs))
         if single:
-            return rows.select("*", answered.alias(made.names[0]))
+            return _chosen(rows, "*", answered.alias(made.names[0]))
         beside = rows.select("*", answered.alias(COUNTED))
         parts = [F.col(COUNTED).getField(name).alias(name) for name in made.names]
-        return beside.select(*map(named, rows.columns), *parts)
+        return _chosen(beside, *map(named, rows.columns), *parts)
 
     def pick(
         self,
@@ -164,7 +183,7 @@ class SparkEngine:
         places = pa.schema([pa.field(field.name, pa.int32())])
         placed = self.extend(rows, inputs, partial(task, values=known), places, at_once=True)
         picked = F.get(literal(known), named(field.name))
-        return placed.select(*map(named, rows.columns), picked.alias(field.name))
+        return _chosen(placed, *map(named, rows.columns), picked.alias(field.name))
 
     def find(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, fields: pa.Schema
@@ -180,7 +199,7 @@ class SparkEngine:
             rows.coalesce(self.slots), inputs, partial(in_lists, task, field), lists
         )
         every = F.explode_outer(named(field.name)).alias(field.name)
-        return found.select(*map(named, rows.columns), every)
+        return _chosen(found, *map(named, rows.columns), every)
 
     def exchange(self, rows: DataFrame, by: str, count: int) -> DataFrame:
         """`count` partitions, each with the rows that name it in `by`.
@@ -206,14 +225,16 @@ class SparkEngine:
         added = [
             F.col(theirs[name]).alias(name) for name in schema.names if name not in rows.columns
         ]
-        return rows.join(right, on=equal, how="left").select(*map(named, rows.columns), *added)
+        with _own_errors():
+            joined = rows.join(right, on=equal, how="left")
+        return _chosen(joined, *map(named, rows.columns), *added)
 
     def select(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Only these columns, in this order."""
         for column in columns:
             if column not in rows.columns:
                 raise UsageError("no such column", column=column, expected=rows.columns)
-        return rows.select(*map(named, columns))
+        return _chosen(rows, *map(named, columns))
 
     @contextmanager
     def keep(self, rows: DataFrame) -> Iterator[DataFrame]:
@@ -284,6 +305,12 @@ class SparkEngine:
         """All rows, on the driver: of few, or in tests."""
         with _own_errors():
             return rows.toArrow()
+
+
+def _chosen(rows: DataFrame, *columns: Column | str) -> DataFrame:
+    """Some columns of the rows; what Spark says of them is told as an error of ours."""
+    with _own_errors():
+        return rows.select(*columns)
 
 
 def _no_rows(data: Any) -> UsageError:

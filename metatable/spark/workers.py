@@ -22,10 +22,21 @@ from metatable.engine.protocol import Task
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 
-__all__ = ["COUNTED", "answering", "counters_in", "counters_last", "in_lists", "mapped"]
+__all__ = [
+    "BATCH_ROWS",
+    "COUNTED",
+    "answering",
+    "counters_in",
+    "counters_last",
+    "in_lists",
+    "mapped",
+    "packed",
+    "unpacked",
+]
 
-BATCH_ROWS = 50_000
-"""Rows that reach a task at once: below it numpy's fixed costs show, above it little changes."""
+BATCH_ROWS, BATCH_BYTES = 50_000, 32 << 20
+"""Rows that reach a task at once, or fewer where they are wide: below it numpy's fixed costs show,
+above it little changes."""
 
 COUNTED = "_metatable_counted"
 """The extra column in which counters travel, as JSON; null in rows that carry none."""
@@ -72,6 +83,21 @@ def mapped(
     if asked is not None:
         for batch in task(asked, Counters()):
             yield conform(batch, made)
+
+
+def packed(batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
+    """A batch as Arrow's stream, in the types of `schema`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(conform(batch, schema))
+    return bytes(sink.getvalue())
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: the batches that a column of such streams holds."""
+    for batch in batches:
+        for stream in batch.column(0):
+            yield from pa.ipc.open_stream(stream.as_buffer())
 
 
 def answering(
@@ -126,4 +152,4 @@ def _large_batches(
     batches: Iterable[pa.RecordBatch], given: pa.Schema
 ) -> Iterator[pa.RecordBatch] | None:
     """What a task is given: large batches in the types that the driver knew; None: no rows."""
-    return filled(conform(batch, given) for batch in gathered(batches, BATCH_ROWS))
+    return filled(conform(batch, given) for batch in gathered(batches, BATCH_ROWS, BATCH_BYTES))

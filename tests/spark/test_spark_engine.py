@@ -26,6 +26,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from metatable.spark.engine import SparkEngine
+from tests.spark.settings import settings
 
 PLUS = pa.schema({"plus": pa.int64()})
 SIZES = pa.schema({"rows": pa.list_(pa.int64())})
@@ -207,6 +208,20 @@ def test_small_batches_are_joined_up_for_a_task(engine: SparkEngine) -> None:
     assert told["rows"].to_pylist() == [[50_000, 50_000, 20_000]]
 
 
+def test_wide_rows_reach_a_task_in_smaller_batches(engine: SparkEngine) -> None:
+    wide = numbers(engine, 5).withColumn("text", F.repeat(F.lit("x"), 10 << 20))
+    with settings(engine.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}):
+        assert engine.run(wide, tell_sizes, SIZES)["rows"].to_pylist() == [[4, 1]]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_table_is_sent_where_batches_have_no_limit(engine: SparkEngine, limit: str) -> None:
+    at = pa.array([datetime(2024, 7, 1, 12, tzinfo=UTC), None], pa.timestamp("us", "UTC"))
+    table = pa.table({"at": at, "text": ["é", ""], "raw": [None, b"\0"]})
+    with settings(engine.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": limit}):
+        assert engine.run(engine.rows(table), same, table.schema).equals(table)
+
+
 def test_a_task_that_was_tried_again_counts_once(engine: SparkEngine, tmp_path: Path) -> None:
     task = partial(fail_once, str(tmp_path / "mark"))
     told = engine.run(numbers(engine, 30), task, NUMBERS)
@@ -251,6 +266,17 @@ def test_a_stream_and_a_double_column_are_refused(engine: SparkEngine) -> None:
         engine.rows(stream)
     with pytest.raises(UsageError, match="there twice: found=\\['n'\\]"):
         engine.rows(numbers(engine, 1).select("n", "n"))
+
+
+def test_columns_that_differ_in_case_are_refused_unless_the_session_tells_it_apart(
+    engine: SparkEngine,
+) -> None:
+    rows = numbers(engine, 3).select("n", (F.col("n") + 1).alias("N"))
+    with pytest.raises(UsageError, match=r"there twice .*case.* column='n'"):
+        engine.map(rows, ["n"], same, NUMBERS)
+    with settings(engine.session, {"spark.sql.caseSensitive": "true"}):
+        told = engine.run(engine.map(rows, ["n"], same, NUMBERS), same, NUMBERS)
+    assert sorted(told["n"].to_pylist()) == [0, 1, 2]
 
 
 def test_a_type_that_spark_lacks_is_refused_before_anything_runs(engine: SparkEngine) -> None:
