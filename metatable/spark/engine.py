@@ -221,7 +221,10 @@ class SparkEngine:
         right = matches.select(*renamed).distinct()
         equal: Column = F.lit(True)
         for name in on:
-            equal = equal & named(name).eqNullSafe(F.col(theirs[name]))
+            mine, kind = named(name), matches.schema[name].dataType
+            if rows.schema[name].dataType != kind:  # texts that Spark would compare by a collation
+                mine = mine.cast(kind)
+            equal = equal & mine.eqNullSafe(F.col(theirs[name]))
         added = [
             F.col(theirs[name]).alias(name) for name in schema.names if name not in rows.columns
         ]

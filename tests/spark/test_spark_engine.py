@@ -106,6 +106,13 @@ def test_extend_and_attach_leave_columns_in_the_jvm_that_python_could_not_take(
     assert as_set(engine.to_table(got))[2] == (2, "1 months 2 days", 3, 12)
 
 
+def test_texts_are_attached_by_their_letters_whatever_their_collation(engine: SparkEngine) -> None:
+    texts = "select s collate UTF8_LCASE as s from values ('a'), ('A') as given(s)"
+    matches = engine.rows(pa.table({"s": ["a"], "w": [1]}))
+    got = engine.attach(engine.session.sql(texts), matches, ["s"])
+    assert {(row.s, row.w) for row in got.collect()} == {("a", 1), ("A", None)}
+
+
 def often(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
     """Numbers that three divides are answered twice, odd ones by null."""
     at = 0
