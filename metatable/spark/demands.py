@@ -49,7 +49,9 @@ def check_version(found: str, of: str) -> None:
 
 
 def check_session(session: Any) -> None:
-    """Raises UsageError where the Spark behind the session is too old."""
+    """Raises UsageError where the session was stopped, or the Spark behind it is too old."""
+    if session.is_stopped if is_connect(session) else session.sparkContext._jsc is None:
+        raise UsageError("the Spark session was stopped", expected="one that runs")
     check_version(session.version, "the session's Spark")
 
 

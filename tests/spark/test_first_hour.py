@@ -239,6 +239,18 @@ def test_a_session_of_an_older_spark_is_refused(
         table.scan().to_spark(spark)
 
 
+def test_a_session_that_was_stopped_is_refused(
+    spark: Any, table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = spark.createDataFrame(rows(5, 15))
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)  # as `stop` leaves it
+    for ask in (table.upsert, table.tag_locations):
+        with pytest.raises(UsageError, match="the Spark session was stopped"):
+            ask(frame)
+    with pytest.raises(UsageError, match="the Spark session was stopped"):
+        table.scan().to_spark(spark)
+
+
 def test_a_package_that_pyspark_asks_for_is_told(
     spark: Any, table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
