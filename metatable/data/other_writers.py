@@ -28,6 +28,8 @@ __all__ = ["LiveSlices", "OtherTimeline", "Written", "live_slices", "schema_of",
 
 GENERATORS = ("Simple", "Complex", "Nonpartitioned", "GlobalDelete")
 _BUCKETS = "hoodie.bucket.index.num.buckets"
+_ORDERING = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+"""What Hudi 1.x calls the ordering columns, also in tables of version 6; and before."""
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
@@ -74,10 +76,11 @@ def written_as(properties: TableProperties) -> Written:
         if values.get(name):
             raise _refused("somebody else's work is under way here", name, "", values[name])
     _check_generator(values)
-    ordering = _names(values.get("hoodie.table.precombine.field", ""))
+    called = next((one for one in _ORDERING if values.get(one)), _ORDERING[-1])
+    ordering = _names(values.get(called, ""))
     key = _names(values.get("hoodie.table.recordkey.fields", ""))
     if len(ordering) > 1 or not key:
-        name = "hoodie.table.precombine.field" if key else "hoodie.table.recordkey.fields"
+        name = called if key else "hoodie.table.recordkey.fields"
         expected = "one column, or none" if key else "the columns of the key"
         raise _refused("our writers could not go on with it", name, expected, values.get(name, ""))
     return Written(

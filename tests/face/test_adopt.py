@@ -453,6 +453,19 @@ def test_blanks_between_names_are_no_matter(theirs: str) -> None:
     assert metatable.open(theirs).verify().findings == ()
 
 
+def test_the_ordering_column_has_another_name_in_newer_tables(theirs: str) -> None:
+    """Hudi 1.1 and newer call it so, also in a table of version 6."""
+    with_properties(
+        theirs, hoodie__table__precombine__field="", hoodie__table__ordering__fields="ts"
+    )
+    table = adopt(theirs)
+    assert table.options.ordering == "ts"
+    before = scanned(table)
+    told = table.upsert(arrow([row | {"v": -1, "ts": -1} for row in rows(5, 8, 0)]))
+    assert (told.stale, told.updated) == (3, 0)
+    assert scanned(table) == before
+
+
 # Refusals
 
 
@@ -502,6 +515,7 @@ def theirs(others: Path, tmp_path: Path) -> str:
         ({"hoodie__table__keygenerator__class": "my.own.CustomKeyGenerator"}, "of its own"),
         ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, "of its own"),
         ({"hoodie__table__precombine__field": "ts,v"}, "could not go on"),
+        ({"hoodie__table__ordering__fields": "ts,v"}, "hoodie.table.ordering.fields"),
         ({"hoodie__table__recordkey__fields": ""}, "could not go on"),
         ({"hoodie__table__version": "5"}, "table version 6"),
         ({"hoodie__table__version": "8", "hoodie__timeline__layout__version": "2"}, "version 6"),
