@@ -290,6 +290,27 @@ def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None
                 expected=str(field.type),
                 found=str(found),
             ) from None
+        if _bends(found, field.type):
+            raise UpgradeError(
+                "a data file has floats in a column of doubles, which Hudi's readers widen by"
+                " their decimal texts: have Hudi write it anew, by a clustering or an update of"
+                " its rows",
+                path=made.path,
+                column=field.name,
+                expected=str(field.type),
+                found=str(found),
+            )
+
+
+def _bends(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether floats become doubles, anywhere in it: 0.1 would be another number for Hudi."""
+    if not pa.types.is_nested(found):
+        return bool(pa.types.is_float32(found) and pa.types.is_float64(kind))
+    if pa.types.is_map(found):
+        return _bends(found.item_type, kind.item_type)
+    if pa.types.is_struct(found):
+        return any(_bends(one.type, kind.field(one.name).type) for one in found)
+    return _bends(found.value_type, kind.value_type)
 
 
 def _check_rows(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:

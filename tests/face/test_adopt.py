@@ -405,32 +405,67 @@ def test_groups_that_were_replaced_are_gone(tmp_path: Path) -> None:
 
 
 def test_files_of_older_schemas_are_read_as_the_newest(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32())])
+    schema = pa.schema([("id", pa.string()), ("n", pa.int32()), ("i", pa.int32())])
     made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
-    made.insert(pa.table({"id": ["a", "b"], "n": [1, 2], "f": [0.5, None]}, schema=schema))
+    made.insert(pa.table({"id": ["a", "b"], "n": [1, 2], "i": [5, None]}, schema=schema))
     uri = stripped(tmp_path / "table")
-    commit = max(Path(uri, ".hoodie").glob("*.commit"))
-    body = json.loads(commit.read_text())
-    avro = json.loads(body["extraMetadata"]["schema"])
-    wider = {"n": "long", "f": "double"}
-    for column in avro["fields"]:
-        column["type"] = ["null", wider.get(column["name"], "string")]
     added = {"type": "array", "items": {"type": "long", "logicalType": "timestamp-millis"}}
-    avro["fields"].append({"name": "when", "type": ["null", added]})
-    body["extraMetadata"]["schema"] = json.dumps(avro)
-    commit.write_text(json.dumps(body))
+    with_columns(uri, n="long", i="double", when=added)
     table = adopt(uri)
     times = pa.list_(pa.field("element", pa.timestamp("ms", "UTC"), nullable=False))
     assert table.schema == pa.schema(
-        [("id", pa.string()), ("n", pa.int64()), ("f", pa.float64()), ("when", times)]
+        [("id", pa.string()), ("n", pa.int64()), ("i", pa.float64()), ("when", times)]
     )
     assert (table.scan(where=metatable.col("n") > 1).count(), table.verify().findings) == (1, ())
-    table.upsert(pa.table({"id": ["b"], "n": [1 << 40], "f": [0.1]}))
+    table.upsert(pa.table({"id": ["b"], "n": [1 << 40], "i": [0.1]}))
     assert table.scan().to_arrow().sort_by("id").to_pylist() == [
-        {"id": "a", "n": 1, "f": 0.5, "when": None},
-        {"id": "b", "n": 1 << 40, "f": 0.1, "when": None},
+        {"id": "a", "n": 1, "i": 5.0, "when": None},
+        {"id": "b", "n": 1 << 40, "i": 0.1, "when": None},
     ]
     assert table.verify().findings == ()
+
+
+FLOATS: dict[str, tuple[pa.DataType, Any]] = {
+    "a column": (pa.float32(), "double"),
+    "a list": (pa.list_(pa.float32()), {"type": "array", "items": ["null", "double"]}),
+    "a map": (pa.map_(pa.string(), pa.float32()), {"type": "map", "values": ["null", "double"]}),
+    "a struct": (
+        pa.struct([("x", pa.int32()), ("y", pa.float32())]),
+        {
+            "type": "record",
+            "name": "f",
+            "fields": [
+                {"name": "x", "type": ["null", "int"]},
+                {"name": "y", "type": ["null", "double"]},
+            ],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_that_are_doubles_by_now_are_refused(kind: str, tmp_path: Path) -> None:
+    """Hudi on Spark and the wheel read 0.1 there, by its text, and we 0.10000000149011612."""
+    held, avro = FLOATS[kind]
+    schema = pa.schema([("id", pa.string()), ("f", held)])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    made.insert(pa.table({"id": ["a"], "f": [None]}, schema=schema))
+    uri = stripped(tmp_path / "table")
+    with_columns(uri, f=avro)
+    check_refused(uri, UpgradeError, "have Hudi write it anew")
+
+
+def with_columns(uri: str, **avro: Any) -> None:
+    """Other types of columns in the schema of the last commit; those that it lacks come last."""
+    commit = max(Path(uri, ".hoodie").glob("*.commit"))
+    body = json.loads(commit.read_text())
+    schema = json.loads(body["extraMetadata"]["schema"])
+    for column in schema["fields"]:
+        if (kind := avro.pop(column["name"], None)) is not None:
+            column["type"] = ["null", kind]
+    schema["fields"] += [{"name": name, "type": ["null", kind]} for name, kind in avro.items()]
+    body["extraMetadata"]["schema"] = json.dumps(schema)
+    commit.write_text(json.dumps(body))
 
 
 def test_a_file_without_rows_is_told_of_too(tmp_path: Path) -> None:
