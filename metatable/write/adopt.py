@@ -38,6 +38,7 @@ from metatable.data.other_writers import (
 )
 from metatable.data.properties import TableProperties
 from metatable.data.schema import encode_schema, normal
+from metatable.data.schema_on_read import refuse_renamed
 from metatable.data.schema_text import TableSchema
 from metatable.data.timeline import Timeline, later_of
 from metatable.engine.protocol import Engine
@@ -91,6 +92,7 @@ def adopt_table(
         )
     written = written_as(properties)
     timeline = OtherTimeline.load(store)
+    refuse_renamed(store)
     first = _first_version(written, _columns(store, timeline, properties), index, options)
     owner = Owner.new(OPERATION)
     try:

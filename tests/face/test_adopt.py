@@ -455,6 +455,59 @@ def test_floats_that_are_doubles_by_now_are_refused(kind: str, tmp_path: Path) -
     check_refused(uri, UpgradeError, "have Hudi write it anew")
 
 
+def remembered(uri: str, *schemas: dict[str, Any]) -> None:
+    """What Hudi's schema on read has written of the schemas that there were, newest first."""
+    folder = Path(uri, ".hoodie/.schema")
+    folder.mkdir()
+    told = [{"max_column_id": 9, "type": "record", **one} for one in schemas]
+    (folder / "20990101000000000.schemacommit").write_text(json.dumps({"schemas": told}))
+    (folder / "20980101000000000.schemacommit").write_text("")
+    (folder / "20990102000000000.schemacommit.inflight").touch()
+
+
+def with_ids(**columns: tuple[int, Any]) -> dict[str, Any]:
+    told = [{"id": id_, "name": one, "type": kind} for one, (id_, kind) in columns.items()]
+    return {"type": "record", "fields": told}
+
+
+def list_of(kind: Any) -> dict[str, Any]:
+    return {"type": "array", "element_id": 7, "element": kind, "element_optional": True}
+
+
+def map_of(kind: Any) -> dict[str, Any]:
+    return {"type": "map", "key_id": 7, "value_id": 8, "key": "string", "value": kind}
+
+
+RENAMED: dict[str, list[dict[str, Any]]] = {
+    "w": [with_ids(id=(5, "string"), w=(6, "int")), with_ids(id=(5, "string"), v=(6, "int"))],
+    "v": [with_ids(v=(7, "int")), with_ids(), with_ids(v=(6, "int"))],
+    "at.y": [with_ids(at=(5, with_ids(**{name: (6, "int")}))) for name in "yx"],
+    "at.element.y": [with_ids(at=(5, list_of(with_ids(**{name: (8, "int")})))) for name in "yx"],
+    "at.value.y": [with_ids(at=(5, map_of(with_ids(**{name: (9, "int")})))) for name in "yx"],
+}
+
+
+@pytest.mark.parametrize("column", RENAMED)
+def test_columns_that_hudi_finds_by_ids_are_refused(theirs: str, column: str) -> None:
+    """Its files have them under other names, or other columns under theirs."""
+    remembered(theirs, *RENAMED[column])
+    check_refused(theirs, UpgradeError, "by Hudi's schema on read")
+    with pytest.raises(UpgradeError, match=f"column='{column}'"):
+        adopt(theirs)
+
+
+def test_columns_that_were_added_widened_dropped_and_moved_are_taken(theirs: str) -> None:
+    first = with_ids(id=(5, "string"), v=(6, "int"), tags=(8, list_of("int")), gone=(9, "int"))
+    last = with_ids(v=(6, "long"), id=(5, "string"), tags=(8, list_of("long")), new=(10, "int"))
+    remembered(theirs, last, first)
+    assert adopt(theirs).verify().findings == ()
+
+
+def test_a_history_of_schemas_that_is_damaged_is_refused(theirs: str) -> None:
+    remembered(theirs, {"fields": [{"name": "id", "type": "string"}]})
+    check_refused(theirs, CorruptError, "schema is not readable")
+
+
 def with_columns(uri: str, **avro: Any) -> None:
     """Other types of columns in the schema of the last commit; those that it lacks come last."""
     commit = max(Path(uri, ".hoodie").glob("*.commit"))
