@@ -7,7 +7,8 @@ of a key is null or empty, and no value may look like the start of the next part
 
 A partition path is the texts joined by "/", each as `column=text` where the table is in Hive
 style; null and empty become `__HIVE_DEFAULT_PARTITION__`. The texts go into paths as they are,
-so those that would break one are refused.
+so those that would break one are refused, and without Hive style those with a "=", of which Hudi
+on Spark takes what is before it for the column's name.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _NAMED = 5
 """So many rows or values an error names."""
 
 _UNSAFE = r'[\x00-\x1f\x7f"#%*/:?\\{}\[\]^]'
-"""What Hudi escapes where it is told to (ours is not), but for ' and =, which do no harm: Hadoop
-takes ":" for a scheme and "*?{[" for a pattern, Spark unescapes "%", object stores escape some."""
+"""What Hudi escapes where it is told to (ours is not), but for ', which does no harm, and =, which
+does none in Hive style: Hadoop takes ":" for a scheme and "*?{[" for a pattern, Spark unescapes
+"%", object stores escape some."""
 
 _LONGEST = 255
 """Bytes of a folder's name that every file system takes."""
@@ -146,6 +148,8 @@ class KeyGenerator:
 def _folders_of(name: str, words: pa.Array, hive_style: bool, top: bool) -> pa.Array:
     """What folders these texts name. Raises UsageError."""
     _refuse_unsafe(name, words, () if hive_style or not top else _RESERVED)
+    if not hive_style:
+        _refuse(name, words, pc.match_substring(words, "="))
     words = pc.if_else(pc.equal(words, ""), None, words).fill_null(DEFAULT_PARTITION)
     if hive_style:
         words = pc.binary_join_element_wise(f"{name}=", words, "")
@@ -211,6 +215,10 @@ def _refuse_unsafe(name: str, words: pa.Array, reserved: Sequence[str]) -> None:
         pc.match_substring_regex(words, _UNSAFE),
         pc.is_in(words, pa.array([".", "..", DEFAULT_PARTITION, *reserved])),
     )
+    _refuse(name, words, unsafe)
+
+
+def _refuse(name: str, words: pa.Array, unsafe: pa.Array) -> None:
     found = words.filter(unsafe)
     if len(found):
         expected = "a value that can stand in a path"

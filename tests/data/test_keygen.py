@@ -195,6 +195,17 @@ def test_values_that_only_look_strange_are_kept(value: str) -> None:
     assert generator("a", "p").partition_paths(batch(p=[value])).to_pylist() == [f"p={value}"]
 
 
+@pytest.mark.parametrize("by", ["p", ("p", "q"), ("q", "p")], ids=repr)
+@pytest.mark.parametrize("value", ["a=b", "p=b", "=", "a="])
+def test_without_hive_style_no_value_may_look_like_a_name(by: Any, value: str) -> None:
+    """Hudi on Spark reads `b` of `a=b`, and fails where nothing is on one side."""
+    made = generator("a", by, hive_style=False)
+    for count in (1, 9):  # of few rows, and of many
+        with pytest.raises(UsageError, match="not a partition value: column='p'"):
+            made.partition_paths(batch(p=[value] * count, q=["x"] * count))
+    assert generator("a", by).partition_paths(batch(p=[value], q=["x"])).to_pylist()
+
+
 def test_values_longer_than_a_folder_name_are_refused() -> None:
     fits, too_long = "ä" * 126, "ä" * 127  # "p=" goes before
     made = generator("a", "p")

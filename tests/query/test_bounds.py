@@ -77,6 +77,8 @@ def test_partition_values_are_read_back_from_paths(
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("other", pa.string()), ("part", kind)])
     options = Options("t", key=("id",), partition_by=("other", "part"), hive_style=hive_style)
+    if not hive_style:
+        values = [one for one in values if one != "a=b"]  # makes no folder there
     rows = pa.table([range(len(values)), ["x"] * len(values), values], schema=schema)
     paths = KeyGenerator(options, schema).partition_paths(rows)
     found = partition_bounds(options, schema, paths)["part"]
