@@ -51,6 +51,7 @@ __all__ = [
     "RECORD_KEY",
     "ColumnStatsPartition",
     "maxima",
+    "null_counts",
     "row_counts",
     "rows_in",
     "stats_column",
@@ -64,7 +65,6 @@ FEW_PARTITIONS = 16
 
 
 _TOLD = ["minimum", "maximum", "null_count", "value_count"]
-_OF_FILES = ["minimum", "maximum", "value_count"]
 
 
 _NAME = "column_stats"
@@ -149,18 +149,18 @@ def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:
 def stats_of(
     entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
 ) -> pa.Table:
-    """`minimum`, `maximum`, `value_count` of the column, one row per slice, by one lookup. Null:
-    nothing is known."""
+    """`minimum`, `maximum`, `null_count`, `value_count` of the column, one row per slice, by one
+    lookup. Null: nothing is known."""
     if not len(files):
-        return decode_stats(pa.array([], pa.binary()), type).select(_OF_FILES)
+        return decode_stats(pa.array([], pa.binary()), type).select(_TOLD)
     if entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
         bases = pc.index_in(_first_paths(files), value_set=whole.files.paths)
         held = np.flatnonzero(bases.is_valid().to_numpy(zero_copy_only=False))
         told = whole.files.has_logs[bases.drop_null().to_numpy()]
         if not (told & ~_with_logs(files)[held]).any():  # else bases without their logs are asked
-            columns = [getattr(whole, one).take(bases) for one in _OF_FILES]
-            return pa.table(columns, names=_OF_FILES)
+            columns = [getattr(whole, one).take(bases) for one in _TOLD]
+            return pa.table(columns, names=_TOLD)
     folders, names, slices = _places(files)
     keys = stats_keys(pa.repeat(column, len(names)), folders, names)
     found = entries.lookup(ColumnStatsPartition(entries.options), keys)
@@ -169,7 +169,7 @@ def stats_of(
     numbers = np.cumsum(known.to_numpy(zero_copy_only=False)) - 1
     places = pa.array(numbers, mask=pc.invert(known).to_numpy(zero_copy_only=False))
     told = _of_slices([whole_column(held[one]).take(places) for one in _TOLD], slices, len(files))
-    return pa.table(told, names=_TOLD).select(_OF_FILES)
+    return pa.table(told, names=_TOLD)
 
 
 def maxima(
@@ -177,6 +177,13 @@ def maxima(
 ) -> pa.Array:
     """The column's maximum in each file, of its type: one lookup. Null: nothing is known."""
     return stats_of(entries, column, type, files)["maximum"].combine_chunks()
+
+
+def null_counts(
+    entries: Entries, column: str, type: pa.DataType, files: Sequence[FileSlice]
+) -> pa.Array:
+    """How many nulls the column has in each slice, at most: one lookup. Null: nothing is known."""
+    return stats_of(entries, column, type, files)["null_count"].combine_chunks()
 
 
 def row_counts(entries: Entries, files: Sequence[FileSlice], at_most: bool = False) -> Int64s:

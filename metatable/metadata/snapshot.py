@@ -55,6 +55,9 @@ class Snapshot(Entries):
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
         return column_stats.maxima(self, self._name_in_stats(column), type, slices)
 
+    def null_counts(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
+        return column_stats.null_counts(self, self._name_in_stats(column), type, slices)
+
     def row_counts(self, slices: Sequence[FileSlice], at_most: bool = False) -> Int64s:
         return column_stats.row_counts(self, slices, at_most)
 

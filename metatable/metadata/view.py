@@ -97,6 +97,10 @@ class TableView(Protocol):
         """The column's maximum in each slice, of its type. Null: nothing is known."""
         ...
 
+    def null_counts(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
+        """How many nulls the column has in each slice, at most. Null: nothing is known."""
+        ...
+
     def row_counts(self, slices: Sequence[FileSlice], at_most: bool = False) -> Int64s:
         """Rows of each slice; -1 where the number is not known. `at_most`: an upper bound will
         do."""

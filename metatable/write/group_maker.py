@@ -35,21 +35,35 @@ class GroupMaker:
 
     def made(self, places: Sequence[int]) -> list[MadeGroup]:
         """These groups, in their order. Logs of all of them are made together."""
-        logged = [self._logged(place) for place in places]
+        nulls = self._with_nulls(places)
+        logged = [self._logged(place, place in nulls) for place in places]
         logs = self._logs.logs([one for one in logged if one])
         return [
             self._of_logs(told, next(logs)) if told else self._of_file(place)
             for told, place in zip(logged, places, strict=True)
         ]
 
-    def _logged(self, place: int) -> LoggedGroup | None:
+    def _with_nulls(self, places: Sequence[int]) -> set[int]:
+        """Which of them may have nulls in place of ordering values below the logs that they get."""
+        view, ordering = self._view, self._view.options.ordering
+        bases = {
+            place: group.base
+            for place in places
+            if isinstance((group := self._plan.groups[place]).target, LogFile) and group.base
+        }
+        if ordering is None or self._plan.operation == DELETE or not bases:
+            return set()
+        told = view.null_counts(ordering, view.schema.field(ordering).type, [*bases.values()])
+        return {one for one, count in zip(bases, told.to_pylist(), strict=True) if count != 0}
+
+    def _logged(self, place: int, holds_nulls: bool) -> LoggedGroup | None:
         """What a log on the group is to say; None: it is written whole."""
         group = self._plan.groups[place]
         target, here = group.target, self._rows.entering.of_group(place)
         if not isinstance(target, LogFile):
             return None
         base = on_top_of(group.base, target)
-        if not fits_log(self._view, base, self._entering(place, target)):
+        if not fits_log(self._view, base, self._entering(place, target), holds_nulls):
             return None
         return LoggedGroup(place, target, base, group.forwards, here, self._rows.gone(place))
 

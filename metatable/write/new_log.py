@@ -6,7 +6,8 @@ before, as in a copy-on-write table.
 
 Hudi's readers forget such a delete once a row of its key follows, and hold the row against the one
 that the base still has (DECISIONS 79); and a null in place of an ordering value is nothing that
-they can compare. Such rows are put into the group by writing it anew (`fits_log`).
+they can compare, neither in a log nor in the base file below it. Such rows are put into the group
+by writing it anew (`fits_log`).
 
 Where the group is being resized each child gets a log of what is in its hashes, and so does the
 group one, of the same blocks, unless its reader merges those of the children.
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.base_file import read_base_file
 from metatable.data.children import is_virtual, node_of
 from metatable.data.key_texts import KEY
 from metatable.data.log_blocks import LogWriter
@@ -95,15 +97,24 @@ class _Part:
         return self.group.here[self.numbers]
 
 
-def fits_log(view: TableView, base: FileSlice, entering: Entering) -> bool:
-    """Whether every reader finds these rows in a log on this slice as the table means them."""
-    if view.options.ordering is None:
+def fits_log(view: TableView, base: FileSlice, entering: Entering, holds_nulls: bool) -> bool:
+    """Whether every reader finds these rows in a log on this slice as the table means them.
+
+    `holds_nulls`: whether the ordering column may be null in its base file."""
+    ordering = view.options.ordering
+    if ordering is None:
         return True
-    rows = entering.deciding(view.options.ordering)
-    if rows[view.options.ordering].null_count:
+    rows = entering.deciding(ordering)
+    if rows[ordering].null_count:
         return False
-    asked = [partial(log_deletes, view.store, one) for one in base.logs if one.named.may_delete]
-    gone = view.store.together(asked)
+    if holds_nulls and rows.num_rows and base.has_base:
+        asked = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
+        held = read_base_file(view.store, base.base, asked, view.table_schema)
+        below = held[KEY].filter(held[ordering].is_null()).combine_chunks()
+        if pc.any(pc.is_in(rows[KEY], value_set=below)).as_py():
+            return False
+    deletes = [partial(log_deletes, view.store, one) for one in base.logs if one.named.may_delete]
+    gone = view.store.together(deletes)
     return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in gone)
 
 

@@ -238,6 +238,31 @@ def test_only_rows_of_deleted_keys_make_a_file_anew(
     assert len(scanned(table)) == 3
 
 
+@pytest.mark.parametrize("stats_columns", [0, 32])
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
+def test_a_row_whose_stored_one_has_a_null_to_order_by_makes_a_file_anew(
+    table_uri: str, index: str, stats_columns: int
+) -> None:
+    """Hudi on Spark holds the log's value against a 0 of another type, and reads nothing."""
+    one_group = {"bucket_count": 1} if index == "bucket" else {"small_file_bytes": 1 << 20}
+    given = one_group | {"stats_columns": stats_columns}
+    table, model = created(table_uri, index, ordering="ts", **given), Model(index == "record", True)
+
+    def put(key: str, v: int, ts: int | None) -> tuple[int, int]:
+        check_counts(table, table.upsert(arrow([row(key, v, ts)])), model.upsert([row(key, v, ts)]))
+        return len(files(table, "*.parquet")), len(logs(table))
+
+    table.insert(arrow([row("a", 1), row("b", 1), row("c", 1, 10)]))
+    model.upsert([row("a", 1), row("b", 1), row("c", 1, 10)])
+    assert put("c", 2, 20) == (1, 1)
+    assert put("a", 2, 5) == (2, 1)
+    assert put("a", 3, 7) == (2, 2)
+    table.delete(pa.table({"id": ["b"], "city": ["ny"]}))
+    model.delete([row("b", 0)])
+    assert len(logs(table)) == 3, "a delete has no value"
+    check(table, model, [row(key, 0) for key in "abc"])
+
+
 def test_tables_with_logs_ask_for_who_knows_them(table: Table) -> None:
     newest = load_newest(Store(table.uri))
     assert newest is not None
