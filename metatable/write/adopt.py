@@ -36,7 +36,7 @@ from metatable.data.other_writers import (
     schema_of,
     written_as,
 )
-from metatable.data.properties import TableProperties
+from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.schema import encode_schema, normal
 from metatable.data.schema_on_read import refuse_renamed
 from metatable.data.schema_text import TableSchema
@@ -129,7 +129,9 @@ def _columns(store: Store, timeline: OtherTimeline, properties: TableProperties)
 def _first_version(
     written: Written, schema: pa.Schema, index: str, options: Mapping[str, Any]
 ) -> Manifest:
-    """Version 1, without entries. Raises UsageError for what cannot be one."""
+    """Version 1, without entries. Raises UsageError for options that cannot be, UpgradeError for
+    what cannot be one whatever the options are."""
+    _check_named(written, schema)
     given = {"hive_style": written.hive_style, **options}
     if written.buckets is not None:
         given.setdefault("bucket_count", written.buckets)
@@ -151,10 +153,27 @@ def _first_version(
     )
     kept = partitions_of(made, create_index(made))
     made = made.keeping({one.name: one.bucket_count for one in kept})
-    KeyGenerator(made, schema)
-    check_ordering(schema, written.ordering)
     check_clustered(TableSchema.of(schema), made, made.cluster_by)
     return Manifest(1, OPERATION, encode_schema(schema), made, time_ms=clock.now_ms(), oldest=1)
+
+
+def _check_named(written: Written, schema: pa.Schema) -> None:
+    """Raises UpgradeError where the columns of the key, the partitions or the order are no columns
+    of the table's own, or of types that ours cannot be of."""
+    named = (*written.key, *written.partition_by, *filter(None, [written.ordering]))
+    try:
+        for name in named:
+            if name not in schema.names:
+                raise UsageError("no such column", column=name, expected=schema.names)
+        KeyGenerator(Options(written.name, written.key, written.partition_by), schema)
+        check_ordering(schema, written.ordering)
+    except UsageError as error:
+        raise UpgradeError(
+            "this table cannot be adopted, our writers do not take a column of its key, partitions"
+            " or order: create one from its rows",
+            path=PROPERTIES_PATH,
+            found=str(error),
+        ) from error
 
 
 def _with_entries(

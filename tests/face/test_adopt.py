@@ -605,6 +605,9 @@ def theirs(others: Path, tmp_path: Path) -> str:
         ({"hoodie__table__precombine__field": "ts,v"}, "could not go on"),
         ({"hoodie__table__ordering__fields": "ts,v"}, "hoodie.table.ordering.fields"),
         ({"hoodie__table__recordkey__fields": ""}, "could not go on"),
+        ({"hoodie__table__recordkey__fields": "at.id"}, "partitions or order: create one from its"),
+        ({"hoodie__table__partition__fields": "at.city"}, "column='at.city'"),
+        ({"hoodie__table__precombine__field": "at.ts"}, "no such column: column='at.ts'"),
         ({"hoodie__table__version": "5"}, "table version 6"),
         ({"hoodie__table__version": "8", "hoodie__timeline__layout__version": "2"}, "version 6"),
         ({"hoodie__table__type": "MERGE_ON_READ"}, "copy-on-write"),
@@ -667,6 +670,15 @@ def test_columns_that_are_not_ours_to_write(theirs: str, avro: Any, match: str) 
     with_properties(theirs, hoodie__table__partition__fields="")
     error = CorruptError if match == "not readable" else UpgradeError
     check_refused(theirs, error, match)
+
+
+def test_a_key_of_a_type_that_makes_none_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("f", pa.float64())])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    made.insert(pa.table({"id": ["a"], "f": [0.5]}, schema=schema))
+    uri = stripped(tmp_path / "table")
+    with_properties(uri, hoodie__table__recordkey__fields="f")
+    check_refused(uri, UpgradeError, "partitions or order: create one from its rows")
 
 
 def twin(theirs: str, scope: str) -> None:
@@ -739,7 +751,9 @@ def test_buckets_are_as_many_as_the_properties_say(tmp_path: Path) -> None:
     table = created(tmp_path / "table", "bucket", "partition", bucket_count=3)
     table.insert(arrow(rows(0, 9, 1)))
     uri = stripped(tmp_path / "table")
-    check_refused(uri, UsageError, "in another file group", index="bucket")
+    check_refused(uri, UsageError, "take another bucket_count, or another index", index="bucket")
+    assert adopt(uri, index="bucket", options={"bucket_count": 3}).options.bucket_count == 3
+    stripped(tmp_path / "table")
     with_properties(uri, hoodie__bucket__index__num__buckets="3")
     assert adopt(uri, index="bucket").options.bucket_count == 3
 
