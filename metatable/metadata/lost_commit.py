@@ -1,10 +1,11 @@
-"""Lost commit: makes the file of a published commit anew, if it was lost before it came onto Hudi's
-timeline.
+"""Lost commit: makes the file of a published commit, or of a savepoint, anew, if it was lost before
+it came onto Hudi's timeline.
 
 Without it nobody could write to the table again. What Hudi's readers need of it is in the index
 entries of the version that published it: the files, their sizes and rows; and, in the version
 before, which slices they replaced and which file groups are gone. How many rows were new nobody
-reads: that is left at zero.
+reads: that is left at zero. Of a savepoint all is in the pin and in the version that it keeps, but
+for the random bytes between the blocks of an Avro file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.row_counts import RowCounts
+from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.timeline import PLANNED, REPLACING
 from metatable.metadata.column_stats import rows_in
@@ -22,7 +24,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_version
 from metatable.storage.store import Store
 
-__all__ = ["rebuilt_commit"]
+__all__ = ["rebuilt_commit", "rebuilt_savepoint"]
 
 
 def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> bytes:
@@ -45,6 +47,15 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
     gone = _groups_gone(base, Snapshot(store, manifest)) if is_replacing else None
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
     return CommitMetadata.of_ours(*told, gone).encode()
+
+
+def rebuilt_savepoint(store: Store, newest: Manifest, instant: str) -> bytes | None:
+    """The savepoint of this commit, if the newest version has one. Raises CorruptError."""
+    for pin in newest.pins.values():
+        if pin.instant == instant:
+            held = Snapshot(store, load_version(store, pin.version)).slices()
+            return savepoint_metadata(list(held), pin.time_ms, pin.note)
+    return None
 
 
 _New = tuple[FileSlice, FileSlice | None, DataFile | LogFile]

@@ -15,8 +15,7 @@ from metatable.data.timeline import Instant, Timeline, completed_path
 from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.known_commits import foreign_commits
 from metatable.metadata.manifest import Manifest, version_path
-from metatable.metadata.steps import staged_path
-from metatable.metadata.versions import load_newest
+from metatable.metadata.steps import drop_savepoint, staged_path
 from metatable.storage.cache import cached
 from metatable.storage.errors import CorruptError, NotFoundError, UpgradeError
 from metatable.storage.store import Store
@@ -116,23 +115,9 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
 
 def _drop_late_savepoint(store: Store, instant: str) -> None:
     """Drop the savepoint of this instant from the timeline, unless Hudi's own tools have made it,
-    or it was not dropped: the base may be older than the listing. One that is made meanwhile is
-    put back."""
-    if _is_pinned(store, instant):
-        return
+    or it was not dropped: the base may be older than the listing."""
     if is_of_metatable(store.get(completed_path(instant, "savepoint")) or b""):
-        timeline = Timeline(store)
-        timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
-        body = store.get(staged_path(instant, "savepoint")) if _is_pinned(store, instant) else None
-        if body is not None:
-            timeline.begin(instant, "savepoint")
-            timeline.complete(instant, body, "savepoint")
-
-
-def _is_pinned(store: Store, instant: str) -> bool:
-    """Whether the newest version has a savepoint of this instant."""
-    newest = load_newest(store)
-    return newest is not None and any(pin.instant == instant for pin in newest.pins.values())
+        drop_savepoint(store, instant)
 
 
 def no_table(store: Store) -> NotFoundError:

@@ -43,7 +43,7 @@ from metatable.data.timeline import (
 from metatable.data.undo_metadata import UNDOING, undo_plan
 from metatable.metadata.home import COMMITS
 from metatable.metadata.hudi_rings import drop_rings, mark_rings, put_rings
-from metatable.metadata.lost_commit import rebuilt_commit
+from metatable.metadata.lost_commit import rebuilt_commit, rebuilt_savepoint
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.plans import drop_plan
 from metatable.metadata.scheduled_plans import (
@@ -65,6 +65,7 @@ __all__ = [
     "Settle",
     "announce",
     "drop_markers",
+    "drop_savepoint",
     "list_markers",
     "settle",
     "stage",
@@ -186,11 +187,14 @@ def _is_begun(store: Store, step: Step) -> bool:
 def _rebuilt(store: Store, manifest: Manifest, step: Step) -> bytes:
     if step.action in (*TRANSACTED, *PLANNED):
         return rebuilt_commit(store, manifest, step.action)
-    raise CorruptError(
-        "what was to be put on Hudi's timeline is gone or damaged: restore the file",
-        path=staged_path(step.instant, step.action),
-        expected=step.checksum,
-    )
+    body = rebuilt_savepoint(store, manifest, step.instant) if step.action == "savepoint" else None
+    if body is None:
+        raise CorruptError(
+            "what was to be put on Hudi's timeline is gone or damaged: restore the file",
+            path=staged_path(step.instant, step.action),
+            expected=step.checksum,
+        )
+    return body
 
 
 def _is_past(store: Store, manifest: Manifest) -> bool:
@@ -214,8 +218,24 @@ def _archive(store: Store, manifest: Manifest, step: Step) -> None:
 
 
 def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
-    Timeline(store).withdraw(step.instant, ("completed", "inflight"), "savepoint")
-    store.delete([staged_path(step.instant, "savepoint")])
+    drop_savepoint(store, step.instant)
+
+
+def drop_savepoint(store: Store, instant: str) -> None:
+    """Take our savepoint of this commit off the timeline, with what lay ready for it, unless there
+    is one again: a late hand puts back what it has taken of that one."""
+    newest = load_newest(store)
+    if newest is None or any(pin.instant == instant for pin in newest.pins.values()):
+        return
+    timeline = Timeline(store)
+    timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
+    store.delete([staged_path(instant, "savepoint")])
+    newest = load_newest(store)
+    body = rebuilt_savepoint(store, newest, instant) if newest is not None else None
+    if body is not None:
+        store.put(staged_path(instant, "savepoint"), body)
+        timeline.begin(instant, "savepoint")
+        timeline.complete(instant, body, "savepoint")
 
 
 def _request(store: Store, manifest: Manifest, step: Step) -> None:

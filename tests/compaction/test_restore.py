@@ -17,7 +17,7 @@ import pytest
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
 from metatable.compaction.restore import Restore
-from metatable.compaction.savepoint import Savepoint
+from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
 from metatable.data.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
@@ -403,6 +403,60 @@ def test_a_late_hand_brings_no_dropped_savepoint_back(table: Table) -> None:
     path.write_bytes(body.replace(b"metatable", b"hudi user"))  # of Hudi's own tools
     recover(table)
     assert path.exists()
+
+
+def acting(table: Table, *acts: tuple[str, Callable[[], Any]]) -> tuple[Store, list[str]]:
+    """A store of this table, and which calls (verb and path) others were before: each of `acts`, in
+    this order, before the first one that it matches."""
+    seen: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        if len(seen) < len(acts) and re.fullmatch(acts[len(seen)][0], f"{verb} {path}"):
+            seen.append(f"{verb} {path}")
+            acts[len(seen) - 1][1]()
+
+    store, _ = watched(table.uri, before=before)
+    return store, seen
+
+
+@pytest.mark.parametrize("where", [r"delete \.hoodie/\d+\.savepoint", r"delete .*/commits/.*"])
+def test_a_savepoint_that_comes_while_another_one_is_dropped_stays(
+    table: Table, where: str
+) -> None:
+    """Of the same commit; nobody could write any more, for what was to be put was gone."""
+    version, expected = table.version, every_row(table)
+    table.savepoint("gone")
+    again = partial(metatable.open(table.uri, FAST).savepoint, "kept", version)
+    store, seen = acting(table, (where, again))
+    execute(store, LocalEngine(1), DropSavepoint("gone"))
+    assert len(seen) == 1
+    recover(table)
+    assert table.verify().findings == ()
+    table.upsert(arrow(rows(0, 3, 9)))
+    clean(table)
+    assert strange(table) == []
+    table.restore(savepoint="kept")
+    is_sound(table, expected)
+
+
+def test_what_lay_ready_for_a_savepoint_is_made_anew(table: Table) -> None:
+    """A late hand may take it, which drops one of the same commit."""
+    version = table.version
+
+    def lose() -> None:
+        [staged] = Path(table.uri, ".hoodie/metatable/commits").glob("*.savepoint")
+        staged.unlink()
+
+    store, seen = acting(table, (r"size \.hoodie/\d+\.savepoint", lose))
+    execute(store, LocalEngine(1), Savepoint("one", note="why"))
+    assert seen
+    [path] = Path(table.uri, ".hoodie").glob("*.savepoint")
+    with path.open("rb") as file:
+        [record] = fastavro.reader(file)
+    assert record["comments"] == "why"
+    assert [(one.name, one.version) for one in table.savepoints()] == [("one", version)]
+    recover(table)
+    assert table.verify().findings == ()
 
 
 def test_bad_savepoints_are_refused(table_uri: str) -> None:
