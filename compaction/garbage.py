@@ -185,8 +185,8 @@ def _is_kept(kind: FileKind, named: str, listed: Listed, kept: Kept, now: float)
     """Whether a file of this kind has to stay; `named`: what its name tells, as in `_OURS`."""
     if kind is FileKind.VERSIONS:
         return int(named) >= kept.oldest
-    if kind is FileKind.SAVED:
-        return int(named) in kept.saved
+    if kind is FileKind.SAVED:  # of a version that is kept: another savepoint of it may come
+        return int(named) in kept.saved or int(named) >= kept.oldest
     if kind is FileKind.RINGS:
         return kept.rings.need(listed.path)
     if kind is FileKind.SCRATCH:
@@ -236,8 +236,6 @@ def is_needed(one: Suspect, kept: Kept, signs: Signs) -> bool:
     What lies ready for an action is kept as long as that is on the timeline; what is of no instant
     that the table has seen is left alone.
     """
-    if one.kind is FileKind.SAVED:
-        return _may_be_of_service(one, kept, signs)
     if one.kind not in NAMED_BY_INSTANT:
         return False
     is_staged = one.kind is FileKind.STAGED
@@ -249,7 +247,7 @@ def is_needed(one: Suspect, kept: Kept, signs: Signs) -> bool:
 def _may_be_of_service(one: Suspect, kept: Kept, signs: Signs) -> bool:
     """Whether a service that lives may have put it, for an instant that is not its own."""
     alive = signs.services - signs.dead - kept.newest.fenced.keys()
-    return bool(alive) and (one.kind is FileKind.SAVED or not one.path.endswith(".json"))
+    return bool(alive) and not one.path.endswith(".json")
 
 
 def _is_orphan(instant: str, newest: Manifest, signs: Signs) -> bool:

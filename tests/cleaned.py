@@ -36,6 +36,13 @@ def _undone(store: Store, newest: Manifest) -> set[int]:
     return undone
 
 
+def _is_copied(store: Store, manifest: Manifest, listed: set[str]) -> bool:
+    """Whether a savepoint that was dropped has left the root's second copy: it goes with the
+    version, of which others may come."""
+    saved = saved_path(manifest.version)
+    return saved in listed and store.get(saved) == store.get(manifest.path)
+
+
 def _refs(store: Store, manifest: Manifest, path: str) -> tuple[HFileRef, ...]:
     [page] = [page for page in manifest.every_page if page.path == path]
     return read_page(store, page)
@@ -49,7 +56,7 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
     pinned = {one.version for one in newest.pins.values()}
     for version in sorted(pinned.union(range(max(newest.oldest, 1), newest.version + 1))):
         manifest = newest if version == newest.version else load_version(store, version)
-        if version in pinned:
+        if version in pinned or _is_copied(store, manifest, listed):
             named.add(saved_path(version))
         if version >= newest.oldest:
             named.add(manifest.path)

@@ -16,6 +16,7 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
+from metatable.compaction.clean import Clean
 from metatable.compaction.restore import Restore
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
@@ -457,6 +458,26 @@ def test_what_lay_ready_for_a_savepoint_is_made_anew(table: Table) -> None:
     assert [(one.name, one.version) for one in table.savepoints()] == [("one", version)]
     recover(table)
     assert table.verify().findings == ()
+
+
+def test_a_version_that_is_kept_again_while_a_clean_deletes_stays(table: Table) -> None:
+    """Its root's second copy, left by a savepoint that was dropped, is none of the garbage as long
+    as the version can be kept by another one."""
+    version, expected = table.version, every_row(table)
+    table.savepoint("gone")
+    table.drop_savepoint("gone")
+    table.upsert(arrow(rows(0, 3, 9)))
+    again = partial(metatable.open(table.uri, FAST).savepoint, "kept", version)
+    deletes = r"delete .*\.hfile|delete .*/pages/.*"
+    store, seen = acting(table, (deletes, again))
+    execute(store, LocalEngine(1), Clean(versions=2, hours=0))
+    assert seen
+    table.upsert(arrow(rows(0, 3, 11)))
+    clean(table)
+    assert table.verify().findings == ()
+    assert strange(table) == []
+    table.restore(savepoint="kept")
+    is_sound(table, expected)
 
 
 def test_bad_savepoints_are_refused(table_uri: str) -> None:
