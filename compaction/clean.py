@@ -164,7 +164,7 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     signs = Signs.of(store, newest.options.lease_seconds, plan.now)
     newest = load_newest(store) or newest  # after the signs
     settle(store, newest)
-    kept = Kept(store, newest, max(newest.oldest, 1))
+    kept = _readable(store, newest, max(newest.oldest, 1))
     drop_cells(kept)  # first: where that fails, there is garbage left for the next clean
     told = left(kept, signs, plan.left.garbage)
     sure = [one for one in told.garbage if one.owner not in told.orphans]

@@ -480,6 +480,28 @@ def test_a_version_that_is_kept_again_while_a_clean_deletes_stays(table: Table) 
     is_sound(table, expected)
 
 
+def test_what_is_restored_while_a_clean_is_under_way_stays(table: Table) -> None:
+    """By a savepoint that came after its first look, and is gone before its last one."""
+    kept = list(commits(table))[4]
+    expected = every_row(table, kept)
+    twin = metatable.open(table.uri, FAST)
+
+    def back() -> None:
+        twin.restore(savepoint="in-time")
+        twin.drop_savepoint("in-time")
+
+    put = r"create .*/manifest/\d+\.json"
+    store, seen = acting(
+        table, (put, partial(twin.savepoint, "in-time", kept)), (r"list .*/services", back)
+    )
+    execute(store, LocalEngine(1), Clean(versions=1, hours=0))
+    assert len(seen) == 2
+    is_sound(table, expected)
+    clean(table)
+    assert strange(table) == []
+    is_sound(table, expected)
+
+
 def test_bad_savepoints_are_refused(table_uri: str) -> None:
     table = made(table_uri, **SMALL)
     with pytest.raises(UsageError, match="no commit to keep"):
