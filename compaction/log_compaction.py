@@ -33,7 +33,7 @@ from metatable.compaction.new_files import (
     stored_base,
     tasks_for,
 )
-from metatable.compaction.scheduled import check_waits, tidied
+from metatable.compaction.scheduled import begin, check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.operations import COMPACT_LOGS
@@ -42,7 +42,7 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import DataFile, FileSlice, marker_path
-from metatable.data.timeline import COMPACTION, Timeline
+from metatable.data.timeline import COMPACTION
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -152,7 +152,7 @@ class CompactLogs(Service[LogPlan]):
 
     def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
         store, instant = snapshot.store, self.instant
-        Timeline(store).inflight(instant, COMPACTION)
+        begin(store, instant, COMPACTION)
         scratch = engine.scratch(store)
         made = _written(engine, snapshot, plan, instant, scratch)
         adds = built_hfiles(store, made.partitions, made.runs, scratch, owner)

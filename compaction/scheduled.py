@@ -13,23 +13,23 @@ from typing import Any
 from metatable.compaction.service import Outcome, Plan, Service, execute
 from metatable.data.operations import COMPACT_LOGS, RESIZE
 from metatable.data.slices import FileSlice
-from metatable.data.timeline import CLUSTERING, COMPACTION
+from metatable.data.timeline import CLUSTERING, COMPACTION, Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.requirements import SlicesCurrent
 from metatable.metadata.scheduled import SetUnscheduled, Unschedule
-from metatable.metadata.scheduled_plans import staged_plan, waiting_slices
+from metatable.metadata.scheduled_plans import staged_plan, waiting_slices, waits
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import drop_markers
 from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import load_newest
 from metatable.results import ServiceResult
-from metatable.storage.errors import NotFoundError, UsageError
+from metatable.storage.errors import ConflictError, NotFoundError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["TakeBack", "carry_out_all", "check_waits", "tidied", "waiting"]
+__all__ = ["TakeBack", "begin", "carry_out_all", "check_waits", "tidied", "waiting"]
 
 _SERVICES = {COMPACTION: COMPACT_LOGS, CLUSTERING: RESIZE}
 _WORDS = {COMPACTION: "compaction of logs", CLUSTERING: "resize of buckets"}
@@ -101,6 +101,15 @@ def check_waits(snapshot: Snapshot, instant: str, action: str) -> None:
             found=instant,
             expected=sorted(one for one, plan in held.items() if plan.action == action),
         )
+
+
+def begin(store: Store, instant: str, action: str) -> None:
+    """Say on Hudi's timeline that it is carried out. Raises ConflictError where it waits no more:
+    what is under way without a plan would stay there."""
+    timeline = Timeline(store)
+    if timeline.inflight(instant, action) and not waits(store, instant):
+        timeline.withdraw(instant, ("inflight",), action)
+        raise ConflictError("another one has carried it out, or taken it back", found=instant)
 
 
 def waiting(store: Store) -> list[ServiceResult]:

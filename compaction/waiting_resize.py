@@ -33,14 +33,14 @@ from metatable.compaction.resize import (
 )
 from metatable.compaction.resize_plan import ResizePlan, ResizeTask
 from metatable.compaction.resized import Resized
-from metatable.compaction.scheduled import check_waits, tidied
+from metatable.compaction.scheduled import begin, check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.clustering_plan import PlannedTask
 from metatable.data.commit_metadata import ids_by_path
 from metatable.data.operations import RESIZE
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import CLUSTERING, Timeline
+from metatable.data.timeline import CLUSTERING
 from metatable.engine.protocol import Engine
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import Change
@@ -176,7 +176,7 @@ class CarryOutResize(Service[WaitingPlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: WaitingPlan, owner: Owner
     ) -> Outcome:
         store, instant = snapshot.store, self.instant
-        Timeline(store).inflight(instant, CLUSTERING)
+        begin(store, instant, CLUSTERING)
         rings = resized(snapshot, plan.resize, instant)
         tokens = {one.file_id: one.write_token for one in plan.children}
         jobs: list[Child] = [

@@ -22,6 +22,7 @@ from metatable.metadata.home import COMMITS
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage.store import Store
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "staged_plan",
     "to_come",
     "waiting_slices",
+    "waits",
 ]
 
 WRITE_TOKEN = "0-0-0"
@@ -105,6 +107,12 @@ def scheduled_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
     files = snapshot.slices()
     waiting = files.take(np.flatnonzero(files.is_pending))
     return [one for one in waiting if one.awaits == instant]
+
+
+def waits(store: Store, instant: str) -> bool:
+    """Whether the newest version has it scheduled."""
+    newest = load_newest(store)
+    return newest is not None and instant in newest.compactions
 
 
 def planned_groups(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:

@@ -52,6 +52,7 @@ from metatable.metadata.scheduled_plans import (
     read_plan,
     scheduled_slices,
     to_come,
+    waits,
 )
 from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
@@ -250,7 +251,9 @@ def _request(store: Store, manifest: Manifest, step: Step) -> None:
         is_resize = step.action == CLUSTERING
         planned = [one.planned for one in held]
         body = made_buckets_plan(snapshot, held) if is_resize else made_plan(planned)
-    Timeline(store).request(step.instant, step.action, body)
+    timeline = Timeline(store)
+    if timeline.request(step.instant, step.action, body) and not waits(store, step.instant):
+        timeline.withdraw(step.instant, ("requested",), step.action)  # ours is a late hand
 
 
 def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:

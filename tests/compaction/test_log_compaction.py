@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -798,6 +799,56 @@ def test_whoever_carries_out_what_is_taken_back_fails(table_uri: str) -> None:
     assert slept
     check(table, model)
     table.clean(versions=1, hours=0)
+    check(table, model)
+
+
+@pytest.mark.parametrize("where", [r"create .*\.inflight"])
+def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
+    table_uri: str, where: str
+) -> None:
+    """Though Hudi's timeline is archived past its instant before a file of it is there."""
+    table, model = filled(table_uri, timeline_commits=1, upkeep_files=0)
+    plan = scheduled(table)
+
+    def go_on() -> None:
+        table.compact_logs(plan=plan, take_back=True)
+        for v in range(5, 9):
+            upsert(table, model, rows(5, 20, v))
+        table.clean(versions=1, hours=0)
+
+    seen: list[str] = []
+
+    def sleep(verb: str, path: str) -> None:
+        if not seen and re.fullmatch(where, f"{verb} {path}"):
+            seen.append(path)
+            go_on()
+
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises((NotFoundError, StaleError)):
+        serve(table, CompactLogs(plan), store)
+    assert seen
+    check(table, model)
+    table.clean(versions=1, hours=0)
+    check(table, model)
+    assert root(table).archived > plan
+    assert timeline(table, plan) == set()
+    assert not list(Path(table_uri).rglob(f"*_{plan}.parquet*"))
+
+
+def test_a_late_hand_requests_nothing_that_was_taken_back(table_uri: str) -> None:
+    """A plan under way that nobody carries out would end the archiving of Hudi's timeline."""
+    table, model = filled(table_uri)
+
+    def take_back() -> None:
+        [plan] = root(table).compactions
+        table.compact_logs(plan=plan, take_back=True)
+
+    sleep, slept = once(".compaction.requested", take_back)
+    store, _ = watched(table_uri, before=sleep)
+    plan = serve(table, ScheduleLogs(ALL), store).plan
+    assert slept
+    assert plan in root(table).withdrawn
+    assert timeline(table, plan) == set()
     check(table, model)
 
 
