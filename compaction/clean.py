@@ -217,10 +217,14 @@ def _archiving(border: str, signs: Signs) -> Change:
 def _border(store: Store, newest: Manifest, signs: Signs) -> str:
     """Where Hudi's timeline may begin, once what is garbage now is gone. Withdrawn instants may be
     passed, for what they left is among that; and replacecommits of whose groups no file is left,
-    nor is one told by a commit that stays: a resize that waited is older than commits to them."""
+    nor is one told by a commit that stays: a resize that waited is older than commits to them.
+
+    Neither while somebody carries out what was scheduled: whatever has become of it meanwhile, he
+    may still write a file of its instant, which would come to light behind the border."""
+    keep, ends = newest.options.timeline_commits, signs.writers | newest.compactions.keys()
+    if signs.carry_out(newest.fenced):
+        return archivable(signs.timeline, keep, ends.union(newest.withdrawn))
     settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
-    ends = signs.writers | newest.compactions.keys()
-    keep = newest.options.timeline_commits
     border = archivable(signs.timeline, keep, ends, settled)
     waited = {one.time for one in signs.timeline if one.action == CLUSTERING and one.time < border}
     passed = [signs.replaced[one] for one in settled if one in waited]

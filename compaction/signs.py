@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.operations import COMPACT_LOGS, RESIZE
 from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.metadata.leases import SERVICES, is_dead, leased
@@ -68,6 +69,12 @@ class Signs:
         if instant.isdigit():
             return instant in self.writers or instant in self.pending
         return owner in self.services and owner not in fenced
+
+    def carry_out(self, fenced: Collection[str]) -> bool:
+        """Whether somebody who lives carries out a compaction of logs, or a resize, that was
+        scheduled: he writes files of its instant, and has no lease of that."""
+        names = {one.partition("-")[0] for one in self.services - self.dead.union(fenced)}
+        return bool(names & {COMPACT_LOGS, RESIZE})
 
 
 def _replaced(

@@ -802,7 +802,9 @@ def test_whoever_carries_out_what_is_taken_back_fails(table_uri: str) -> None:
     check(table, model)
 
 
-@pytest.mark.parametrize("where", [r"create .*\.inflight"])
+@pytest.mark.parametrize(
+    "where", [r"create .*\.parquet", r"create .*\.inflight", r"put .*\.marker\.\w+"]
+)
 def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
     table_uri: str, where: str
 ) -> None:

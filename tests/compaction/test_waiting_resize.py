@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import NotFoundError, StoreError, Table, UsageError
+from metatable import NotFoundError, StaleError, StoreError, Table, UsageError
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.resize import Resize
 from metatable.compaction.scheduled import TakeBack
@@ -272,6 +272,32 @@ def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, wa
     with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
         table.resize_buckets(plan=plan)
     check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
+    table_uri: str, way: str
+) -> None:
+    """Files of children would be rows twice to Hudi's readers, once its timeline begins later."""
+    table, model = filled(table_uri, timeline_commits=1)
+    plan = scheduled(table, way)
+
+    def go_on() -> None:
+        table.resize_buckets(plan=plan, take_back=True)
+        for v in range(5, 9):
+            upsert(table, model, rows(5, 20, v))
+        table.clean(versions=1, hours=0)
+
+    sleep, slept = once(".parquet", go_on)
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises((NotFoundError, StaleError)):
+        serve(table, CarryOutResize(plan), store)
+    assert slept
+    check(table, model)
+    table.clean(versions=1, hours=0)
+    check(table, model)
+    assert root(table).archived > plan
+    assert not list(Path(table_uri).rglob(f"*_{plan}.parquet*"))
 
 
 def test_what_cannot_be_is_refused(table_uri: str) -> None:
