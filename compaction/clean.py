@@ -221,7 +221,7 @@ def _border(store: Store, newest: Manifest, signs: Signs) -> str:
 
     Neither while somebody carries out what was scheduled: whatever has become of it meanwhile, he
     may still write a file of its instant, which would come to light behind the border."""
-    keep, ends = newest.options.timeline_commits, signs.writers | newest.compactions.keys()
+    keep, ends = newest.options.timeline_commits, signs.writers | newest.held
     if signs.carry_out(newest.fenced):
         return archivable(signs.timeline, keep, ends.union(newest.withdrawn))
     settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]

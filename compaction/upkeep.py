@@ -128,7 +128,7 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
         return "", ()
     timeline = Timeline(transaction.store).load()
     writers = leased(transaction.store)  # no file of theirs is live
-    ends = {*base.withdrawn, *base.compactions, *writers}
+    ends = {*base.withdrawn, *base.held, *writers}
     border = archivable(timeline, base.options.timeline_commits, ends)
     return border, archived_by(timeline, border)
 

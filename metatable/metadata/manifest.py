@@ -212,6 +212,11 @@ class Manifest:
         or of the latest savepoint."""
         return max([self.archived, *(one.instant for one in self.pins.values())])
 
+    @property
+    def held(self) -> frozenset[str]:
+        """Instants that Hudi's timeline is not archived past: of savepoints, and of what waits."""
+        return frozenset([*(one.instant for one in self.pins.values()), *self.compactions])
+
     def encode(self) -> bytes:
         return seal(encode_fields(self))
 

@@ -67,6 +67,8 @@ class PinVersion:
             raise ConflictError(
                 "another savepoint of this name, or a clean, was first: retry", name=self.name
             )
+        if self.pin.instant < draft.archived:
+            raise ConflictError("Hudi's timeline begins after the commit: retry", name=self.name)
         draft.pins = {**draft.pins, self.name: self.pin}
 
 
@@ -118,6 +120,8 @@ class Archive:
     def apply(self, draft: Draft) -> None:
         if draft.archived >= self.archived:
             raise ConflictError("Hudi's timeline was archived meanwhile", found=draft.archived)
+        if any(pin.instant < self.archived for pin in draft.pins.values()):
+            raise ConflictError("a savepoint came meanwhile: retry", border=self.archived)
         draft.archived = self.archived
         draft.dropped |= set(self.instants)
         draft.withdrawn = tuple(one for one in draft.withdrawn if one >= self.archived)

@@ -502,6 +502,32 @@ def test_what_is_restored_while_a_clean_is_under_way_stays(table: Table) -> None
     is_sound(table, expected)
 
 
+@pytest.mark.parametrize("first", ["savepoint", "clean"])
+def test_a_savepoint_and_an_archiving_that_race_both_hold(table_uri: str, first: str) -> None:
+    """A savepoint of a commit that is not on Hudi's timeline could not be restored."""
+    table = made(table_uri, "record", **{**SMALL, "timeline_commits": 0})
+    grown(table)
+    table.set_options({"timeline_commits": 3})
+    version = list(commits(table))[5]
+    expected, twin = every_row(table, version), metatable.open(table.uri, FAST)
+    put = r"create .*/manifest/\d+\.json"
+    if first == "savepoint":
+        store, seen = acting(table, (put, partial(twin.savepoint, "one", version)))
+        execute(store, LocalEngine(1), Clean(versions=20, hours=0))
+    else:
+        store, seen = acting(table, (put, partial(twin.clean, versions=20, hours=0)))
+        with pytest.raises(UsageError, match="keep a later version"):
+            execute(store, LocalEngine(1), Savepoint("one", version))
+    assert seen
+    assert table.verify().findings == ()
+    archived = newest(table).archived
+    assert archived
+    if first == "savepoint":
+        assert archived <= commits(table)[version]
+        table.restore(savepoint="one")
+        is_sound(table, expected)
+
+
 def test_bad_savepoints_are_refused(table_uri: str) -> None:
     table = made(table_uri, **SMALL)
     with pytest.raises(UsageError, match="no commit to keep"):
