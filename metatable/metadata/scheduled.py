@@ -69,8 +69,8 @@ class Schedule:
     plan: Planned
 
     def apply(self, draft: Draft) -> None:
-        if self.instant < draft.archived:
-            raise ConflictError("Hudi's timeline begins after the instant: retry")
+        if self.instant < draft.newest.border:
+            raise ConflictError("the timeline begins, or a savepoint is, after the instant: retry")
         if self.instant in draft.newest.withdrawn:
             raise ConflictError("this writer was taken for dead and its instant withdrawn: retry")
         draft.compactions = {**draft.compactions, self.instant: self.plan}

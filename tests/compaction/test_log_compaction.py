@@ -854,6 +854,23 @@ def test_a_late_hand_requests_nothing_that_was_taken_back(table_uri: str) -> Non
     check(table, model)
 
 
+def test_nothing_is_scheduled_below_a_savepoint_that_came_meanwhile(table_uri: str) -> None:
+    """No instant below a savepoint's is published any more: it could never be carried out."""
+    table, model = filled(table_uri)
+
+    def save() -> None:
+        upsert(table, model, rows(40, 44, 5))
+        table.savepoint("one")
+
+    sleep, slept = once("/manifest/0", save)
+    store, _ = watched(table_uri, before=sleep)
+    plan = serve(table, ScheduleLogs(ALL), store).plan
+    assert slept
+    assert plan > root(table).pins["one"].instant
+    serve(table, CompactLogs(plan))
+    check(table, model)
+
+
 def test_a_rollback_takes_back_what_was_scheduled_behind_its_commit(table_uri: str) -> None:
     table, model = filled(table_uri)
     plan = scheduled(table)
