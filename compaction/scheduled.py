@@ -19,7 +19,7 @@ from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.requirements import SlicesCurrent
-from metatable.metadata.scheduled import SetUnscheduled, Unschedule
+from metatable.metadata.scheduled import PlannedUnchanged, SetUnscheduled, Unschedule
 from metatable.metadata.scheduled_plans import staged_plan, waiting_slices, waits
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import drop_markers
@@ -167,7 +167,7 @@ class TakeBack(Service[TakeBackPlan]):
         instant, held = self.instant, snapshot.manifest.compactions[self.instant]
         change = Change(
             operation="take_back_logs" if self.kind == COMPACTION else "take_back_resize",
-            requires=(SlicesCurrent(plan.slices),),
+            requires=(PlannedUnchanged(instant, ()), SlicesCurrent(plan.slices)),
             updates=(
                 Unschedule(instant),
                 SetUnscheduled(plan.slices, owner),

@@ -871,6 +871,22 @@ def test_nothing_is_scheduled_below_a_savepoint_that_came_meanwhile(table_uri: s
     check(table, model)
 
 
+def test_what_was_carried_out_meanwhile_is_not_taken_back(table_uri: str) -> None:
+    """Though there was nothing left of it."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    given = rows(0, 6, 9)
+    table.insert_overwrite(arrow(given), by="table")
+    model.overwrite(given, {"ny", "sf"})
+    sleep, slept = once("/manifest/0", partial(serve, table, CompactLogs(plan)))
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError):
+        serve(table, TakeBack(plan), store)
+    assert slept
+    assert plan not in root(table).withdrawn
+    check(table, model)
+
+
 def test_a_rollback_takes_back_what_was_scheduled_behind_its_commit(table_uri: str) -> None:
     table, model = filled(table_uri)
     plan = scheduled(table)
