@@ -58,7 +58,7 @@ from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.change import Change
+from metatable.metadata.change import Change, Race
 from metatable.metadata.entry_files import Run, drop_runs, read_run
 from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.owner import Owner
@@ -80,6 +80,7 @@ from metatable.storage.store import Store
 __all__ = [
     "Child",
     "Made",
+    "NoResizeWaits",
     "Resize",
     "check_resizes",
     "children_of",
@@ -131,6 +132,7 @@ class Resize(Schedulable[ResizePlan]):
                 SlicesCurrent(tuple(parents.values())),
                 GroupsAbsent((*empty, *((one.partition_path, one.file_id) for one in children))),
                 RingsAreBase(plan.paths),
+                NoResizeWaits(plan.paths),
                 SchemaIsBase(),
             ),
             updates=(AddFiles(_stored(store, entries, owner)),),
@@ -167,6 +169,23 @@ def planned_paths(snapshot: Snapshot) -> set[str]:
             except (CorruptError, StaleError):  # nobody will
                 continue
     return paths
+
+
+@dataclass(frozen=True, slots=True)
+class NoResizeWaits:
+    """Nobody has scheduled a resize of these table partitions meanwhile: the ring that comes last
+    must be of the latest instant, for Hudi goes by that."""
+
+    paths: tuple[str, ...]
+
+    def check(self, race: Race) -> None:
+        waits = race.newest.compactions
+        for instant in sorted(waits.keys() - race.base.compactions):
+            if waits[instant].action != CLUSTERING:
+                continue
+            tasks = buckets_plan(race.snapshot, instant).tasks
+            if not {one.partition_path for one in tasks}.isdisjoint(self.paths):
+                raise race.lost("a resize of a partition was scheduled: retry", instant=instant)
 
 
 # What becomes of what

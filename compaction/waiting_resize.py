@@ -24,6 +24,7 @@ from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.new_files import built_hfiles, staged_commit
 from metatable.compaction.resize import (
     Child,
+    NoResizeWaits,
     check_resizes,
     children_of,
     planned_paths,
@@ -50,7 +51,7 @@ from metatable.metadata.hudi_rings import with_rings
 from metatable.metadata.manifest import Planned, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
+from metatable.metadata.requirements import RingsAreBase, SchemaIsBase, SlicesCurrent
 from metatable.metadata.scheduled import PlannedUnchanged, Schedule, SetSlices
 from metatable.metadata.scheduled_plans import buckets_plan, made_buckets_plan, staged_plan
 from metatable.metadata.sealed import checksum
@@ -114,7 +115,11 @@ class ScheduleResize(Service[ResizePlan]):
         held_plan = Planned(path, told, len(parents), size_bytes, planned_now, CLUSTERING)
         change = Change(
             operation="schedule_resize",
-            requires=(SlicesCurrent(tuple(parents)),),
+            requires=(
+                SlicesCurrent(tuple(parents)),
+                RingsAreBase(plan.paths),
+                NoResizeWaits(plan.paths),
+            ),
             updates=(Schedule(instant, held_plan), SetSlices(tuple(waits), owner)),
             steps=(Step("request", instant, path, told, CLUSTERING),),
             summary={"splits": plan.splits, "merges": plan.merges, "bytes": size_bytes},

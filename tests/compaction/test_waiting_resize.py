@@ -300,6 +300,34 @@ def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
     assert not list(Path(table_uri).rglob(f"*_{plan}.parquet*"))
 
 
+@pytest.mark.parametrize("second", [ScheduleResize, Resize])
+@pytest.mark.parametrize("first", [ScheduleResize, Resize])
+def test_two_resizes_of_a_partition_that_race_do_not_both_come(
+    table_uri: str, first: Callable[..., Any], second: Callable[..., Any]
+) -> None:
+    """Of different buckets: the later ring would be of the earlier instant, and Hudi's writers
+    would place rows by the other one."""
+    table, model = filled(table_uri, count=4, hudi_hashing_metadata=True)
+    path = ("city=ny",)
+    largest = max(table.buckets("city=ny")["bytes"].to_pylist())
+    merge, split = (
+        BucketSizes(1 << 30, largest, partitions=path),
+        BucketSizes(largest - 1, 0, partitions=path),
+    )
+    sleep, slept = once("/manifest/0", partial(serve, table, first(merge)))
+    store, _ = watched(table_uri, before=sleep)
+    serve(table, second(split), store)
+    assert slept
+    waits = sorted(root(table).compactions)
+    for plan in waits[::-1]:
+        serve(table, CarryOutResize(plan))
+    check(table, model)
+    assert len(waits) <= 1
+    [ring] = rings_of(view(table), path)
+    there = Path(table_uri, ".hoodie/.bucket_index").rglob("city=ny/*.hashing_meta")
+    assert max(one.stem for one in there) == ring.metadata.instant
+
+
 def test_what_cannot_be_is_refused(table_uri: str) -> None:
     table, _ = filled(table_uri)
     with pytest.raises(UsageError, match="how writers go on"):
