@@ -21,7 +21,7 @@ from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import PLANNED, Timeline
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
-from metatable.metadata.known_commits import commits_back
+from metatable.metadata.known_commits import back_from, commits_back
 from metatable.metadata.manifest import Manifest, Pin, Step, saved_path, version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
@@ -72,6 +72,7 @@ class Savepoint(Service[SavepointPlan]):
             )
         _check_is_latest(snapshot, pin)
         _check_none_waits(load_version(snapshot.store, pin.version))
+        _check_none_behind(snapshot, pin)
         return SavepointPlan(self.label, pin)
 
     def work(
@@ -172,6 +173,23 @@ def _check_none_waits(kept: Manifest) -> None:
             "what is scheduled waits in this version: carry it out, and keep a later one",
             version=kept.version,
             found=sorted(kept.compactions),
+        )
+
+
+def _check_none_behind(snapshot: Snapshot, pin: Pin) -> None:
+    """What was scheduled by a slow hand may have an earlier instant than the version's commit, and
+    have come behind it: it could not be carried out, or, done, would not be undone by instants."""
+    newest = snapshot.manifest
+    done = {one.instant for one in back_from(snapshot.store, newest, pin.version)} - {""}
+    planned = done.difference(newest.withdrawn) | newest.compactions.keys()
+    behind = sorted(one for one in planned if one < pin.instant)
+    if behind:
+        raise UsageError(
+            "something of an earlier instant came, or waits, behind this version: carry it out, and"
+            " keep a later one",
+            version=pin.version,
+            instant=pin.instant,
+            found=behind[:5],
         )
 
 

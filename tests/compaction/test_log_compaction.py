@@ -887,6 +887,29 @@ def test_what_was_carried_out_meanwhile_is_not_taken_back(table_uri: str) -> Non
     check(table, model)
 
 
+def test_no_savepoint_is_behind_what_was_scheduled_by_a_slow_hand(table_uri: str) -> None:
+    """Its instant is earlier than that of the commit, behind which it came: it could not be carried
+    out, or would be left there by a restore that goes by instants."""
+    table, model = filled(table_uri)
+    sleep, slept = once("/manifest/0", lambda: upsert(table, model, rows(40, 44, 5)))
+    store, _ = watched(table_uri, before=sleep)
+    plan = serve(table, ScheduleLogs(ALL), store).plan
+    assert slept
+    assert plan < str(table.instant)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="behind this version"):
+            table.savepoint("one")
+        if plan in root(table).compactions:
+            serve(table, CompactLogs(plan))
+    upsert(table, model, rows(50, 54, 6))
+    table.savepoint("one")
+    kept = model.listed()
+    upsert(table, model, rows(5, 20, 7))
+    table.clean(versions=1, hours=0)
+    table.restore(savepoint="one")
+    assert scanned(table) == read_by_hudi(table_uri) == kept
+
+
 def test_a_rollback_takes_back_what_was_scheduled_behind_its_commit(table_uri: str) -> None:
     table, model = filled(table_uri)
     plan = scheduled(table)
