@@ -67,6 +67,7 @@ __all__ = [
     "announce",
     "drop_markers",
     "drop_savepoint",
+    "files_on",
     "list_markers",
     "settle",
     "stage",
@@ -262,7 +263,7 @@ def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
     timeline = Timeline(store)
     body = read_plan(store, step.instant, step.checksum, step.action)
     if step.action == CLUSTERING:
-        store.delete(list(_files_on(store, step.instant)))
+        store.delete(list(files_on(store, step.instant)))
     elif body is None:
         store.delete(_files_of(store, step))
     else:
@@ -322,7 +323,7 @@ def _files_of(store: Store, step: Step) -> list[str]:
     return [path for path in paths if _is_named_by(path, step.instant)]
 
 
-def _files_on(store: Store, instant: str) -> Iterator[str]:
+def files_on(store: Store, instant: str) -> Iterator[str]:
     """Paths of the base files of this instant, and of all logs on such: a resize that is taken back
     leaves copies there."""
     for one in store.walk():

@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.timeline import PLANNED, TRANSACTED, Timeline, completed_of, next_instant
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
@@ -27,7 +28,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.refusals import check_properties, check_timeline, no_table
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce, list_markers, settle, stage, staged
+from metatable.metadata.steps import announce, files_on, list_markers, settle, stage, staged
 from metatable.metadata.versions import gone_since, load_newest
 from metatable.storage.errors import (
     ConflictError,
@@ -52,7 +53,8 @@ class Transaction:
         self.owner = Owner.new("commit")
         """The owner of the index files that this transaction writes."""
         self.planned: tuple[str, ...] = ()
-        """Paths that this commit may write: given up, they go with or without a marker."""
+        """Paths that this commit may write: given up, they go with or without a marker. Those of a
+        service its commit tells."""
         self._taken = frozenset(taken) | set(base.withdrawn)
         self._lease: Lease | None = None
         self._action = "commit"
@@ -195,6 +197,8 @@ class Transaction:
                                            for it there
             markers                        before the lease, by which recovery finds them
         """
+        if self._started and not self.planned:
+            self.planned = _told_in(change)
         ready: dict[str, bytes | None] = {}
         markers: list[str] = []
 
@@ -268,11 +272,25 @@ class Transaction:
             return
         if self._started:
             self.store.delete_all(self.planned)  # recovery may have dropped their markers meanwhile
+            if not self.planned and self._is_withdrawn():
+                self.store.delete(list(files_on(self.store, self.instant)))
             sweep(self.store, self.owner, self.base.options.buckets)
         if self._lease is not None and self._lease.is_ours():
             if self._started:
                 Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)
             self._lease.release()
+
+    def _is_withdrawn(self) -> bool:
+        """Whether recovery was here: nothing but a walk finds what came behind it."""
+        newest = load_newest(self.store)
+        return newest is not None and self.instant in newest.withdrawn
+
+
+def _told_in(change: Change) -> tuple[str, ...]:
+    """The data files that a commit tells which lies ready to be put with its version."""
+    ready = [one.staged for one in change.steps if one.kind == "complete"]
+    bodies = [(change.files[path], path) for path in ready if path in change.files]
+    return tuple(stat.path for one in bodies for stat in CommitMetadata.decode(*one).stats)
 
 
 _OUTCOME_KNOWN = (ConflictError, CorruptError, StaleError, UpgradeError, UsageError)

@@ -270,6 +270,38 @@ def test_a_writer_that_wakes_after_recovery_leaves_nothing_and_begins_anew(
     _settled(table.uri, [scanned(table)])
 
 
+@pytest.mark.parametrize("archives", [False, True])
+@pytest.mark.parametrize("name", ["clustering", "buckets split"])
+def test_a_service_that_wakes_after_recovery_leaves_no_file(
+    tmp_path: Path, name: str, archives: bool
+) -> None:
+    """What it writes then has no marker any more; to Hudi's readers it would be committed if their
+    timeline begins later."""
+    case, uri, slept = CASES[name], str(tmp_path / "table"), list[str]()
+    table = _created(uri, case, timeline_commits=1, upkeep_files=0)
+    for operation in case.before:
+        operation(Store(uri, FAST))
+    expected = scanned(table)
+
+    def sleep(verb: str, path: str) -> None:
+        if not slept and re.fullmatch(r"create .*\.parquet", f"{verb} {path}"):
+            slept.append(path)
+            for _ in range(3):
+                recovering(Store(uri, FAST))
+            if archives:
+                writing("delete", rows(0, 1, 1))(Store(uri, FAST))
+                expected[:] = scanned(metatable.open(uri))
+                metatable.open(uri, FAST).clean(versions=5, hours=0)
+
+    store, _ = watched(uri, before=sleep)
+    case.killed(store)
+    assert slept
+    assert not Path(uri, slept[0]).exists()
+    assert scanned(metatable.open(uri)) == read_by_hudi(uri) == expected
+    if not archives:
+        _settled(uri, [expected])
+
+
 def test_a_file_that_a_late_worker_writes_stays_hidden_and_is_swept(table: Table) -> None:
     old = scanned(table)
     written: list[str] = []
