@@ -39,10 +39,13 @@ def publish(
     change: Change,
     owner: Owner,
     beside: Sequence[Callable[[], object]] = (),
+    unsure: Callable[[], object] = lambda: None,
 ) -> Manifest:
     """Put the next version. Raises ConflictError or StaleError; then nothing is visible.
 
     `beside`: what is asked of the store beside the look after the put; it changes nothing.
+    `unsure` is called where nobody can tell whether a put counted: versions that are kept may name
+    what was written for it.
     """
     newest, files = base, change.files
     _check_fence(Race(store, base, base), change, owner)
@@ -56,7 +59,7 @@ def publish(
             know_root(store, manifest, raw)
             look: Callable[[], object] = partial(_is_there, store, newest)
             is_there, *_ = store.together([look, *beside])
-            if is_there or _counts(store, manifest):
+            if is_there or _counts(store, manifest, unsure):
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
@@ -77,7 +80,7 @@ def _is_there(store: Store, manifest: Manifest) -> bool:
     return raw is not None and manifest.nonce.encode() in raw
 
 
-def _counts(store: Store, put: Manifest) -> bool:
+def _counts(store: Store, put: Manifest, unsure: Callable[[], object]) -> bool:
     """Whether this put was not void, though the root before it is gone. Of a service that is not
     kept any more nobody can tell, and nothing is lost where it begins anew.
 
@@ -87,11 +90,15 @@ def _counts(store: Store, put: Manifest) -> bool:
     if put.version >= newest.oldest:  # nobody has made room for it
         return True
     if not put.instant:
+        unsure()
         return False
     timeline = Timeline(store)
     if any(timeline.is_complete(put.instant, one) for one in DATA_ACTIONS):
         return True
-    if put.instant in newest.withdrawn or put.instant < newest.archived:
+    is_withdrawn = put.instant in newest.withdrawn
+    if is_withdrawn or put.instant < newest.archived:
+        if not is_withdrawn:
+            unsure()
         raise StaleError(
             "this writer slept until its version was cleaned: look whether its rows are there",
             instant=put.instant,

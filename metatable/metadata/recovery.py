@@ -8,6 +8,8 @@ deletes it last. So the leases tell which commits are, or were, under way:
     lease ran out                   -> fence: publish a version that withdraws the instant;
                                        only then delete its data files
     withdrawn, ran out again        -> sweep once more, then remove its timeline files
+    older than the timeline         -> as withdrawn, for it cannot be published any more: but that
+                                       it was nobody can tell, so its index files stay
 
 The fence comes first because the writer may only be asleep: once its instant is withdrawn
 it can never publish, so its files are nobody's. Its markers and its `requested` file stay a
@@ -74,7 +76,13 @@ def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: se
     return newest
 
 
-def sweep(store: Store, owner: Owner, buckets: Collection[str], keep_markers: bool = False) -> None:
+def sweep(
+    store: Store,
+    owner: Owner,
+    buckets: Collection[str],
+    keep_markers: bool = False,
+    index_files: bool = True,
+) -> None:
     """Delete what a withdrawn instant has written: data files, index files, its staged commit.
 
     `buckets` names the metadata partitions. Markers go after the files: killed in between, the
@@ -82,7 +90,8 @@ def sweep(store: Store, owner: Owner, buckets: Collection[str], keep_markers: bo
     """
     markers = [one.path for one in store.list(markers_folder(owner.instant), recursive=True)]
     store.delete(_marked(store, owner.instant, markers))
-    sweep_index_files(store, owner, buckets)
+    if index_files:
+        sweep_index_files(store, owner, buckets)
     store.delete([staged_path(owner.instant)])
     if not keep_markers:
         store.delete(markers)
@@ -131,7 +140,7 @@ def _decoded(raw: bytes, path: str) -> StoredLease:
 
 def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     """Go on with what a dead writer of this instant has left. The newest version then."""
-    if instant not in newest.withdrawn:
+    if instant not in newest.withdrawn and instant >= newest.archived:
         timeline = Timeline(store)
         if any(timeline.is_complete(instant, one) for one in TRANSACTED):  # since it was listed
             _tidy(store, instant)
@@ -141,7 +150,7 @@ def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLeas
         _sweep_first(store, newest, instant, lease)
         return newest
     _log.info("sweeping once more behind the dead writer of %s", instant)
-    sweep(store, Owner("", lease.dead or "unknown", instant), newest.options.buckets)
+    _swept(store, newest, Owner("", lease.dead or "unknown", instant))
     for action in TRANSACTED:  # nobody has told which one it was to be
         Timeline(store).withdraw(instant, ("inflight", "requested"), action)
     store.delete([lease_path(instant)])
@@ -171,10 +180,17 @@ def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> 
 def _sweep_first(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> None:
     """Delete what is there, and let a lease run out before the last sweep."""
     owner = Owner("", lease.nonce, instant)
-    sweep(store, owner, newest.options.buckets, keep_markers=True)
+    _swept(store, newest, owner, keep_markers=True)
     until = clock.now_ms() + int(sane(newest.options.lease_seconds) * 1000)
     held = replace(lease, nonce="", dead=lease.nonce, expires_ms=until)
     store.put(lease_path(instant), held.encode())
+
+
+def _swept(store: Store, newest: Manifest, owner: Owner, keep_markers: bool = False) -> None:
+    """Markers are gone before a commit can be archived, and with it whoever knew that it counts:
+    what carries the name of such a one may be named by versions, as `clean` will tell."""
+    is_withdrawn = owner.instant in newest.withdrawn
+    sweep(store, owner, newest.options.buckets, keep_markers, index_files=is_withdrawn)
 
 
 def _reload(store: Store, newest: Manifest) -> Manifest:

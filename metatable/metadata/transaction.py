@@ -211,7 +211,8 @@ class Transaction:
             if self.instant:
                 markers[:] = list_markers(self.store, self.instant)
 
-        manifest = publish(self.store, self.base, change, self.owner, (read_staged, read_markers))
+        beside = (read_staged, read_markers)
+        manifest = publish(self.store, self.base, change, self.owner, beside, self._leave)
         self._over = True
         after: list[Callable[[], object]] = [
             partial(announce, self.store, manifest, ready),
@@ -249,6 +250,10 @@ class Transaction:
                 base=self.base.version,
                 newest=newest.version,
             ) from error
+
+    def _leave(self) -> None:
+        """Leave what was written, and the lease, to recovery and `clean`."""
+        self._over = True
 
     def _claim(self, instant: str) -> bool:
         """Lease an instant. It is ours from here on, also where the answer never comes."""

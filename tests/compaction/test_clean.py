@@ -17,6 +17,8 @@ import metatable
 from metatable import ConflictError, StaleError, Table, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
+from metatable.compaction.log_compaction import ScheduleLogs
+from metatable.compaction.log_sizes import LogSizes
 from metatable.compaction.service import execute
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.operations import action_of
@@ -27,7 +29,7 @@ from metatable.data.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES, SERVICES
+from metatable.metadata.leases import LEASES, SERVICES, StoredLease, lease_path
 from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle, staged_path
@@ -448,6 +450,54 @@ def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(
     (model.upsert if what == "upsert" else model.overwrite)(given)
     model.upsert(rows(20, 30, 6))
     check(table, model)
+
+
+@pytest.mark.parametrize("what", ["upsert", "insert_overwrite_table", "compact", "schedule_logs"])
+def test_nothing_is_deleted_of_a_put_of_which_nobody_can_tell_whether_it_counted(
+    table_uri: str, what: str
+) -> None:
+    """Its writer slept until its version was cleaned, and its commit archived. Later versions name
+    what he wrote; he deleted that, and so did recovery, if he died when he had renewed his
+    lease."""
+    index = "record-avro" if what == "schedule_logs" else "record"
+    table = made(table_uri, index, **{**SMALL, "timeline_commits": 1})
+    table.upsert(arrow(rows(0, 4, 1)))
+    table.upsert(arrow(rows(2, 6, 2)))
+    given, base = rows(10, 14, 3), table.version
+    asked: list[str] = []
+    found: list[list[tuple[Any, ...]]] = []
+
+    def meanwhile(verb: str, path: str) -> None:
+        asked.append(f"{verb} {path}")
+        put = f"create {version_path(base + 1)}" in asked
+        if not found and put and asked[-1] == f"read_whole {version_path(base)}":
+            found.append([])
+            for number in range(3):
+                table.upsert(arrow(rows(20, 24, 5 + number)))
+            clean(table)
+            found[0] = every_row(table)
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    if what == "compact":
+        execute(store, LocalEngine(1), Compact(major=True))
+    elif what == "schedule_logs":
+        with suppress(ConflictError):
+            execute(store, LocalEngine(1), ScheduleLogs(LogSizes(ratio=0)))
+    else:
+        with pytest.raises(StaleError, match="look whether its rows are there"):
+            write(store, LocalEngine(1), arrow(given), what)
+    assert found
+    names = [path.name for path in Path(table.uri, ".hoodie/metatable").rglob("*.hfile")]
+    written = {(name[:17], name[18:50]) for name in names if name[:17].isdigit()}
+    for instant, nonce in written:  # each as if its writer had woken up, and died
+        if not Path(table.uri, f".hoodie/{instant}.commit").exists():
+            Store(table.uri, FAST).put(lease_path(instant), StoredLease(nonce).encode())
+    for _ in range(3):
+        recover(table)
+    assert every_row(table) == found[0]
+    assert table.verify().findings == ()
+    assert not list(Path(table.uri, LEASES).glob("*"))
 
 
 def test_a_late_hint_does_not_make_a_void_put_the_newest_version(table: Table) -> None:
