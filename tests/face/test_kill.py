@@ -242,7 +242,13 @@ def table(tmp_path: Path) -> Table:
 @pytest.mark.parametrize("recoveries", [1, 3])
 @pytest.mark.parametrize(
     "asleep_before",
-    [r"create .*/manifest/\d+\.json", r"create .*\.parquet", r"put .*\.marker\.\w+"],
+    [
+        r"create .*/manifest/\d+\.json",
+        r"create .*\.parquet",
+        r"put .*\.marker\.\w+",
+        r"create .*\.requested",
+        r"create .*\.inflight",
+    ],
 )
 def test_a_writer_that_wakes_after_recovery_leaves_nothing_and_begins_anew(
     tmp_path: Path, asleep_before: str, recoveries: int, retries: int
