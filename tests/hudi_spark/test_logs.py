@@ -50,6 +50,17 @@ def test_rows_that_come_late_after_a_delete_are_there_for_hudi(
     upsert([{**row, "ts": None} for row in rows(13, 15, 4)] + rows(40, 44, 1))
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_rows_that_come_upon_nulls_to_order_by_are_there_for_hudi(
+    hudi: HudiOnSpark, table_uri: str, kind: Kind
+) -> None:
+    table, model = kind.create(table_uri, table_type="mor"), kind.model
+    for given in ([{**row, "ts": None} for row in rows(0, 20)], rows(10, 30, 2), rows(12, 14, 3)):
+        table.upsert(arrow(given))
+        model.upsert(given)
+        assert scanned(table) == model.listed() == as_rows(hudi.read(table_uri))
+
+
 def test_partitions_that_were_overwritten_and_restored(hudi: HudiOnSpark, table_uri: str) -> None:
     kind = Kind("record", "global")
     table, model = kind.create(table_uri, table_type="mor"), Model(True, True)
