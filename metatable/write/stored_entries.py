@@ -324,11 +324,9 @@ def _check_rows(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:
     elsewhere = pc.invert(pc.equal(ids, made.file_id)).to_numpy(zero_copy_only=False)
     if elsewhere.any():
         place = int(np.flatnonzero(elsewhere)[0])
-        has_buckets = files.options.index == "bucket"
-        way_out = "another bucket_count, or another index" if has_buckets else "another index"
         raise UsageError(
             "the index would look for a key in another file group than the one that it is in:"
-            f" take {way_out}",
+            " take another index or, where that has buckets, another bucket_count",
             index=files.options.index,
             path=made.path,
             key=keys[int(rows[place])].as_py(),
