@@ -213,7 +213,7 @@ class _Attempt:
                 self._profiled(index, located, snapshot) as known,
             ):
                 gone = self._gone(known.rows, snapshot)
-                done = self._write(transaction, snapshot, index, known, gone)
+                done = self._write(snapshot, index, known, gone)
         return WriteResult(
             **asdict(replace(done.counts, stale=done.counts.stale + known.stale)),
             operation=self.operation,
@@ -297,41 +297,31 @@ class _Attempt:
         return RowOrder.fitted(columns, sampled)
 
     def _write(
-        self,
-        transaction: Transaction,
-        snapshot: Snapshot,
-        index: Index,
-        known: _Known,
-        gone: Overwritten | None,
+        self, snapshot: Snapshot, index: Index, known: _Known, gone: Overwritten | None
     ) -> _Done:
-        absent = RowCounts()
+        transaction, absent = self.transaction, RowCounts()
         if self.operation == DELETE:
             known, absent = known.held_alone()
         if not known.profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), absent, self.engine.name)
         transaction.start(action_of(self.operation, snapshot.options.has_logs))
-        engine, rows, plan = self._planned(transaction, snapshot, index, known, gone)
+        engine, rows, plan = self._planned(snapshot, index, known, gone)
         spread = _spread(engine, rows, plan)
         leaving = (rows, gone) if gone else None
         written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
         counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
         if gone:
             counts = replace(counts, deleted=gone.deleted(counts.updated))
-        change = self._change(transaction, snapshot, index, plan, written, gone)
+        change = self._change(snapshot, index, plan, written, gone)
         version = written.published(transaction, snapshot, change, counts, self.note)
         return _Done(version, written.stats, counts, engine.name)
 
     def _planned(
-        self,
-        transaction: Transaction,
-        snapshot: Snapshot,
-        index: Index,
-        known: _Known,
-        gone: Overwritten | None,
+        self, snapshot: Snapshot, index: Index, known: _Known, gone: Overwritten | None
     ) -> tuple[Engine[Any], Any, WritePlan]:
         """What is written, from which rows, and where: few rows that came here from elsewhere go
         back if much is written for them."""
-        instant, nonce = transaction.instant, transaction.owner.nonce
+        instant, nonce = self.transaction.instant, self.transaction.owner.nonce
         filled = gone.filled if gone else ()
 
         def plan_for(engine: Engine[Any]) -> WritePlan:
@@ -348,7 +338,6 @@ class _Attempt:
 
     def _change(
         self,
-        transaction: Transaction,
         snapshot: Snapshot,
         index: Index,
         plan: WritePlan,
@@ -366,10 +355,10 @@ class _Attempt:
         if gone:
             requires.append(PartitionsUnchanged(gone.paths))
         updates: list[Update] = [AddFiles(written.adds)]
-        if snapshot.table_schema != transaction.snapshot.table_schema:
-            requires.append(NoneLater(transaction.instant))
+        if snapshot.table_schema != self.transaction.snapshot.table_schema:
+            requires.append(NoneLater(self.transaction.instant))
             updates.append(SetSchema(snapshot.table_schema.encode()))
-        return Change(self.operation, transaction.instant, (*requires,), (*updates,))
+        return Change(self.operation, self.transaction.instant, (*requires,), (*updates,))
 
 
 @dataclass(frozen=True, slots=True)
