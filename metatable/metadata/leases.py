@@ -117,11 +117,11 @@ class Lease:
         self.stop()
         self._store.delete([self._path])
 
-    def is_ours(self) -> bool:
-        """False where recovery has taken it over. If it is gone recovery is through, and nobody
-        else sees to what came behind it."""
+    def is_taken_over(self) -> bool:
+        """Whether it is recovery's by now. If it is gone recovery is through, and nobody else sees
+        to what came behind it."""
         raw = self._store.get(self._path)
-        return raw is None or StoredLease.decode(raw, self._path).nonce == self._nonce
+        return raw is not None and StoredLease.decode(raw, self._path).nonce != self._nonce
 
     def _body(self) -> bytes:
         return StoredLease(self._nonce, clock.now_ms() + int(self._seconds * 1000)).encode()

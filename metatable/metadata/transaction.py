@@ -280,7 +280,7 @@ class Transaction:
             if not self.planned and self._is_withdrawn():
                 self.store.delete(list(files_on(self.store, self.instant)))
             sweep(self.store, self.owner, self.base.options.buckets)
-        if self._lease is not None and self._lease.is_ours():
+        if self._lease is not None and not self._lease.is_taken_over():
             if self._started:
                 Timeline(self.store).withdraw(self.instant, ("inflight", "requested"), self._action)
             self._lease.release()
