@@ -50,6 +50,7 @@ from metatable.data.operations import (
 )
 from metatable.data.options import Options
 from metatable.data.schema_changes import ColumnChange
+from metatable.due_work import Asked, beside_writers, planned
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.engines import engine_for, engine_of, is_spark
@@ -58,7 +59,6 @@ from metatable.kept_version import snapshot_at
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import newest_of
-from metatable.planning import Asked, beside_writers, planned
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes
 from metatable.query.description import describe, savepoints, versions

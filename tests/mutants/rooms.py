@@ -137,7 +137,7 @@ ROOMS = (
             "metatable/opening.py",
             "metatable/adopting.py",
             "metatable/arguments.py",
-            "metatable/planning.py",
+            "metatable/due_work.py",
         ),
         (
             _files(FACE, "rules", "notes", "held_rows", "file_sizes", "overwrite", "bulk_insert"),
