@@ -41,7 +41,6 @@ from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.operations import CLUSTER
-from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.samples import FILE_TEXTS, Sample, every
@@ -62,6 +61,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.requirements import SchemaIsBase, SlicesCurrent
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
+from metatable.metadata.view import read_columns
 from metatable.metadata.written import WrittenSlice, every_stats_column
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -235,7 +235,7 @@ def _read(
     view: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: the rows of some slices."""
-    read = ReadColumns(schema, view.table_schema, view.options.ordering)
+    read = read_columns(view, schema)
     texts = (text for batch in batches for text in batch[_SLICES.names[0]].to_pylist())
     slices = map(FileSlice.decode, texts)
     for _, begin in slices_ahead(view.counting(counters).store, slices, read):

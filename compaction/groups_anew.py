@@ -16,7 +16,6 @@ from metatable.data.base_file_writer import write_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.meta_columns import with_file_name
-from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_left
@@ -32,6 +31,7 @@ from metatable.metadata.entry_files import Run, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.view import read_columns
 from metatable.metadata.written import WrittenSlice, entries_of, stats_columns, stats_of_rows
 from metatable.storage.store import Store
 
@@ -85,6 +85,6 @@ def _write(snapshot: Snapshot, group: Anew, file: DataFile) -> WrittenSlice:
 def _rows_left(snapshot: Snapshot, anew: Anew) -> pa.Table:
     """The rows of the files of a group that can be read, with their meta columns."""
     schema = with_meta_columns(snapshot.schema)
-    read = ReadColumns(schema, snapshot.table_schema, snapshot.options.ordering)
+    read = read_columns(snapshot, schema)
     rows = stream_left(snapshot.store, anew.left, read)
     return pa.concat_tables([schema.empty_table(), *rows])

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from metatable.data import statistics
 from metatable.data.parquet import open_parquet
-from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_COLUMNS
 from metatable.data.slice_reader import HeldLog, read_logs, stream_left
 from metatable.data.slices import DataFile, FileSlice, LogFile
@@ -24,6 +23,7 @@ from metatable.data.stored_columns import StoredColumns
 from metatable.data.taking import whole
 from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.view import read_columns
 from metatable.metadata.written import NO_KEYS, WrittenSlice, stats_columns, stats_of_rows
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.parquet.told_bounds import ToldBounds
@@ -123,7 +123,7 @@ def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.
 
     Where a base holds a key twice nobody can merge logs with it: then all that is in it.
     """
-    texts = ReadColumns(_TEXTS, view.table_schema, view.options.ordering)
+    texts = read_columns(view, _TEXTS)
     read = partial(stream_left, view.store, read=texts)
     try:
         rows = pa.concat_tables([_TEXTS.empty_table(), *read(files)])

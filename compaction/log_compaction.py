@@ -37,7 +37,6 @@ from metatable.compaction.scheduled import begin, check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.operations import COMPACT_LOGS
-from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -64,6 +63,7 @@ from metatable.metadata.scheduled_plans import made_plan, staged_plan, to_come, 
 from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
+from metatable.metadata.view import read_columns
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import clock
 from metatable.storage.counters import Counters
@@ -272,10 +272,9 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
     else:
         kind: Literal["MERGE", "CREATE"] = "MERGE" if planned.has_base else "CREATE"
         view.store.put(marker_path(target, instant, kind), b"")
-        table, ordering = view.table_schema, view.options.ordering
 
         def read(columns: pa.Schema) -> Iterator[pa.Table]:
-            return stream_slice(view.store, planned, ReadColumns(columns, table, ordering))
+            return stream_slice(view.store, planned, read_columns(view, columns))
 
         schema = with_meta_columns(view.schema)
         new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))

@@ -41,7 +41,6 @@ from metatable.compaction.service import NothingDue, Outcome, Schedulable
 from metatable.data.commit_metadata import WriteStat, ids_by_path
 from metatable.data.key_texts import KEY
 from metatable.data.operations import RESIZE
-from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import stream_slice
@@ -71,6 +70,7 @@ from metatable.metadata.rings import RingsPartition, ring_entries
 from metatable.metadata.scheduled_plans import buckets_plan
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.stored import partitions_of
+from metatable.metadata.view import read_columns
 from metatable.metadata.written import WrittenSlice, every_stats_column
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
@@ -341,7 +341,7 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
 def _rows(view: Snapshot, child: Child, schema: pa.Schema) -> Iterator[pa.Table]:
     """Rows of the parents that are the child's, in these columns, none of them empty."""
     width = (child.upto - child.after - 1) % SPACE
-    read = ReadColumns(schema, view.table_schema, view.options.ordering)
+    read = read_columns(view, schema)
     for parent in child.slices:
         for piece in stream_slice(view.store, parent, read):
             keys = piece[KEY].cast(pa.string()).combine_chunks()

@@ -16,6 +16,8 @@ import pyarrow as pa
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.hashing_metadata import HashingMetadata
 from metatable.data.options import Options
+from metatable.data.read_columns import ReadColumns
+from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.storage.arrays import Bools, Int64s
@@ -23,7 +25,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.filters import Filter
 from metatable.storage.store import Store
 
-__all__ = ["Located", "StatsColumn", "TableView"]
+__all__ = ["Located", "StatsColumn", "TableView", "read_columns"]
 
 
 class TableView(Protocol):
@@ -168,3 +170,8 @@ class Located:
 
     groups: tuple[tuple[str, str], ...]
     group: Int64s
+
+
+def read_columns(view: TableView, schema: pa.Schema, key: str = KEY_COLUMN) -> ReadColumns:
+    """The columns of `schema`, to be read of the view's slices; `key`: as in `ReadColumns`."""
+    return ReadColumns(schema, view.table_schema, view.options.ordering, key)

@@ -28,14 +28,13 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identities, key_column
-from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import COMMIT_COLUMN, META_FIELDS
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import taken, whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.storage.arrays import Bools, Int32s, Int64s
@@ -238,16 +237,12 @@ def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
     asked = _STATES
     if file is not None and file.logs:
         asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT_COLUMN, pa.string())])
-    read = _read(view, asked)
+    read = read_columns(view, asked)
     rows = asked.empty_table() if file is None else read_slice(view.store, file, read)
     keys, commits = whole(rows[KEY]), whole(rows[COMMIT_COLUMN])
     if asked is not _STATES:
         commits = commits.dictionary_encode()
     return pa.RecordBatch.from_arrays([keys, commits], schema=_STATES)
-
-
-def _read(view: TableView, schema: pa.Schema) -> ReadColumns:
-    return ReadColumns(schema, view.table_schema, view.options.ordering)
 
 
 def _rows_of(
@@ -274,7 +269,7 @@ def _rows_of(
         yield from known.select(names).to_batches()
         return
     start = given = 0
-    for table in stream_slice(view.store, file, _read(view, others)):
+    for table in stream_slice(view.store, file, read_columns(view, others)):
         end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
         rows = taken(table, pa.array(chosen[given:end] - start))
         told = known.slice(given, end - given)

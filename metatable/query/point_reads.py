@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import identity_columns, key_column, texts_of
 from metatable.data.keyed_rows import Asked
 from metatable.data.proven_rows import rows_of_proven_keys
-from metatable.data.read_columns import ReadColumns
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, located_slices
 from metatable.index.record import KeyedIndex, keyed_index
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.query.rows import chosen_columns
 
 __all__ = ["read_keys"]
@@ -45,7 +44,7 @@ def read_keys(
         there = tagged.filter(tagged[LOCATION_COLUMN].is_valid())
         asked = _asked(view, there, index.proves_presence)
     key = key_column(view.options, view.schema)
-    read = ReadColumns(wanted, view.table_schema, view.options.ordering, key)
+    read = read_columns(view, wanted, key)
     found = rows_of_proven_keys(view.store, asked, read)
     return pa.concat_tables([wanted.empty_table(), *found])
 

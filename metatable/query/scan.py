@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, key_column
-from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_FIELDS
 from metatable.data.slice_reader import stream_slice
 from metatable.data.slices import FileSlice
@@ -29,7 +28,7 @@ from metatable.data.slices_ahead import Begin, slices_ahead
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.metadata.overlap import mean_depths
 from metatable.metadata.versions import load_newest
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.predicates import bind, columns_of, evaluate
@@ -239,7 +238,7 @@ class Scan(Rows):
         """Each slice; with no limit to end it before, what comes next is begun beside it."""
         view = self._view
         key = key_column(view.options, schema)
-        read = ReadColumns(schema, view.table_schema, view.options.ordering, key)
+        read = read_columns(view, schema, key)
         if self._limit is None:
             return (self._read(*one) for one in slices_ahead(view.store, files, read))
         begin = partial(stream_slice, view.store, read=read, in_place=False)

@@ -25,14 +25,13 @@ from metatable.data.key_footer import GrownFilter
 from metatable.data.key_texts import KEY
 from metatable.data.merge import Merge, Take
 from metatable.data.meta_columns import add_changing_columns, add_meta_columns, with_file_name
-from metatable.data.read_columns import ReadColumns
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
 from metatable.data.taking import rows_of, taken, taker
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import PassingRows, stats_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.filters.hudi import HudiBloom
@@ -196,7 +195,7 @@ def merged_slice(
         pieces, deciding, with_nan = iter([stored]), stored, set[str]()
     else:
         bloom = None if base.logs else read_filter(view.store, base.base)
-        pieces = stream_slice(view.store, base, ReadColumns(schema, view.table_schema, ordering))
+        pieces = stream_slice(view.store, base, read_columns(view, schema))
         deciding, with_nan = _looked_through(view, base, schema)
         with_nan.update(entering.with_nan())
     merge = Merge.of(deciding, entering.deciding(ordering), deletes, ordering)
@@ -209,7 +208,7 @@ def merged_slice(
 def _read(view: TableView, base: FileSlice, schema: pa.Schema) -> tuple[pa.Table, HudiBloom | None]:
     """All of a slice, and the filter over its keys, where that is known: logs bring others."""
     if base.logs:
-        read = ReadColumns(schema, view.table_schema, view.options.ordering)
+        read = read_columns(view, schema)
         return read_slice(view.store, base, read), None
     return read_with_filter(view.store, base.base, schema, view.table_schema)
 
@@ -221,7 +220,7 @@ def _looked_through(
     kept = [KEY, *filter(None, (view.options.ordering,))]
     asked = pa.schema(map(schema.field, dict.fromkeys([*kept, *_floats(schema)])))
     found, with_nan = [asked.empty_table().select(kept)], set[str]()
-    read = ReadColumns(asked, view.table_schema, view.options.ordering)
+    read = read_columns(view, asked)
     for piece in stream_slice(view.store, base, read):
         found.append(piece.select(kept))
         with_nan.update(columns_with_nan(piece))

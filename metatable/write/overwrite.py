@@ -33,7 +33,6 @@ from metatable.data.key_texts import KEY, PATH, identity_columns
 from metatable.data.keygen import KeyGenerator
 from metatable.data.operations import DELETE_PARTITION, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 from metatable.data.options import Options
-from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN, Engine
@@ -43,7 +42,7 @@ from metatable.metadata.change import Race
 from metatable.metadata.entry_files import RUN_SCHEMA, Run, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
@@ -302,7 +301,7 @@ def _keys_of(
 ) -> Iterator[pa.RecordBatch]:
     """Task: the key texts of all rows of some slices."""
     view = view.counting(counters)
-    read = ReadColumns(_KEYS, view.table_schema, view.options.ordering)
+    read = read_columns(view, _KEYS)
     for batch in batches:
         for one in slices_of(batch["files"]):
             for piece in stream_slice(view.store, one, read):

@@ -21,13 +21,12 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.keygen import KeyGenerator
-from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
@@ -103,7 +102,7 @@ def _stored(
     """(numbers of rows, the stored rows of their keys), a piece of a file at a time."""
     known = np.flatnonzero(whole(rows[LOCATION_COLUMN]).is_valid().to_numpy(zero_copy_only=False))
     location, keys = whole(rows[LOCATION_COLUMN]).take(pa.array(known)), whole(rows[KEY])
-    read = ReadColumns(wanted, view.table_schema, view.options.ordering)
+    read = read_columns(view, wanted)
     for group, current, numbers in located_slices(view, location):
         if current is None:
             raise CorruptError("index names a file group that is not there", found=group)

@@ -21,13 +21,12 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.merge import newer
-from metatable.data.read_columns import ReadColumns
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, read_columns
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import xxh64
@@ -129,7 +128,7 @@ def _stale(
     view = view.counting(counters)
     table = joined(pa.Table.from_batches(list(batches)))
     wanted = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
-    read = ReadColumns(wanted, view.table_schema, ordering)
+    read = read_columns(view, wanted)
     located = located_slices(view, table[LOCATION_COLUMN].combine_chunks())
     slices = list(_there([one for _, one, _ in located], [group for group, _, _ in located]))
     greatest = view.maxima(ordering, wanted.field(ordering).type, slices)
