@@ -17,6 +17,7 @@ from metatable.data.row_counts import RowCounts
 from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import Finding, UsageError
+from metatable.storage.sizes import size_text
 
 __all__ = [
     "CommitInfo",
@@ -68,7 +69,7 @@ class WriteResult(RowCounts):
         on = " on Spark" if self.engine == "spark" else ""
         return (
             f"{self.operation} -> version {self.version}: {did}; {self.files} files,"
-            f" {_size(self.bytes)}, {self.seconds:.2f} s{on}"
+            f" {size_text(self.bytes)}, {self.seconds:.2f} s{on}"
         )
 
 
@@ -181,7 +182,7 @@ class ServiceResult:
         if self.files_before or self.files_after:
             text += f"; {self.files_before} -> {self.files_after} files"
         if self.files_deleted:
-            text += f"; {self.files_deleted:,} files deleted, {_size(self.bytes_deleted)}"
+            text += f"; {self.files_deleted:,} files deleted, {size_text(self.bytes_deleted)}"
         if self.depth_after:
             told = (f"{name} in {depth:.1f}" for name, depth in self.depth_after.items())
             text += f", a value of {', '.join(told)}"
@@ -192,7 +193,7 @@ class ServiceResult:
         if self.rows_lost:
             text += f"; {self.rows_lost:,} rows lost"
         if self.bytes_written:
-            text += f"; {_size(self.bytes_written)} written"
+            text += f"; {size_text(self.bytes_written)} written"
         return f"{text}; {self.seconds:.2f} s"
 
 
@@ -247,12 +248,14 @@ class Explain:
         rows = [("keys", self.keys, ""), ("keys found", self.found, "")]
         rows += [(f"files, {level}", count, "") for level, count in self.files.items()]
         if self.files and self.file_bytes is not None:
-            rows[-1] = (*rows[-1][:2], _size(self.file_bytes))
+            rows[-1] = (*rows[-1][:2], size_text(self.file_bytes))
         rows += self.buckets.rows if self.buckets is not None else []
         rows.append(("HFile blocks", self.blocks, ""))
         if self.pages:
-            rows.append(("data pages", self.pages, _size(self.counters.get("data.page_bytes", 0))))
-        rows.append(("requests", self.requests, _size(self.bytes)))
+            rows.append(
+                ("data pages", self.pages, size_text(self.counters.get("data.page_bytes", 0)))
+            )
+        rows.append(("requests", self.requests, size_text(self.bytes)))
         rows += self._outside()
         cells = [(name, f"{count:,}", note) for name, count, note in rows if count is not None]
         cells.append(("seconds", f"{self.seconds:.3f}", ""))
@@ -272,7 +275,7 @@ class Explain:
         read, retries = (self.counters.get(f"kv.{name}", 0) for name in ("bytes_read", "retries"))
         return [
             ("key-value batches", told["batches"], ""),
-            ("key-value requests", told["requests"], _size(read)),
+            ("key-value requests", told["requests"], size_text(read)),
             ("key-value retries", retries, ""),
         ]
 
@@ -300,7 +303,7 @@ class BucketSpread:
     @property
     def rows(self) -> list[tuple[str, int | None, str]]:
         """Lines of a table for people: name, number, and what else there is to say."""
-        files = f"{_size(self.bytes)} of files"
+        files = f"{size_text(self.bytes)} of files"
         if self.without_files:
             files += f", {self.without_files:,} without one"
         return [
@@ -312,7 +315,7 @@ class BucketSpread:
     @property
     def of_fullest(self) -> str:
         """The fullest bucket and its size, for people."""
-        held = "no file" if self.fullest_bytes is None else _size(self.fullest_bytes)
+        held = "no file" if self.fullest_bytes is None else size_text(self.fullest_bytes)
         return f"{self.fullest}, {held}"
 
 
@@ -387,7 +390,7 @@ class DataFiles(Sequence[DataFile | LogFile]):
     __hash__ = None  # type: ignore[assignment]  # it is equal to lists
 
     def __repr__(self) -> str:
-        total = [f"{len(self):,} data files", _size(self.size_bytes)]
+        total = [f"{len(self):,} data files", size_text(self.size_bytes)]
         if self.row_count is not None:
             total.insert(1, f"{self.row_count:,} rows")
         lines = [f"  {one.path}" for one in self[:_SHOWN]]
@@ -492,11 +495,3 @@ class Description:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

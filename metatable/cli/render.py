@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from metatable.cli import terminal
+from metatable.storage.sizes import size_text
 
 __all__ = ["columns", "count", "heading", "pairs", "printable", "size", "when"]
 
@@ -23,15 +24,8 @@ def count(number: int | None) -> str:
 
 
 def size(bytes_: int | None) -> str:
-    """`1.2 MB`, in units of 1000."""
-    if bytes_ is None:
-        return "-"
-    number = float(bytes_)
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} GB"
+    """`1.2 MB`; a dash where it is not known."""
+    return "-" if bytes_ is None else size_text(bytes_)
 
 
 def printable(text: str) -> str:
