@@ -20,7 +20,6 @@ from tests.services.programs import MissingError
 
 __all__ = ["MissingError", "setting", "table_in_hbase"]
 
-
 STOPPING_S = 120
 
 

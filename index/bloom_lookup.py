@@ -49,7 +49,6 @@ from metatable.storage.threads import in_order
 
 __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
 
-
 APART = 4096
 """So many keys of a table partition, on average, are put in order by themselves."""
 

@@ -23,7 +23,6 @@ from metatable.storage.counters import Counters
 
 __all__ = ["ANSWERS", "Candidates", "found_rows"]
 
-
 ANSWERS = pa.schema([ROW_FIELD, *LOCATION_FIELD])
 """Rows by their numbers, and where their keys are; a row whose key is in two slices comes twice."""
 

@@ -20,7 +20,6 @@ from metatable.storage.hashing import xxh64
 
 __all__ = ["AskedKeys", "HashFilters", "HudiKeyFilter", "KeyFilter", "NoFilter", "admitted"]
 
-
 MANY_KEYS = 8 << 10
 """Keys of one file from which on all of its keys are decoded, unless hardly any passes its filter.
 """

@@ -16,7 +16,6 @@ from metatable.storage.word_places import ODD, slots_of
 
 __all__ = ["MOST_TWINS", "TOGETHER", "MarkedWords"]
 
-
 TOGETHER = 1 << 15
 """Words that are looked up at once: they and their slots stay in the processor's cache."""
 

@@ -19,7 +19,6 @@ from metatable.storage.threads import in_order
 
 __all__ = ["ODD", "WordPlaces", "slots_of"]
 
-
 ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 """What words are multiplied by, one number per table: the constants of xxHash and of the golden
 ratio."""

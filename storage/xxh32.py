@@ -20,7 +20,6 @@ from metatable.storage.byte_columns import (
 
 __all__ = ["xxh32"]
 
-
 GATHERED_BYTES = 1 << 20
 """Gathered together: they stay in the processor's cache."""
 

@@ -35,7 +35,6 @@ from metatable.storage.xxh32 import xxh32
 
 __all__ = ["Resizing", "Ring", "hashes_of", "new_prefix", "part_of"]
 
-
 SPACE = LAST_HASH + 1
 
 Resizing = tuple[tuple[HashingNode, ...], tuple[HashingNode, ...]]

@@ -32,7 +32,6 @@ from metatable.storage.parquet.parts import Chunk
 
 __all__ = ["MOST_PAGES", "NOT_EXCHANGED", "ExchangedColumns", "Hit", "are_few", "exchanged_columns"]
 
-
 MOST_PAGES = 1 / 3
 """Of a column: with more of them, its neighbours cost little more."""
 

@@ -31,7 +31,6 @@ from metatable.storage.ordering import order_within
 
 __all__ = ["FILE", "FileSystemView", "slices_of"]
 
-
 FILE = pa.struct([pa.field("path", pa.string(), False), pa.field("size", pa.int64(), False)])
 """A file of a slice."""
 

@@ -45,7 +45,6 @@ __all__ = [
     "together",
 ]
 
-
 KEY_ROWS = 8 << 10
 """Rows of a file for each key that is asked: with fewer, decoding all of it takes no longer."""
 

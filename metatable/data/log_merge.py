@@ -42,7 +42,6 @@ from metatable.storage.threads import WORKERS, in_order
 
 __all__ = ["ReadLogs", "SliceLogs", "live_blocks"]
 
-
 _NONE = -1
 """A delete without an ordering value, where else the event stands that a key came to."""
 

@@ -27,7 +27,6 @@ from metatable.storage.errors import UsageError
 
 __all__ = ["check_sortable", "column_texts", "hexadecimal", "sort_texts"]
 
-
 _SIGN = np.uint64(1 << 63)
 _END = "\0\0"
 

@@ -16,7 +16,6 @@ from metatable.storage.arrays import UInt64s
 
 __all__ = ["hilbert_codes"]
 
-
 _ONE = np.uint64(1)
 
 

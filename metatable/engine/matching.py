@@ -28,7 +28,6 @@ from metatable.storage.hashing import xxh64
 
 __all__ = ["Matches", "attached_schema", "hashes_of"]
 
-
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _STEP = np.uint64(0xC2B2AE3D27D4EB4F)
 

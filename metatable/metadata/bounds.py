@@ -45,7 +45,6 @@ __all__ = [
     "wrappers_of",
 ]
 
-
 DECIMAL = 10
 """The ordinal of decimals."""
 _TIMESTAMP_UNITS = {15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}

@@ -26,7 +26,6 @@ from metatable.storage.hfile.reading.packed import PACKED
 
 __all__ = ["MOST_BLOCKS", "KeptBlocks"]
 
-
 MOST_BLOCKS = 64 << 10
 """How many blocks the table has at most, of all files: it takes sixteen bytes for each."""
 

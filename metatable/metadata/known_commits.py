@@ -37,7 +37,6 @@ __all__ = [
     "tells_all",
 ]
 
-
 _KNOWN_HASHES = 1 << 12
 """Instants whose hashes a process keeps: each commit sums those of the timeline."""
 

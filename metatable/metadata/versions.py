@@ -33,7 +33,6 @@ __all__ = [
     "put_hint",
 ]
 
-
 _ROOT = re.compile(r"[0-9]{20}\.json")
 
 

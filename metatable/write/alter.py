@@ -43,7 +43,6 @@ from metatable.write.written_files import Written, written_groups
 
 __all__ = ["alter"]
 
-
 _EMPTY_TASKS = pa.schema(
     [
         pa.field(KEY, pa.string()),

@@ -24,7 +24,6 @@ from metatable.storage.errors import CorruptError
 
 __all__ = ["Cursor", "one_for_all"]
 
-
 _WORD_BYTES = 8
 _WINDOW_BYTES = 256
 """Bytes of what a row has next that are looked at at once, at most."""

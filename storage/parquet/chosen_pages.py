@@ -28,7 +28,6 @@ from metatable.storage.store import Store
 
 __all__ = ["find_rows", "read_found", "read_rows"]
 
-
 PORTION_BYTES = 64 << 20
 """Bytes of decoded pages that are held at once."""
 

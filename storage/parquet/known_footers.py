@@ -51,7 +51,6 @@ __all__ = [
     "starts_of",
 ]
 
-
 _V = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _ENCODING = rb"[\x00-\x7f]"
 _BEGIN = re.compile(

@@ -32,7 +32,6 @@ from metatable.storage.parquet.thrift import (
 
 __all__ = ["checked_chunks"]
 
-
 MOST_INDEX_BYTES = 256 << 10
 """Bytes of offset indexes that are read together: of 20,000 pages, or 40,000 forged ones. Reading
 takes 100 times the memory, and a kilobyte a page. A longer index is read by itself, page by

@@ -20,7 +20,6 @@ from metatable.storage.store import Store
 
 __all__ = ["NO_ROWS", "Cut", "Picked", "cuts_of", "decoded_bytes"]
 
-
 NO_ROWS = -1
 """The number of rows that stands for a page that is a dictionary."""
 

@@ -22,7 +22,6 @@ from metatable.storage.parquet.varints import MOST_BYTES, zigzags
 
 __all__ = ["LAST_ENCODING", "WIDTH", "Headers"]
 
-
 _DATA = [0x15, 0, 0x15, None, 0x15, None, 0x15, None, 0x1C, 0x15, None, 0x15, None]
 _DATA += [0x15, None, 0x15, None, 0, 0]
 _DICTIONARY = [0x15, 4, 0x15, None, 0x15, None, 0x15, None, 0x3C, 0x15, None, 0x15, None]

@@ -30,7 +30,6 @@ from metatable.storage.parquet.varints import encoded_zigzags, read_varint
 
 __all__ = ["Block", "ValueForm", "places_of", "values_at"]
 
-
 _OPTIONAL, _REQUIRED = 1, 0
 _TEXT = 6
 _WIDTHS = {1: 4, 2: 8, 4: 4, 5: 8}

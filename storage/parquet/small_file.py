@@ -32,7 +32,6 @@ from metatable.storage.parquet.thrift import (
 
 __all__ = ["CODEC", "DICTIONARY", "PAGES", "VALUES", "small_file"]
 
-
 CODEC, VALUES, DICTIONARY, PAGES = range(4)
 """Numbers of a chunk: its codec, its values, the bytes of its dictionary and of its pages."""
 

@@ -36,7 +36,6 @@ from metatable.storage.threads import in_order, shared, workers_here
 
 __all__ = ["Bodies", "Pages", "checked", "read_pages"]
 
-
 BESIDE_BYTES = 4 << 20
 """Bytes of pages from which on more than one thread reads them, or makes their checksums."""
 

@@ -30,7 +30,6 @@ from metatable.storage.threads import beside, in_order, workers_here
 
 __all__ = ["MOST_BYTES", "Packed", "begun_each", "unpacked_each"]
 
-
 _NONE, _SNAPPY, _GZIP, _ZSTD = 0, 1, 2, 6
 _GZIP_MEMBER = 31
 _DAMAGED = cast("type[Exception]", isal_zlib.error)

@@ -9,7 +9,6 @@ from metatable.storage.byte_columns import at_every_byte
 
 __all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigzags"]
 
-
 MOST_BYTES = 9
 """Bytes of a number, at most: it has 63 bits."""
 
