@@ -1,9 +1,10 @@
 """How a benchmark measures and reports.
 
 A module has a `QUESTION` and a function `cases(setup)`, which makes its data and yields cases.
-A case is one thing that we do, and peers that do the same. Everything is run once to warm up;
-then ours and the peers' in turn, so that a busy machine is as unkind to all of them. What is
-reported is the median, least and greatest of the runs, ratios are of medians:
+A case is one thing that we do, and peers that do the same. Everything is run once to warm up,
+unless each run is a process of its own; then ours and the peers' in turn, so that a busy machine
+is as unkind to all of them. What is reported is the median, least and greatest of the runs,
+ratios are of medians:
 
     ratio = peer_median / median      above 1: we are ahead
 
@@ -120,7 +121,8 @@ class Peer:
 class Case:
     """One thing that we do. `reading` ends the sentence that reads the ratio.
 
-    `target` is the median that we mean not to pass.
+    `target` is the median that we mean not to pass. `warm_up` is False where each run is a
+    process of its own, to which a run before it means nothing.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Case:
     reading: str = ""
     unit: str = "s"
     target: float | None = None
+    warm_up: bool = True
 
 
 def absent(name: str, why: str) -> Peer:
@@ -214,10 +217,10 @@ def lines(bench: str, case: Case, runs: int) -> list[Line]:
     asked = [peer for peer in case.peers if peer.measure and case.measure]
     measures = [one for one in (case.measure, *(peer.measure for peer in asked)) if one]
     found: list[list[float]] = [[] for _ in measures]
-    for run in range(runs + 1):
+    for run in range(runs + case.warm_up):
         for place, measure in enumerate(measures):
             value = measure()
-            if run:
+            if run >= case.warm_up:
                 found[place].append(value)
     ours, theirs = (found[0], found[1:]) if found else ([], [])
     made = [
@@ -293,7 +296,7 @@ def block(case: Case, made: Sequence[Line]) -> str:
     if first["runs"]:
         low, middle, high = (amount(first[name], case.unit) for name in ("min", "median", "max"))
         told = f"{middle} (least {low}, most {high}, {first['runs']} runs)"
-        rows[1] = ("ours", told + _processor_seconds(case.measure))
+        rows[1] = ("ours", told + _processor_seconds(case, case.measure))
         if case.target:
             rows.append(("target", _at_most(first["median"], case)))
     peers = {peer.name: peer for peer in case.peers}
@@ -301,7 +304,7 @@ def block(case: Case, made: Sequence[Line]) -> str:
         if line["peer"]:
             peer = peers[line["peer"]]
             told = amount(line["peer_median"], case.unit)
-            rows.append((peer.name, told + _processor_seconds(peer.measure)))
+            rows.append((peer.name, told + _processor_seconds(case, peer.measure)))
             rows.append(("reading", reading(line, case.reading, peer.target)))
     rows += [("floor", told) for told in _allowed(made, peers)]
     rows += [("peer", f"no {peer.name}: {peer.why}") for peer in case.peers if not peer.measure]
@@ -326,10 +329,10 @@ def _allowed(made: Sequence[Line], peers: Mapping[str, Peer]) -> Iterator[str]:
                 yield f"It is {ratio:.2f} times as fast as {name}: {word} the target of {target:g}."
 
 
-def _processor_seconds(measure: Measure | None) -> str:
+def _processor_seconds(case: Case, measure: Measure | None) -> str:
     """What this process worked, the threads of all its libraries together; or those that the
     measure looked on at."""
-    worked = getattr(measure, "processor", [])[1:]
+    worked = getattr(measure, "processor", [])[case.warm_up :]
     return f", {amount(statistics.median(worked), 's')} of processor" if any(worked) else ""
 
 

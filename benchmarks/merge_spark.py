@@ -94,12 +94,13 @@ def _pair(setup: Setup, title: str, kind: str, held: int, count: int) -> Iterato
         f"keys of {KEY_BYTES} bytes, into {held:,} rows in 10 partitions (ours: record index); "
         f"{MASTER}, heap {HEAP}, page cache warm, after one merge in the same process"
     )
-    yield Case(title, setting, ours, timed, READINGS[kind])
+    yield Case(title, setting, ours, timed, READINGS[kind], warm_up=False)
     sampled = (
         f"PSS of JVM and of Pythons, each at most, sampled every {SAMPLE_SECONDS} s, less often "
         f"where that takes {WATCHING:.0%} of the time"
     )
-    yield Case(f"{title}, memory", f"{setting}; {sampled}", ours.mebibytes, sized, unit="MiB")
+    held_most = f"{setting}; {sampled}"
+    yield Case(f"{title}, memory", held_most, ours.mebibytes, sized, unit="MiB", warm_up=False)
 
 
 def _our_table(setup: Setup, kind: str, held: int) -> Path:
@@ -142,20 +143,7 @@ class Runs:
     peaks: list[Peaks] = field(default_factory=list)
 
     def __call__(self) -> float:
-        """Seconds of one process; of the call that is to warm up none: each does so by itself."""
-        if not self.processor:
-            self.processor.append(0.0)
-            return 0.0
-        return self._run()
-
-    def mebibytes(self) -> float:
-        """The most memory, at the median, of the processes that there were already, or of one more
-        where there was none."""
-        if not self.peaks:
-            self._run()
-        return statistics.median(sum(peaks.values()) for peaks in self.peaks) / MIB
-
-    def _run(self) -> float:
+        """Seconds of the second of two merges: each process warms up by itself."""
         with worker(self.command) as ask, watched(ask.process, WATCHING) as peaks:
             for _ in range(2):
                 with self._copy() as folder:
@@ -170,6 +158,13 @@ class Runs:
         self.processor.append(worked)
         self.peaks.append(peaks)
         return seconds
+
+    def mebibytes(self) -> float:
+        """The most memory, at the median, of the processes that there were already, or of one more
+        where there was none."""
+        if not self.peaks:
+            self()
+        return statistics.median(sum(peaks.values()) for peaks in self.peaks) / MIB
 
     @contextmanager
     def _copy(self) -> Iterator[Path]:
