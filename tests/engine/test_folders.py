@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from metatable.engine import folders
 from metatable.engine.folders import folder_of
 
 
@@ -50,3 +52,55 @@ def test_a_forked_child_has_its_own_and_leaves_its_parents() -> None:
     own, (left, folder) = done.stdout.split()[0], done.stdout.split()[1:]
     assert (own, left) == ("True", "True")
     assert not Path(folder).parent.exists()
+
+
+LIVES = """
+import os, sys, time
+from metatable.engine.folders import folder_of
+class Owner: pass
+owner = Owner()
+folder = folder_of(owner)
+os.mkdir(folder)
+open(os.path.join(folder, "rows"), "wb").write(b"many")
+print(os.path.dirname(folder), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of that kind there")
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun() -> tuple[subprocess.Popen[str], Path]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LIVES],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+        )
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    (lives, kept), (dies, left) = begun(), begun()
+    strange = [tmp_path / "metatable-of-others", tmp_path / "others"]
+    for folder in strange:
+        folder.mkdir()
+    os.symlink(left, tmp_path / "metatable-link")
+    try:
+        dies.kill()
+        dies.wait()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        own = Owner()
+        folder_of(own)
+        assert left.is_dir()  # it is too young to be sure of
+        monkeypatch.setattr(folders, "YOUNG_SECONDS", 0)
+        monkeypatch.setattr(folders, "_of_processes", {})
+        again = Owner()
+        mine = Path(folder_of(again)).parent
+        assert not left.exists()
+        assert (next(kept.glob("*/rows"))).read_bytes() == b"many"
+        assert mine.is_dir()
+        assert all(folder.is_dir() for folder in strange)
+    finally:
+        lives.kill()
+        lives.wait()
