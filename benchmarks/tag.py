@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -30,10 +29,8 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
+from benchmarks.index_floor import IndexFloor
 from metatable.data.schema import KEY_COLUMN
-from metatable.metadata.record_index import RecordIndexPartition, index_keys
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
 from metatable.storage import cache
 from metatable.storage.parquet.offset_index import OFFSET, SIZE
 from metatable.storage.parquet.page_headers import WIDTH, Headers
@@ -217,7 +214,7 @@ def _floors(table: metatable.Table, batch: pa.Table, cold: bool) -> Iterator[Pee
         yield Peer(name, timed(partial(_read_pages, _pages(table, batch))))
     elif cold:
         name = f"{FLOOR}index blocks that may hold a key are read, and their checksums made"
-        yield Peer(name, timed(partial(_read_blocks, _blocks(table, batch))))
+        yield Peer(name, timed(IndexFloor.of(table, batch["id"].combine_chunks()).read))
 
 
 Page = tuple[int, int, int, int]
@@ -258,33 +255,6 @@ def _read_pages(chosen: list[tuple[str, list[Page]]]) -> None:
                 body = memoryview(os.pread(file.fileno(), size, offset))[head:]
                 made += crc32(body) > 0 and len(codec.decompress(body, plain))
         return made
-
-    assert sum(in_order(read, chosen)) > 0
-
-
-def _blocks(table: metatable.Table, batch: pa.Table) -> list[tuple[str, list[tuple[int, int]]]]:
-    """(HFile, places of the blocks that may hold a key), for each HFile of the record index."""
-    store = Store(table.uri)
-    entries = Snapshot(store, newest_of(store))
-    partition = RecordIndexPartition(entries.options)
-    keys = index_keys(entries.options, batch["id"].combine_chunks(), pa.scalar("")).cast("binary")
-    keys = keys.take(pa.compute.array_sort_indices(keys))
-    places, made = partition.places(keys), []
-    for ref in entries.placed(partition):
-        mine = keys.filter(pa.array((places >= ref.lo) & (places < ref.hi)))
-        index = entries.reader(ref).tree.of_keys(mine)
-        blocks, _ = index.touched(mine)
-        spans = zip(index.offsets[blocks].tolist(), index.sizes[blocks].tolist(), strict=True)
-        made.append((str(Path(table.uri, ref.path)), list(spans)))
-    cache.clear()
-    return made
-
-
-def _read_blocks(chosen: list[tuple[str, list[tuple[int, int]]]]) -> None:
-    def read(one: tuple[str, list[tuple[int, int]]]) -> int:
-        with Path(one[0]).open("rb", buffering=0) as file:
-            read = (os.pread(file.fileno(), size, offset) for offset, size in one[1])
-            return sum(google_crc32c.value(block) > 0 for block in read)
 
     assert sum(in_order(read, chosen)) > 0
 

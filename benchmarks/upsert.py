@@ -26,7 +26,7 @@ from benchmarks.harness import (
     run_module,
     timed_on_copies,
 )
-from benchmarks.upsert_floor import upsert_floor
+from benchmarks.upsert_floor import indexed_upsert_floor, upsert_floor
 from benchmarks.watching import most_resident_bytes
 
 QUESTION = (
@@ -51,6 +51,8 @@ batch) into ten million."""
 ASKED_UNCOMPRESSED = 1.2
 """How many times as fast, with a million random keys, where the metadata table's HFiles are not
 compressed."""
+
+FLOORS = (upsert_floor, indexed_upsert_floor)
 
 READING = (
     "ours and Delta rewrite every file that holds a key, Lance marks rows and adds a file; ours "
@@ -113,8 +115,8 @@ def _time_keys(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Cas
             batch = batch_rows("time", held, count)
             upsert = _ours(setup.cupboard, table, batch)
             delta = _delta(setup, held, batch, "time", ASKED["time", count])
-            peers = [delta, upsert_floor(setup.cupboard, table, batch)]
-            yield Case(name, _setting("time", held, batch), upsert, peers, READING)
+            floors = [one(setup.cupboard, table, batch) for one in FLOORS]
+            yield Case(name, _setting("time", held, batch), upsert, [delta, *floors], READING)
 
 
 def _memory(setup: Setup, held: int, counts: tuple[int, int]) -> Iterator[Case]:
