@@ -52,10 +52,12 @@ def prepared(
     """Rows with their key texts first; a delete (of `keys_alone`) keeps nothing else, a merge what
     is given.
 
-    Raises UsageError where a column is missing that says which row this is, or which is newer.
+    Raises UsageError where a column is missing that says which row this is, or which is newer, and
+    for columns that are not the table's, or of types that do not become the table's.
     """
     texts = [pa.field(KEY, pa.string()), pa.field(PATH, pa.string())]
-    names = engine.schema(rows).names
+    given = engine.schema(rows)
+    names = given.names
     if operation == DELETE:
         return engine.map(rows, names, partial(_key_rows, options, schema), pa.schema(texts))
     if operation == MERGE:
@@ -63,6 +65,7 @@ def prepared(
         schema = _given(schema, names)
     else:
         _refuse_nameless(options, names)
+    _refuse_types(given, schema)
     prepared = pa.schema([*texts, *schema])
     return engine.map(rows, names, partial(_texts_and_rows, options, schema), prepared)
 
@@ -94,6 +97,12 @@ def _refuse_nameless(options: Options, names: Sequence[str]) -> None:
             if name not in names:
                 what = f"the {part} column is missing"
                 raise UsageError(what, column=name, found=list(names))
+
+
+def _refuse_types(given: pa.Schema, schema: pa.Schema) -> None:
+    """Types alone decide what becomes the table's: so no task need begin to find out."""
+    columns = [pa.nulls(0, field.type) for field in given]
+    align(pa.RecordBatch.from_arrays(columns, names=given.names), schema)
 
 
 def _key_rows(

@@ -286,3 +286,20 @@ def test_every_verb_runs_on_spark_connect(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip().splitlines()[-1] == "[60, 10, 20, 60, 3, 0, 60]"
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("raise_error('worked out') as other", "column is not in the table: column='other'"),
+        ("cast(raise_error('worked out') as double) as value", "another type than the table's"),
+    ],
+)
+def test_columns_that_are_not_the_tables_are_refused_before_a_row_is_worked_out(
+    spark: Any, table_uri: str, column: str, told: str
+) -> None:
+    table = make(table_uri, "record", "global")
+    frame = spark.createDataFrame(rows(0, 50)).selectExpr("id", "city", column)
+    for verb in (table.upsert, table.insert, table.merge):
+        with pytest.raises(UsageError, match=told):
+            verb(frame)
