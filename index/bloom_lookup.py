@@ -99,7 +99,7 @@ class BloomIndex:
         self._options = options
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
-        inputs = identity_columns(self._options, engine.schema(rows).names)
+        inputs = identity_columns(self._options, engine.columns(rows))
         at_once = partial(locate, self._source, view)
         found = engine.find(rows, inputs, at_once, LOCATION_FIELD)
         if found is not None:

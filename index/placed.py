@@ -46,7 +46,7 @@ class PlacedIndex:
         raise NotImplementedError
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
-        inputs = identity_columns(self.options, engine.schema(rows).names)
+        inputs = identity_columns(self.options, engine.columns(rows))
         where = partial(_locate_batches, self, view)
         return engine.extend(rows, inputs, where, LOCATION_FIELD)
 

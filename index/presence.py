@@ -50,7 +50,7 @@ def present(index: Index, engine: Engine[Any], rows: Any, view: TableView) -> An
     tagged = index.tag(engine, rows, view)
     if index.proves_presence:
         return tagged
-    on = identity_columns(view.options, engine.schema(rows).names)
+    on = identity_columns(view.options, engine.columns(rows))
     supposed = partial(_supposed, view, on)
     return confirmed(engine, rows, tagged, [*on, LOCATION_COLUMN], supposed, view)
 
@@ -77,9 +77,8 @@ def confirmed(
     `find`: a task over the columns `inputs` of `asked` that takes `tasks` as well, how many there
     are for validation, and yields `chunks`.
     """
-    schema = engine.schema(rows)
-    on = identity_columns(view.options, schema.names)
-    identity = pa.schema([schema.field(name) for name in on])
+    on = identity_columns(view.options, engine.columns(rows))
+    identity = engine.schema(engine.select(rows, on))
     tasks = engine.slots * TASKS_PER_SLOT
     chunked = _candidate_schema(identity)
     found = engine.map(asked, inputs, partial(find, tasks=tasks), chunked)

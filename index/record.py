@@ -59,7 +59,7 @@ class KeyedIndex:
         raise NotImplementedError
 
     def tag(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
-        inputs = identity_columns(self._options, engine.schema(rows).names)
+        inputs = identity_columns(self._options, engine.columns(rows))
         place = partial(place_batches, self.locate, view)
         placed = engine.pick(rows, inputs, place, LOCATION_FIELD, partial(known_locations, view))
         if placed is not None:
@@ -77,7 +77,7 @@ class KeyedIndex:
 
     def tag_coded(self, engine: Engine[Any], rows: Any, view: TableView) -> Any:
         """`tag` where rows stay in this process: with `CODED_LOCATION`."""
-        inputs = identity_columns(self._options, engine.schema(rows).names)
+        inputs = identity_columns(self._options, engine.columns(rows))
         find = partial(locate_batches, self.locate, view, coded=True)
         return engine.extend(rows, inputs, find, CODED_LOCATION_FIELD, at_once=True)
 

@@ -114,6 +114,9 @@ class LocalEngine:
         self._memory.lend(found)
         return LocalRows(schema, lambda: cut(found, schema, self.slots))
 
+    def columns(self, rows: LocalRows) -> list[str]:
+        return list(rows.schema.names)
+
     def schema(self, rows: LocalRows) -> pa.Schema:
         return rows.schema
 

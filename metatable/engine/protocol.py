@@ -72,8 +72,13 @@ class Engine(Protocol[Rows]):
         rows."""
         ...
 
+    def columns(self, rows: Rows) -> list[str]:
+        """The names of the columns that `rows` has, of whatever type; runs nothing."""
+        ...
+
     def schema(self, rows: Rows) -> pa.Schema:
-        """The columns that `rows` has, as Arrow types; runs nothing."""
+        """The columns that `rows` has, as Arrow types; runs nothing. Raises UsageError for types
+        that Arrow lacks."""
         ...
 
     def map(self, rows: Rows, inputs: Sequence[str], task: Task, schema: pa.Schema) -> Rows:

@@ -44,7 +44,7 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
     UsageError for rows without the columns of the key.
     """
     view, adopted = snapshot.holding().counting(engine.counters), engine.rows(rows)
-    identity_columns(view.options, engine.schema(adopted).names)
+    identity_columns(view.options, engine.columns(adopted))
     index = create_index(view.options)
     tag = partial(present, index) if proven else index.tag
     return tag(engine, adopted, view)
@@ -54,7 +54,7 @@ def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explai
     """Look the keys of some rows up, and say what that found and cost, but for the seconds. Other
     columns of the rows are not read; what was found is let go."""
     adopted = engine.rows(rows)
-    keys = identity_columns(snapshot.options, engine.schema(adopted).names)
+    keys = identity_columns(snapshot.options, engine.columns(adopted))
     found = tagged(engine, engine.select(adopted, keys), snapshot)
     buckets = bucket_index(create_index(snapshot.options))
     if buckets is None:

@@ -123,6 +123,10 @@ class SparkEngine:
         with planning(self.session):
             return sent.mapInArrow(unpacked, schema)
 
+    def columns(self, rows: DataFrame) -> list[str]:
+        with _own_errors():
+            return list(rows.columns)
+
     def schema(self, rows: DataFrame) -> pa.Schema:
         with _own_errors():
             return arrow_schema(rows.schema)

@@ -129,12 +129,12 @@ def write(
     except NotFoundError as error:
         raise StaleError("the table is gone", path=store.uri) from error
     rows, options, snapshot = engine.rows(data), first.base.options, first.snapshot
+    if operation == DELETE:
+        rows = keys_alone(engine, rows, options)
     given = _Given(engine.schema(rows), evolve)
     if sort_by:
         _check_sorting(snapshot, sort_by)
     columns = given.columns(snapshot).arrow
-    if operation == DELETE:
-        rows = keys_alone(engine, rows, options)
 
     def prepare(engine: Engine[Any], rows: Any) -> Any:
         return prepared(engine, rows, options, columns, operation)

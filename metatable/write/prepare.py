@@ -72,7 +72,7 @@ def prepared(
 
 def keys_alone(engine: Engine[Any], rows: Any, options: Options) -> Any:
     """The columns of rows to be deleted that say which they are. Raises UsageError."""
-    names = [name for name in engine.schema(rows).names if name not in (KEY, PATH)]
+    names = [name for name in engine.columns(rows) if name not in (KEY, PATH)]
     return engine.select(rows, identity_columns(options, names))
 
 
@@ -153,7 +153,7 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
     count = _tasks_for_repeats(engine, rows, identity)
     if not count:
         return rows
-    names = engine.schema(rows).names
+    names = engine.columns(rows)
     field = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
     spread = partial(_by_key, count)
     keys = engine.extend(engine.select(rows, identity), [KEY], spread, field)
@@ -164,7 +164,7 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
     )
     if not found.num_rows:
         return rows
-    ordering = options.ordering if options.ordering in engine.schema(rows).names else None
+    ordering = options.ordering if options.ordering in engine.columns(rows) else None
     if ordering is None and operation != DELETE:
         raise UsageError(
             "keys repeat in the rows given",

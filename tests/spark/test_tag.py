@@ -16,6 +16,7 @@ import metatable
 from metatable.engine import local
 from metatable.metadata import entries
 from metatable.storage import cache
+from metatable.storage.errors import UsageError
 from tests.index.rows import expected_tags, make, rows, told_tags
 from tests.long import LONG
 
@@ -292,3 +293,23 @@ def test_record_keys_on_spark_have_the_same_text_under_another_time_zone(
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert tagged["_location"].null_count == 0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_columns_that_arrow_lacks_pass_by(
+    spark: Any, table_uri: str, kind: tuple[str, str]
+) -> None:
+    """A table cannot hold them; whoever asks where keys are, or deletes them, may have them."""
+    table = make(table_uri, *kind)
+    table.insert(rows(0, 60))
+    strange = ["make_interval(1) as years", "make_dt_interval(1) as days", "parse_json('1') as any"]
+    frame = spark.createDataFrame(rows(40, 100)).selectExpr("id", "city", *strange)
+    tagged = table.tag_locations(frame)
+    assert tagged.columns == [*frame.columns, "_location"]
+    assert [one.dataType for one in tagged.schema][:-1] == [one.dataType for one in frame.schema]
+    assert tagged.where("_location is not null").count() == 20
+    assert table.filter_exists(frame).count() == 20
+    assert table.explain(frame).found == 20
+    with pytest.raises(UsageError, match="Arrow has no such type: column='years'"):
+        table.upsert(frame)
+    assert table.delete(frame).deleted == 20
