@@ -29,7 +29,7 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.stored_columns import IDS_ARE_OURS, schema_with_ids
 from metatable.data.taking import rows_of, whole
 from metatable.storage.avro import RecordCodec
-from metatable.storage.errors import CorruptError, MetatableError, UsageError
+from metatable.storage.errors import CorruptError, MetatableError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.deletes import (
     DELETES,
@@ -46,7 +46,6 @@ __all__ = [
     "block_deletes",
     "blocks_deletes",
     "codec_of",
-    "rollback_block",
     "unreadable",
 ]
 
@@ -58,17 +57,9 @@ COLUMN_IDS = "metatable.column_ids"
 
 ROLLBACK = "0"
 
-_INT, _LONG = "IntWrapper", "LongWrapper"
-_WRAPPERS: dict[pa.DataType, str] = {
-    pa.bool_(): "BooleanWrapper",
-    pa.int32(): _INT,
-    pa.int64(): _LONG,
-    pa.float32(): "FloatWrapper",
-    pa.float64(): "DoubleWrapper",
-    pa.binary(): "BytesWrapper",
-    pa.string(): "StringWrapper",
-    pa.date32(): "DateWrapper",
-}
+_INT = "IntWrapper"
+_WRAPPERS: pa.StructType = DELETES.field("orderingVal").type
+"""Java's types for ordering values, of which each value has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +123,6 @@ class LogWriter:
                 writer.add_key_value_metadata({IDS_ARE_OURS: "1"})
         return self._block(BlockKind.PARQUET_DATA, instant, memoryview(sink.getvalue()))
 
-    def delete_block(
-        self, keys: pa.Array, partition_path: str, instant: str, ordering: pa.Array | None = None
-    ) -> LogBlock:
-        """Deletes of `keys` (string), each with its ordering value; None: without.
-
-        Raises UsageError for ordering values that Hudi has no type for, and for nulls: the `hudi`
-        wheel reads no block of which some deletes have a value.
-        """
-        columns = [keys, pa.repeat(partition_path, len(keys)), _wrapped(ordering, len(keys))]
-        [content] = encode_deletes(pa.table(columns, schema=DELETES))
-        return self._block(BlockKind.DELETE, instant, content)
-
     def delete_parts(
         self, keys: pa.Array, partition_paths: pa.Array, cuts: Sequence[int], instant: str
     ) -> list[list[LogBlock]]:
@@ -151,7 +130,7 @@ class LogWriter:
         with its partition path (string): a block for each part that has some."""
         if not len(keys):
             return [[] for _ in pairwise(cuts)]
-        columns = [keys, partition_paths, _wrapped(None, len(keys))]
+        columns = [keys, partition_paths, _unordered(len(keys))]
         contents = encode_deletes(pa.table(columns, schema=DELETES), cuts)
         return self._blocks(BlockKind.DELETE, instant, contents, cuts)
 
@@ -167,16 +146,6 @@ class LogWriter:
     def _block(self, kind: BlockKind, instant: str, content: bytes | memoryview) -> LogBlock:
         header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: self.schema_text}
         return LogBlock(kind, header, content)
-
-
-def rollback_block(instant: str, target: str) -> LogBlock:
-    """The command of `instant` that takes away the blocks of `target`."""
-    header = {
-        HeaderKey.INSTANT_TIME: instant,
-        HeaderKey.TARGET_INSTANT_TIME: target,
-        HeaderKey.COMMAND_BLOCK_TYPE: ROLLBACK,
-    }
-    return LogBlock(BlockKind.COMMAND, header, b"")
 
 
 def block_deletes(block: LogBlock, ordering: pa.DataType | None) -> Deletes:
@@ -227,37 +196,16 @@ def unreadable(block: LogBlock, error: Exception) -> CorruptError:
 # Ordering values in Java's types
 
 
-def _wrapped(ordering: pa.Array | None, count: int) -> pa.Array:
-    """The union for a column of ordering values; int 0, as Spark writes it, for None."""
-    if ordering is None:
-        ordering = pa.repeat(pa.scalar(0, pa.int32()), count)
-    if ordering.null_count:
-        raise UsageError("deletes with and without ordering values", nulls=ordering.null_count)
-    wrapper, values = _in_wrapper(ordering)
-    union = DELETES.field("orderingVal").type
+def _unordered(count: int) -> pa.Array:
+    """A column of ordering values of which there is none: int 0, as Spark writes it."""
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), count)
     columns = [
-        pa.StructArray.from_arrays([values], fields=list(one.type))
-        if one.name == wrapper
+        pa.StructArray.from_arrays([zeros], fields=list(one.type))
+        if one.name == _INT
         else pa.nulls(count, one.type)
-        for one in union
+        for one in _WRAPPERS
     ]
-    return pa.StructArray.from_arrays(columns, fields=list(union))
-
-
-def _in_wrapper(ordering: pa.Array) -> tuple[str, pa.Array]:
-    """Java's type for a column of ordering values, and they in it."""
-    kind = ordering.type
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return _LONG, ordering.view(pa.int64())
-    if pa.types.is_decimal(kind):
-        try:
-            return "DecimalWrapper", ordering.cast(pa.decimal128(30, 15))
-        except pa.ArrowInvalid as error:
-            what = "ordering value does not fit into a delete of Hudi's"
-            raise UsageError(what, expected="decimal128(30, 15)", found=str(kind)) from error
-    if kind not in _WRAPPERS:
-        raise UsageError("deletes cannot be ordered by this type", found=str(kind))
-    return _WRAPPERS[kind], ordering
+    return pa.StructArray.from_arrays(columns, fields=list(_WRAPPERS))
 
 
 def _unwrapped(values: pa.StructArray, absent: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from metatable.cli.main import main
-from metatable.data.log_blocks import LogWriter, rollback_block
+from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import with_meta_columns
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile
+from tests.data.other_blocks import delete_block, rollback_block
 from tests.storage.hudi_log.corpus import log_files, tables
 
 T = "20260101000000000"
@@ -26,7 +27,7 @@ def file(tmp_path: Path) -> Path:
     blocks = [
         *WRITER.avro_blocks(rows, T),
         WRITER.parquet_block(rows.slice(1), T, "none"),
-        WRITER.delete_block(pa.array(["a", "b", "c"]), "p", T),
+        delete_block(WRITER, pa.array(["a", "b", "c"]), "p", T),
         rollback_block("2", T),
         LogBlock(BlockKind.HFILE_DATA, {HeaderKey.INSTANT_TIME: T}, b"abc"),
     ]

@@ -19,15 +19,16 @@ import pytest
 
 from metatable.data import log_blocks
 from metatable.data.block_rows import block_rows, blocks_rows
-from metatable.data.log_blocks import LogWriter, block_deletes, blocks_deletes, rollback_block
+from metatable.data.log_blocks import LogWriter, block_deletes, blocks_deletes
 from metatable.data.schema import META_COLUMNS, with_meta_columns
 from metatable.data.schema_text import TableSchema
 from metatable.storage.avro import RecordCodec
-from metatable.storage.errors import CorruptError, UpgradeError, UsageError
+from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.deletes import DELETES, encode_deletes
 from metatable.storage.hudi_log.log_file import LogFile
 from metatable.storage.hudi_log.records import decode_datums
+from tests.data.other_blocks import delete_block
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 from tests.storage.hudi_log.corpus import log_files, tables
 
@@ -266,15 +267,6 @@ def test_a_column_of_another_type_is_damage() -> None:
         block_rows(block, pa.schema([("id", pa.int64())]), None)
 
 
-def test_a_rollback_block_tells_its_target() -> None:
-    block = rollback_block("2", "1")
-    assert dict(block.header) == {
-        HeaderKey.INSTANT_TIME: "2",
-        HeaderKey.TARGET_INSTANT_TIME: "1",
-        HeaderKey.COMMAND_BLOCK_TYPE: "0",
-    }
-
-
 # Deletes
 
 MOMENT = dt.datetime(2024, 3, 1, 1, 2, 3, 4000)
@@ -298,7 +290,7 @@ ORDERINGS: list[tuple[pa.DataType, Any, str]] = [
 @pytest.mark.parametrize(("kind", "value", "wrapper"), ORDERINGS)
 def test_deletes_keep_their_ordering_values(kind: pa.DataType, value: Any, wrapper: str) -> None:
     ordering = pa.array([None, value, value], kind)[1:]
-    block = WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT, ordering)
+    block = delete_block(WRITER, pa.array(["a", "b"]), "p", INSTANT, ordering)
     found = block_deletes(block, kind)
     assert found.keys.to_pylist() == ["a", "b"]
     assert found.ordering == ordering
@@ -320,12 +312,10 @@ def test_a_block_of_hudi_s_may_mix_deletes_with_and_without_ordering_values() ->
     found = block_deletes(LogBlock(BlockKind.DELETE, {}, content), pa.int64())
     assert found.unordered.to_pylist() == [False, True, True, False]
     assert found.ordering.to_pylist() == [7, None, None, 9]  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match="deletes with and without ordering values: nulls=1"):
-        WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT, pa.array([7, None]))
 
 
 def test_deletes_without_ordering_are_an_int_0_as_spark_writes_it() -> None:
-    block = WRITER.delete_block(pa.array(["a"]), "part=alpha", INSTANT)
+    block = delete_block(WRITER, pa.array(["a"]), "part=alpha", INSTANT)
     assert bytes(block.content)[8:].hex() == "02020261021470" + b"art=alpha".hex() + "040000"
     for kind in (None, pa.int64(), pa.int32()):
         found = block_deletes(block, kind)
@@ -335,12 +325,12 @@ def test_deletes_without_ordering_are_an_int_0_as_spark_writes_it() -> None:
 
 def test_an_int_0_is_no_ordering_value_and_a_long_0_is_one() -> None:
     for kind, unordered in ((pa.int32(), True), (pa.int64(), False)):
-        block = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([0], kind))
+        block = delete_block(WRITER, pa.array(["a"]), "p", INSTANT, pa.array([0], kind))
         assert block_deletes(block, kind).unordered.to_pylist() == [unordered]
 
 
 def test_days_told_as_an_int_and_narrow_numbers_are_read() -> None:
-    block = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([19783], pa.int32()))
+    block = delete_block(WRITER, pa.array(["a"]), "p", INSTANT, pa.array([19783], pa.int32()))
     for kind, value in (
         (pa.date32(), dt.date(2024, 3, 1)),
         (pa.int64(), 19783),
@@ -351,8 +341,8 @@ def test_days_told_as_an_int_and_narrow_numbers_are_read() -> None:
 
 
 def test_ordering_values_of_another_type_are_damage() -> None:
-    text = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array(["x"]))
-    half = WRITER.delete_block(pa.array(["a"]), "p", INSTANT, pa.array([0.5]))
+    text = delete_block(WRITER, pa.array(["a"]), "p", INSTANT, pa.array(["x"]))
+    half = delete_block(WRITER, pa.array(["a"]), "p", INSTANT, pa.array([0.5]))
     for block, kind in ((text, pa.int64()), (half, pa.int64()), (half, pa.string())):
         with pytest.raises(CorruptError, match="not readable"):
             block_deletes(block, kind)
@@ -363,10 +353,10 @@ def test_deletes_of_many_blocks_are_those_of_each(ordering: pa.DataType | None) 
     """With values and without, of several types, and none at all."""
     values = [None, pa.array([1, 2]), None, pa.array([3, 4], pa.int32())]
     blocks = [
-        WRITER.delete_block(pa.array([f"{number}", f"x{number}"]), f"p{number}", INSTANT, value)
+        delete_block(WRITER, pa.array([f"{number}", f"x{number}"]), f"p{number}", INSTANT, value)
         for number, value in enumerate(values)
     ]
-    blocks.insert(2, WRITER.delete_block(pa.array([], pa.string()), "p", INSTANT))
+    blocks.insert(2, delete_block(WRITER, pa.array([], pa.string()), "p", INSTANT))
     for some in (blocks, blocks[:1], []):
         found = blocks_deletes(some, ordering)
         assert found == [block_deletes(one, ordering) for one in some]
@@ -374,11 +364,11 @@ def test_deletes_of_many_blocks_are_those_of_each(ordering: pa.DataType | None) 
 
 @pytest.mark.parametrize("place", range(3))
 def test_of_many_blocks_of_deletes_the_one_that_is_damaged_is_named(place: int) -> None:
-    blocks = [WRITER.delete_block(pa.array(["a", "b"]), "p", INSTANT) for _ in range(3)]
+    blocks = [delete_block(WRITER, pa.array(["a", "b"]), "p", INSTANT) for _ in range(3)]
     for hurt, told in (
         (replace(blocks[0], content=bytes(blocks[0].content)[:-3], path="x"), "another size"),
-        (replace(WRITER.delete_block(pa.array([None, "b"]), "p", ""), path="x"), "has no key"),
-        (replace(WRITER.delete_block(pa.array(["b"]), "p", "", pa.array(["t"])), path="x"), "not"),
+        (replace(delete_block(WRITER, pa.array([None, "b"]), "p", ""), path="x"), "has no key"),
+        (replace(delete_block(WRITER, pa.array(["b"]), "p", "", pa.array(["t"])), path="x"), "not"),
     ):
         some = [*blocks[:place], hurt, *blocks[place:]]
         with pytest.raises(CorruptError, match=f"{told}.*path='x'"):
@@ -386,18 +376,9 @@ def test_of_many_blocks_of_deletes_the_one_that_is_damaged_is_named(place: int) 
 
 
 def test_a_delete_without_a_key_is_damage() -> None:
-    block = WRITER.delete_block(pa.array(["a", None]), "p", INSTANT)
+    block = delete_block(WRITER, pa.array(["a", None]), "p", INSTANT)
     with pytest.raises(CorruptError, match="a delete has no key"):
         block_deletes(block, None)
-
-
-def test_ordering_values_that_hudi_cannot_store_are_refused() -> None:
-    for value, told in (
-        (pa.array([[1]]), "cannot be ordered by this type"),
-        (pa.array([Decimal("1e20")], pa.decimal128(38, 0)), "does not fit"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            WRITER.delete_block(pa.array(["a"]), "p", INSTANT, value)
 
 
 def test_hudi_s_own_rows_are_written_again_byte_for_byte(interop: Path) -> None:

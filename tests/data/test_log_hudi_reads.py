@@ -14,7 +14,7 @@ import pytest
 
 from metatable.data.avro_schema import to_avro
 from metatable.data.base_file import read_base_file
-from metatable.data.log_blocks import LogWriter, rollback_block
+from metatable.data.log_blocks import LogWriter
 from metatable.data.log_merge import SliceLogs, live_blocks
 from metatable.data.log_names import LogName, log_write_token
 from metatable.data.options import Options
@@ -25,6 +25,7 @@ from metatable.data.timeline import next_instant
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile
 from tests.data.hudi_table import HudiTable
+from tests.data.other_blocks import delete_block, rollback_block
 
 hudi = pytest.importorskip("hudi", reason="the hudi wheel is not installed")
 
@@ -85,7 +86,7 @@ def events(step: int, instant: str, data_kind: str) -> Iterator[LogBlock]:
     for ordered in (True, False):
         gone = [(key, ts) for key, (kind, ts) in due if kind == DELETE and (ts is None) != ordered]
         values = pa.array([ts for _, ts in gone], pa.int64()) if ordered else None
-        yield WRITER.delete_block(pa.array([key for key, _ in gone]), "", instant, values)
+        yield delete_block(WRITER, pa.array([key for key, _ in gone]), "", instant, values)
 
 
 def commit(

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.data import log_merge
-from metatable.data.log_blocks import LogWriter, rollback_block
+from metatable.data.log_blocks import LogWriter
 from metatable.data.log_merge import SliceLogs, live_blocks
 from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import META_COLUMNS, with_meta_columns
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from tests.data.mor_tables import read_table, unpacked
+from tests.data.other_blocks import delete_block, rollback_block
 
 KEY = "_hoodie_record_key"
 TABLE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -54,7 +55,7 @@ def blocks_of(instant: str, events: list[Event], parquet: bool = False) -> Itera
         if run[0][0] == "delete":
             keys = pa.array([key for _, key, _, _ in run])
             values = pa.array([ts for _, _, ts, _ in run], pa.int64())
-            yield WRITER.delete_block(keys, "p", instant, None if values.null_count else values)
+            yield delete_block(WRITER, keys, "p", instant, None if values.null_count else values)
             continue
         rows = table([event[1:] for event in run])
         if parquet:

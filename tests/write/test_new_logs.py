@@ -30,6 +30,7 @@ from metatable.storage.store import Store
 from metatable.write import new_log
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog
 from metatable.write.plan import GroupPlan
+from tests.data.other_blocks import delete_block
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 
 BEFORE, INSTANT = "20260101000000000", "20260102000000000"
@@ -99,7 +100,7 @@ def alone(
     told = keys.take(here), target, group.place, np.array(numbers, np.int64)
     rows = with_file_name(add_meta_columns(columns.take(here), *told).cast(schema), file.file_id)
     writer = LogWriter(view.schema, view.options.name, view.table_schema)
-    blocks = [writer.delete_block(going, file.partition_path, INSTANT)] if len(going) else []
+    blocks = [delete_block(writer, going, file.partition_path, INSTANT)] if len(going) else []
     if view.options.log_format == "avro":
         blocks += writer.avro_blocks(rows, INSTANT)
     elif rows.num_rows:
