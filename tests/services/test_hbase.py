@@ -23,6 +23,7 @@ from tests.conftest import Servers
 from tests.index.index_contract import HistoryContract
 from tests.index.key_values import WatchedValues, cells, connection, watching
 from tests.index.test_outside import FAST, PROBE, rows, told
+from tests.long import LONG
 from tests.model import SCHEMA, Model, Row, arrow, check, check_tags
 from tests.services.hbase_server import HBaseServer
 from tests.services.servers import free_port
@@ -145,6 +146,7 @@ def test_a_table_is_adopted_into_regions_that_were_made_before(
     check(table, model, PROBE)
 
 
+@pytest.mark.skipif(not LONG, reason="a session of its own: METATABLE_LONG=1")
 def test_workers_of_spark_ask_by_connections_that_stay(
     spark: Any, table_uri: str, hbase: HBaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
