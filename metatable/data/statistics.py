@@ -15,7 +15,7 @@ binaries in byte order, false below true.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from metatable.data.parquet import open_parquet
 from metatable.data.schema import KEY_COLUMN
@@ -145,14 +146,24 @@ def of_file(
     with open_parquet(store, data_file) as parquet:
         stored = StoredColumns.of(parquet, data_file.path)
         held = {name: one.name for name in columns if (one := stored.find(name, table))}
-        rows = parquet.read(list(held.values()))
+        parts = [
+            of_table(rows.select(list(held.values())).rename_columns(list(held)), list(held))
+            for rows in _row_groups(parquet, list(held.values()))
+        ]
         sizes = stored_sizes(parquet.metadata)
-    rows = rows.select(list(held.values())).rename_columns(list(held))
-    of_rows = zip(of_table(rows, rows.column_names), held.values(), strict=True)
+    of_rows = zip(of_all(parts), held.values(), strict=True)
     return [
         replace(one, size_bytes=sizes[name][0], uncompressed_bytes=sizes[name][1])
         for one, name in of_rows
     ]
+
+
+def _row_groups(parquet: pq.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
+    """These columns, a row group at a time; of a file without any one table without rows."""
+    for group in range(parquet.num_row_groups):
+        yield parquet.read_row_group(group, names)
+    if not parquet.num_row_groups:
+        yield parquet.read(names)
 
 
 def _of_column(name: str, column: pa.ChunkedArray, ends: _Ends | None = None) -> ColumnStats:

@@ -373,31 +373,50 @@ def _ends(held: StoredParts, merge: Merge, new: pa.Array) -> tuple[str, str] | N
 
 
 def _stats(made: _Made, footer: pq.FileMetaData, file: IO[bytes]) -> tuple[ColumnStats, ...]:
-    """Of the new file, from its footer; what that does not tell is read."""
+    """Of the new file, from its footer; what that does not tell is read, by row groups."""
     view = made.view
     columns: Mapping[str, str] = stats_columns(view.table_schema, view.options)
     schema = with_meta_columns(view.schema)
     wanted = pa.schema([schema.field(name) for name in columns])
     floats = [one.name for one in wanted if pa.types.is_floating(one.type)]
     numbers = {*floats} - made.held.unbounded
-    read = _reader(file)
-    told = {one.column: one for one in of_footer(footer, wanted, wanted, numbers, read)}
+    rows = _reader(file)
+    told = {
+        one.column: one
+        for one in of_footer(footer, wanted, wanted, numbers, lambda name, n: rows([name], n)[name])
+    }
     left = [name for name in columns if name not in told]
     if left:
-        file.seek(0)
-        rows = pq.ParquetFile(file).read(left).cast(pa.schema(map(schema.field, left)))
-        told |= {one.column: one for one in statistics.of_table(rows, left)}
+        asked = pa.schema(map(schema.field, left))
+        told |= {one.column: one for one in _looked_at(rows, asked, footer.num_row_groups)}
     return tuple(replace(told[name], column=first) for name, first in columns.items())
 
 
-def _reader(file: IO[bytes]) -> Callable[[str, int], pa.ChunkedArray]:
-    """Gives a column of a row group; the file is opened when the first one is asked for."""
+def _looked_at(rows: _Rows, asked: pa.Schema, groups: int) -> Iterator[ColumnStats]:
+    """Of columns that a footer has no bounds of: texts that are too long for it, for one, a row
+    group at a time. Numbers of which some are none are narrow, and looked at together: where all
+    of a row group are none, that has no bound."""
+    for is_number in (False, True):
+        own = pa.schema([one for one in asked if pa.types.is_floating(one.type) == is_number])
+        pieces = (rows(own.names, group).select(own.names).cast(own) for group in range(groups))
+        if own.names and is_number:
+            yield from statistics.of_table(pa.concat_tables(pieces), own.names)
+        elif own.names:
+            yield from statistics.of_all([statistics.of_table(one, own.names) for one in pieces])
+
+
+_Rows = Callable[[list[str], int], pa.Table]
+"""Gives columns of a row group."""
+
+
+def _reader(file: IO[bytes]) -> _Rows:
+    """The file is opened when the first are asked for."""
     opened: list[pq.ParquetFile] = []
 
-    def read(name: str, group: int) -> pa.ChunkedArray:
+    def read(names: list[str], group: int) -> pa.Table:
         if not opened:
             file.seek(0)
             opened.append(pq.ParquetFile(file))
-        return opened[0].read_row_group(group, [name])[name]
+        return opened[0].read_row_group(group, names)
 
     return read

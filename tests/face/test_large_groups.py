@@ -174,3 +174,29 @@ def test_statistics_of_pieces_are_those_of_all_rows(parts: list[list[str | None]
     told = (found.minimum, found.null_count, found.value_count)
     assert told == (whole.minimum, whole.null_count, whole.value_count)
     assert found.maximum == whole.maximum
+
+
+def test_texts_too_long_for_a_footer_are_looked_at_by_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is spliced tells no bounds of them: they are read, but never all together."""
+    texts = pa.array([f"{number % 7}" * 5_000 for number in range(ROWS)])
+    wide = batch(range(ROWS), 1).set_column(3, "text", texts)
+    news = batch([15, 16], 2).set_column(3, "text", pa.array(["9" * 5_000] * 2))
+    table = make(tmp_path / "table", row_group_rows=10)
+    table.upsert(wide)
+    held: list[int] = []
+    of_table = statistics.of_table
+
+    def counting(rows: pa.Table, columns: Any) -> Any:
+        held.append(rows.num_rows)
+        return of_table(rows, columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    monkeypatch.setattr(statistics, "of_table", counting)
+    table.upsert(news)
+    monkeypatch.undo()
+    assert held == [10] * (ROWS // 10)
+    anew = make(tmp_path / "anew", row_group_rows=10)
+    anew.upsert(pa.concat_tables([wide.slice(0, 15), news, wide.slice(17)]))
+    assert facts(table) == facts(anew)
