@@ -29,6 +29,9 @@ Raw = bytes | memoryview
 
 ReadRaw = Callable[[Sequence[Span]], Sequence[Raw]]
 
+MOST_MAPPED_BYTES = 256 << 20
+"""What has been read of a mapped file counts as held by the process, until it is done with it."""
+
 MOST_FOOTER_BYTES = 16 << 20
 """Footers are taken apart in Python, at 0.1 µs and, of forged ones, 200 bytes of memory a byte.
 Long are those with a filter under a key: Hudi's of a million keys takes 2.3 MB."""
@@ -243,7 +246,7 @@ class ParquetParts:
 
 def _mapped(store: Store, path: str, size_bytes: int) -> ReadRaw:
     """The bytes of a stored file, near by without a copy of them."""
-    held = store.map(path, size_bytes)
+    held = store.map(path, size_bytes) if size_bytes <= MOST_MAPPED_BYTES else None
     if held is None:
         return partial(store.read, path)
     view = held.data

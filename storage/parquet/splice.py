@@ -104,7 +104,7 @@ class _Spliced:
         self._rows = 0
         self._groups = Elements(STRUCT)
         self._group: list[tuple[Chunk, Struct]] = []
-        self._page_indexes: list[tuple[Struct, list[Raw]]] = []
+        self._page_indexes: list[tuple[Struct, list[bytes]]] = []
         self._write(MAGIC)
 
     def add(self, chunks: Sequence[Chunk], parts: Sequence[list[Raw]]) -> None:
@@ -118,8 +118,8 @@ class _Spliced:
         )
         for chunk, one, places, shift in zip(chunks, parts, offsets, shifts, strict=True):
             column = _moved(chunk, shift)
-            if places:
-                self._page_indexes.append((column, [one[1], places]))
+            if places:  # a view would hold all that it was read with until the end
+                self._page_indexes.append((column, [bytes(one[1]), places]))
             self._write(one[0])
             self._group.append((chunk, column))
             if len(self._group) == len(self._like.leaves):

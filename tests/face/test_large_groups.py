@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from hypothesis import strategies as st
 
 import metatable
 from metatable.data import base_file, merge, statistics, taking
+from metatable.data.spliced_file import StoredParts
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
+from metatable.storage.parquet import splice
 from metatable.storage.store import Store
-from metatable.write import new_slice
+from metatable.write import new_slice, spliced_slice
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("x", pa.float64()), ("text", pa.string())]
@@ -200,3 +203,28 @@ def test_texts_too_long_for_a_footer_are_looked_at_by_row_groups(
     anew = make(tmp_path / "anew", row_group_rows=10)
     anew.upsert(pa.concat_tables([wide.slice(0, 15), news, wide.slice(17)]))
     assert facts(table) == facts(anew)
+
+
+def test_row_groups_made_anew_are_written_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each nothing is held but its page index, which is small."""
+    table = make(tmp_path / "table", row_group_rows=10)
+    noise = Random(1)
+    texts = pa.array([noise.randbytes(25_000).hex() for _ in range(ROWS)])
+    table.upsert(batch(range(ROWS), 1).set_column(3, "text", texts))
+    alive: list[int] = []
+    encoded = StoredParts.encoded
+
+    def noting(self: Any, *given: Any) -> Any:
+        alive.append(pa.total_allocated_bytes())
+        return encoded(self, *given)
+
+    monkeypatch.setattr(StoredParts, "encoded", noting)
+    monkeypatch.setattr(splice, "READ_BYTES", 1)
+    monkeypatch.setattr(spliced_slice, "LARGE_FILE_BYTES", 0)  # small ones wait in memory
+    places = range(0, ROWS, 10)
+    news = pa.array([noise.randbytes(25_000).hex() for _ in places])
+    table.upsert(batch(places, 2).set_column(3, "text", news))
+    assert len(alive) == ROWS // 10
+    assert alive[-1] - alive[1] < 1 << 20  # of 3 MiB, compressed
