@@ -354,8 +354,8 @@ class LocalEngine:
             conformed = conform(batch, schema)
             spill.add(hands[-1], conformed)
             rows, size = rows + batch.num_rows, size + conformed.nbytes
+        spill.finish()
         if spill.spilled_bytes:
-            spill.finish()
             return [hand.batches for hand in hands]
         self._streams.append(spill)  # what it holds counts as long as this engine works
         whole = pa.Table.from_batches([one for hand in hands for one in hand.pieces], schema)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -218,6 +220,22 @@ def test_a_stream_in_memory_counts_against_the_budget(monkeypatch: pytest.Monkey
     with engine.keep(again) as kept:
         assert engine.to_table(kept).num_rows == 120_000
     assert spilled, "both together are more than the budget"
+
+
+def test_a_stream_in_memory_goes_with_its_engine_and_waits_for_no_collector() -> None:
+    def worked() -> weakref.ref[Any]:
+        engine = LocalEngine(1)
+        batch = pa.record_batch({"n": np.arange(120_000)})
+        rows = engine.rows(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+        assert sum(map(len, chain.from_iterable(one() for one in rows.partitions()))) == 120_000
+        [spill] = engine._streams
+        return weakref.ref(spill)
+
+    gc.disable()
+    try:
+        assert worked()() is None
+    finally:
+        gc.enable()
 
 
 def test_a_table_that_is_given_counts_nothing_against_the_budget(
