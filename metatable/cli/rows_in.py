@@ -150,7 +150,7 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     if packed is not None:
         stream = pa.CompressedInputStream(stream, packed)
     if form == "csv":
-        delimiter = given.delimiter or ("\t" if ".tsv" in path else ",")
+        delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
         schema, rows = csv_rows.read(stream, given.schema, path, delimiter, given.nulls)
     else:
         asked = json_rows.Asked(given.schema, given.required, given.same_fields)
@@ -187,15 +187,19 @@ def _parquet(source: IO[bytes], path: str) -> _OpenFile:
 
 def _form(path: str, given: Given) -> tuple[str, str | None]:
     """csv, jsonl or parquet, and how it is packed."""
-    stem, suffix = os.path.splitext(path.lower())
-    packed = _PACKED.get(suffix)
-    if packed:
-        suffix = os.path.splitext(stem)[1]
+    suffix, packed = _suffix(path)
     form = given.format or _SUFFIXES.get(suffix)
     if form is None:
         expected = f"--from {'|'.join(FORMS_IN)}, or a name such as rows.csv"
         raise UsageError("rows of which form?", file=path, expected=expected)
     return form, packed
+
+
+def _suffix(path: str) -> tuple[str, str | None]:
+    """What the name ends with, and how that says the file is packed."""
+    stem, suffix = os.path.splitext(path.lower())
+    packed = _PACKED.get(suffix)
+    return (os.path.splitext(stem)[1] if packed else suffix), packed
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
@@ -488,3 +489,13 @@ def test_partitions_are_overwritten_and_deleted(
         == "record"
     )
     assert metatable.open(uri).verify().findings == ()
+
+
+def test_names_of_other_case_and_of_folders_tell_no_wrong_delimiter(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.tsv").mkdir()
+    run("upsert", rides, write(tmp_path / "a.tsv" / "b.csv", "id,n\nx,1\n"))
+    run("upsert", rides, write(tmp_path / "C.TSV", "id\tn\ny\t2\n"))
+    run("upsert", rides, write(tmp_path / "D.TSV.GZ", gzip.compress(b"id\tn\nz\t3\n")))
+    assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 1), ("y", 2), ("z", 3)]
