@@ -104,18 +104,24 @@ def _first(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 @contextmanager
 def _sink(output: str | None, form: str) -> Iterator[IO[bytes]]:
-    """Where bytes go: standard output, or a file that appears when the block ends well."""
+    """Where bytes go: standard output, or a file that appears when the block ends well. What is no
+    file (a named pipe, a device) is written to as it is, and a link leads to the file it names."""
     if output is None:
         if form == "parquet" and terminal.is_terminal():
             raise UsageError("Parquet is not for a terminal", expected="--output FILE, or a pipe")
         sys.stdout.flush()
-        yield cast(IO[bytes], _Standard())
+        yield cast(IO[bytes], _Stream(sys.stdout))
         return
-    partial = f"{output}.{os.getpid()}.partial"
+    target = os.path.realpath(output)
+    partial = f"{target}.{os.getpid()}.partial"
     try:
+        if os.path.exists(output) and not os.path.isfile(output):
+            with open(output, "wb") as device:
+                yield cast(IO[bytes], _Stream(device))
+            return
         with open(partial, "xb") as file:
             yield file
-        os.replace(partial, output)
+        os.replace(partial, target)
     except OSError as error:
         _remove(partial)
         raise UsageError("cannot write", file=output, found=error.strerror) from error
@@ -129,12 +135,14 @@ def _remove(path: str) -> None:
         os.remove(path)
 
 
-class _Standard(io.RawIOBase):
-    """Standard output as bytes, which may be a pipe: it knows how far it is."""
+class _Stream(io.RawIOBase):
+    """Standard output, or a file, as bytes; either may be a pipe: this knows how far it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Any) -> None:
         super().__init__()
-        self._out = getattr(sys.stdout, "buffer", None)
+        self._out = out
+        # a text stream without bytes in its place, as in tests
+        self._bytes = getattr(out, "buffer", None if isinstance(out, io.TextIOBase) else out)
         self._at = 0
 
     def writable(self) -> bool:
@@ -145,16 +153,16 @@ class _Standard(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         body = bytes(data)
-        if self._out is None:  # a text stream in its place, as in tests
-            sys.stdout.write(body.decode())
+        if self._bytes is None:
+            self._out.write(body.decode())
         else:
-            self._out.write(body)
+            self._bytes.write(body)
         self._at += len(body)
         return len(body)
 
     def flush(self) -> None:
         if not self.closed:
-            sys.stdout.flush()
+            self._out.flush()
 
 
 class _Csv:

@@ -499,3 +499,25 @@ def test_names_of_other_case_and_of_folders_tell_no_wrong_delimiter(
     run("upsert", rides, write(tmp_path / "C.TSV", "id\tn\ny\t2\n"))
     run("upsert", rides, write(tmp_path / "D.TSV.GZ", gzip.compress(b"id\tn\nz\t3\n")))
     assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 1), ("y", 2), ("z", 3)]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_an_output_that_is_no_file_is_written_to_and_a_link_is_followed(
+    run: Words, rides: str, tmp_path: Path, form: str
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    pipe, link, target = (tmp_path / name for name in ("pipe", "link", "target"))
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for output in (pipe, link):
+            run("scan", rides, "--format", form, "--output", str(output), "-q")
+        assert os.read(reader, 1 << 16) == target.read_bytes()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("a.csv", "link", "pipe", "table", "target")
+    ]
