@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.align import align
 from metatable.data.keygen import KeyGenerator
 from metatable.table import Table
 from metatable.write.overwrite import named_paths
@@ -22,14 +23,22 @@ def named(words: Sequence[str], table: Table) -> frozenset[str]:
 
 
 def paths_of(rows: Iterable[pa.RecordBatch], table: Table) -> frozenset[str]:
-    """The partition paths that occur among rows."""
-    keygen = KeyGenerator(table.options)
-    found = (keygen.partition_paths(batch).unique().to_pylist() for batch in rows)
-    return frozenset(path for paths in found for path in paths)
+    """The partition paths that occur among rows, whose columns need not be of the table's types.
+
+    Raises UsageError for values that make no path, and for columns that are missing.
+    """
+    keygen, schema = KeyGenerator(table.options), table.schema
+    found = set[str]()
+    for batch in rows:
+        own = [schema.field(name) for name in keygen.partition_by if name in batch.schema.names]
+        columns = align(batch.select([one.name for one in own]), pa.schema(own)) if own else batch
+        found.update(keygen.partition_paths(columns).unique().to_pylist())
+    return frozenset(found)
 
 
 def held(table: Table, paths: Collection[str] | None) -> dict[str, Any]:
-    """How many of these partitions (None: of all) there are, and their files and rows."""
+    """How many of these partitions (None: of all) there are, and their files and rows; of rows None
+    where logs would have to be merged to tell."""
     version = table.version
     files = table.files(version=version)
     folders = pc.replace_substring_regex(files.paths, "/?[^/]*$", "")
@@ -37,9 +46,10 @@ def held(table: Table, paths: Collection[str] | None) -> dict[str, Any]:
     if paths is not None:
         wanted = pa.array(list(paths), pa.string())
         kept = pc.is_in(folders, value_set=wanted).to_numpy(zero_copy_only=False)
+    counts = files.row_counts[kept]
     return {
         "version": version,
         "partitions": pc.count_distinct(folders.filter(pa.array(kept))).as_py(),
         "files": int(kept.sum()),
-        "rows": int(files.row_counts[kept].clip(0).sum()),
+        "rows": None if (counts < 0).any() else int(counts.sum()),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from metatable.cli import terminal
 from metatable.cli.named_values import named_value
 from metatable.cli.progress import at_work
+from metatable.cli.render import count
 from metatable.cli.row_arguments import add_keys, add_rows, chosen
 from metatable.cli.verb import (
     FINE,
@@ -161,11 +162,12 @@ def _told_what_goes(
     from metatable.cli.partitions import held  # noqa: PLC0415  (loads pyarrow)
 
     done = {"operation": operation, "dry_run": True, **held(table, paths)}
+    rows = "an unknown number of" if done["rows"] is None else count(done["rows"])
     told = (
-        "dry run, nothing was done: {partitions:,} partitions of {files:,} files and {rows:,} rows"
+        "dry run, nothing was done: {partitions:,} partitions of {files:,} files and {counted} rows"
         " would go at version {version}"
     )
-    print(to_json(done) if args.json else terminal.filled(told.format(**done)))
+    print(to_json(done) if args.json else terminal.filled(told.format(**done, counted=rows)))
     return FINE
 
 

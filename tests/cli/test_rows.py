@@ -521,3 +521,30 @@ def test_an_output_that_is_no_file_is_written_to_and_a_link_is_followed(
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("a.csv", "link", "pipe", "table", "target")
     ]
+
+
+def test_a_dry_run_of_an_overwrite_knows_partitions_by_the_tables_types(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    run("create", table_uri, "--schema", "id: string, price: decimal(9, 2)", "--key", "id",
+        "--partition-by", "price")  # fmt: skip
+    run("insert", table_uri, write(tmp_path / "a.csv", "id,price\na,1.50\nb,1.50\n"))
+    given = pa.table({"id": ["c"], "price": pa.array([Decimal("1.5")], pa.decimal128(4, 1))})
+    pq.write_table(given, tmp_path / "b.parquet")
+    words = ("insert-overwrite", table_uri, str(tmp_path / "b.parquet"))
+    [told] = run.objects(*words, "--dry-run")
+    assert (told["partitions"], told["rows"]) == (1, 2)
+    assert run.objects(*words)[0]["deleted"] == 2
+
+
+def test_a_dry_run_says_that_it_does_not_know_rows_below_logs(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    run("create", table_uri, "--schema", "id: string, city: string", "--key", "id",
+        "--partition-by", "city", "--index", "record", "--table-type", "mor")  # fmt: skip
+    run("insert", table_uri, write(tmp_path / "a.csv", "id,city\na,Ulm\nb,Ulm\nc,Bonn\n"))
+    run("upsert", table_uri, write(tmp_path / "b.csv", "id,city\na,Ulm\n"))
+    words = ("delete-partition", table_uri, "--dry-run")
+    assert run.objects(*words, "city=Ulm")[0]["rows"] is None
+    assert "1 files and an unknown number of rows would go" in run(*words, "city=Ulm")
+    assert "1 files and 1 rows would go" in run(*words, "city=Bonn")
