@@ -58,7 +58,7 @@ def _register_facts(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     add_only(buckets, "--partition", "PATH")
     buckets.add_argument("--largest", type=at_least_one, metavar="N", help="only the N largest")
-    buckets.add_argument("--version", type=int, metavar="N", help="an older version")
+    buckets.add_argument("--version", type=at_least_one, metavar="N", help="an older version")
     history = add_verb(
         verbs,
         "history",

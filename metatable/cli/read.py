@@ -1,7 +1,8 @@
 """`metatable scan|lookup|tag|changes|files|explain TABLE`: rows and files out.
 
 Rows are a grid on a terminal, CSV in a pipe, with `--json` one object per line (`rows_out`).
-`files --json` prints one object per file, `explain --json` one object.
+`files --json` prints one object per file (without a `uri` where logs lie on it, of which readers of
+Parquet know nothing), `explain --json` one object.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from metatable.cli.row_arguments import (
     chosen,
     parsed_where,
 )
-from metatable.cli.verb import FINE, Verbs, add_verb, open_table, print_result, to_json
+from metatable.cli.verb import (
+    FINE,
+    Verbs,
+    add_verb,
+    at_least_one,
+    open_table,
+    print_result,
+    to_json,
+)
 from metatable.storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +53,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     add_where(scan)
     _add_columns(scan)
     add_moment(scan)
+    _add_read_optimized(scan)
     add_output(scan)
     _register_keyed(verbs)
     changes = add_verb(
@@ -69,6 +79,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     add_where(files)
     add_moment(files)
+    _add_read_optimized(files)
     files.add_argument("--uris", action="store_true", help="print addresses and nothing else")
 
 
@@ -97,7 +108,7 @@ def _register_keyed(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     for verb in (lookup, tag):
         add_keys(verb)
-        verb.add_argument("--version", type=int, metavar="N", help="an older version")
+        verb.add_argument("--version", type=at_least_one, metavar="N", help="an older version")
         add_output(verb)
     add_keys(explain)
     add_where(explain)
@@ -108,16 +119,30 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", metavar="A,B,C", help="only these columns, in this order")
 
 
+def _add_read_optimized(parser: argparse.ArgumentParser) -> None:
+    told = "base files alone, as the last compaction of logs left them"
+    parser.add_argument("--read-optimized", action="store_true", help=told)
+
+
 def _scan(args: argparse.Namespace) -> int:
     table = open_table(args)
     found = table.scan(
         chosen(args.columns),
-        where=parsed_where(args.where, table.schema),
+        where=_where(args, table),
         version=args.version,
         as_of=args.as_of,
         limit=args.limit,
+        read_optimized=args.read_optimized,
     )
     return _print(found.schema, found.to_batches, args)
+
+
+def _where(args: argparse.Namespace, table: Table) -> Any:
+    """The expression of `--where`, which names columns as the version that is asked for does."""
+    if args.where is None:
+        return None
+    schema = table.scan(version=args.version, as_of=args.as_of).schema
+    return parsed_where(args.where, schema)
 
 
 def _changes(args: argparse.Namespace) -> int:
@@ -195,17 +220,17 @@ def _print_shown(schema: pa.Schema, batches: Any, args: argparse.Namespace, show
 
 def _files(args: argparse.Namespace) -> int:
     table = open_table(args)
-    where = parsed_where(args.where, table.schema)
-    files = table.files(where, args.version, args.as_of)
+    files = table.files(_where(args, table), args.version, args.as_of, args.read_optimized)
     if args.json:
-        for one, uri in zip(files, files.uris, strict=True):
+        for place, one in enumerate(files):
+            has_logs = files.has_logs is not None and bool(files.has_logs[place])
             facts: dict[str, Any] = {
                 "path": one.path,
-                "uri": uri,
+                "uri": None if has_logs else f"{files.root}/{one.path}",
                 "partition_path": one.partition_path,
             }
             facts |= {"file_id": one.file_id, "instant": one.instant}
-            facts |= {"rows": one.row_count, "size_bytes": one.size_bytes}
+            facts |= {"rows": one.row_count, "size_bytes": one.size_bytes, "has_logs": has_logs}
             print(to_json(facts))
     elif args.uris:
         print("".join(f"{uri}\n" for uri in files.uris), end="")
@@ -223,7 +248,7 @@ def _files(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     table = open_table(args)
     if not args.rows and not args.key:
-        where = parsed_where(args.where, table.schema)
+        where = _where(args, table)
         found = table.scan(where=where, version=args.version, as_of=args.as_of).explain()
         print_result(found, args)
         return FINE

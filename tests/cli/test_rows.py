@@ -548,3 +548,45 @@ def test_a_dry_run_says_that_it_does_not_know_rows_below_logs(
     assert run.objects(*words, "city=Ulm")[0]["rows"] is None
     assert "1 files and an unknown number of rows would go" in run(*words, "city=Ulm")
     assert "1 files and 1 rows would go" in run(*words, "city=Bonn")
+
+
+def test_a_condition_names_columns_as_the_version_that_is_asked_for(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
+    metatable.open(rides).alter(metatable.RenameColumn("n", "m"))
+    of_old = ("--version", "2", "--where", "n = 1")
+    assert [row["n"] for row in run.objects("scan", rides, *of_old)] == [1]
+    assert len(run.objects("files", rides, *of_old)) == 1
+    assert run.objects("explain", rides, *of_old)[0]["files"]["after statistics"] == 1
+    assert [row["m"] for row in run.objects("scan", rides, "--where", "m = 1")] == [1]
+    run("scan", rides, "--version", "2", "--where", "m = 1", code=2)
+    assert "no such column: column='m'" in run.told.err
+
+
+@pytest.mark.parametrize("verb", ["lookup", "tag", "scan"])
+def test_there_is_no_version_below_the_first(
+    run: Words, rides: str, verb: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = () if verb == "scan" else ("--key", "b")
+    with pytest.raises(SystemExit):
+        run(verb, rides, *keys, "--version", "0")
+    assert "must be a whole number, 1 or more" in capfd.readouterr().err
+
+
+def test_files_with_logs_are_listed_and_base_files_read_alone(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    run("create", table_uri, "--schema", "id: string, n: int64", "--key", "id",
+        "--index", "record", "--table-type", "mor")  # fmt: skip
+    run("insert", table_uri, write(tmp_path / "a.csv", "id,n\na,1\nb,2\n"))
+    [file] = run.objects("files", table_uri)
+    assert (file["has_logs"], file["rows"]) == (False, 2)
+    run("upsert", table_uri, write(tmp_path / "b.csv", "id,n\nb,3\n"))
+    [one] = run.objects("files", table_uri)
+    assert one == file | {"has_logs": True, "rows": None, "uri": None}
+    assert run.objects("files", table_uri, "--read-optimized") == [file]
+    assert run("files", table_uri, "--read-optimized", "--uris") == f"{file['uri']}\n"
+    run("files", table_uri, "--uris", code=2)
+    assert [row["n"] for row in run.objects("scan", table_uri)] == [1, 3]
+    assert [row["n"] for row in run.objects("scan", table_uri, "--read-optimized")] == [1, 2]
