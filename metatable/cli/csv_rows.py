@@ -67,8 +67,8 @@ def read(
 
 def _names(head: bytes, delimiter: str) -> list[str]:
     """The columns, to be told where Arrow finds the first rows wrong."""
-    line = head.partition(b"\n")[0].decode("utf-8", "replace")
-    return next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
+    line = head.replace(b"\r", b"\n").partition(b"\n")[0].decode("utf-8", "replace")
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def _parsing(delimiter: str) -> pa.csv.ParseOptions:

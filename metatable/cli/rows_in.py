@@ -205,6 +205,8 @@ def _suffix(path: str) -> tuple[str, str | None]:
 @contextmanager
 def _bytes_of(path: str) -> Iterator[IO[bytes]]:
     if path == "-":
+        if sys.stdin is None:
+            raise UsageError("there is no standard input, it is closed", file=path)
         yield sys.stdin.buffer
         return
     try:

@@ -590,3 +590,47 @@ def test_files_with_logs_are_listed_and_base_files_read_alone(
     run("files", table_uri, "--uris", code=2)
     assert [row["n"] for row in run.objects("scan", table_uri)] == [1, 3]
     assert [row["n"] for row in run.objects("scan", table_uri, "--read-optimized")] == [1, 2]
+
+
+def test_lines_may_end_as_on_old_macs(run: Words, rides: str, tmp_path: Path) -> None:
+    run("upsert", rides, write(tmp_path / "a.csv", "id,n\rx,5\ry,6\r"))
+    assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 5), ("y", 6)]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_closed_standard_input_is_told(
+    run: Words, rides: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    run("upsert", rides, "-", "--from", form, code=2)
+    assert run.told.err == "metatable: there is no standard input, it is closed: file='-'\n"
+
+
+def test_times_of_no_calendar_are_told_as_texts(run: Words, table_uri: str) -> None:
+    days = pa.array([0, 2932897, None], pa.int32()).view(pa.date32())
+    moments = pa.array([0, 253402300800000000, -(1 << 63)], pa.int64()).view(pa.timestamp("us"))
+    inner = pa.StructArray.from_arrays([days], ["d"])
+    rows = pa.table({"id": [1, 2, 3], "d": days, "at": moments, "s": inner})
+    metatable.create(table_uri, rows.schema, key="id").insert(rows)
+    assert run.objects("scan", table_uri) == [
+        {"id": 1, "d": "1970-01-01", "at": "1970-01-01T00:00:00", "s": {"d": "1970-01-01"}},
+        {"id": 2, "d": "10000-01-01", "at": "10000-01-01 00:00:00.000000"}
+        | {"s": {"d": "10000-01-01"}},
+        {"id": 3, "d": None, "at": "<value out of range: -9223372036854775808>", "s": {"d": None}},
+    ]
+    lines = run("scan", table_uri, "--format", "table", "--columns", "id,d,at").splitlines()
+    assert lines[1:3] == [
+        " 1  1970-01-01   1970-01-01 00:00:00",
+        " 2  10000-01-01  10000-01-01 00:00:00.000000",
+    ]
+
+
+def test_a_map_that_has_a_key_twice_is_told_as_pairs(run: Words, table_uri: str) -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    maps = pa.array([[("k", 1), ("k", 2)], [("k", 1)]], kind)
+    rows = pa.table({"id": [1, 2], "m": maps})
+    metatable.create(table_uri, rows.schema, key="id").insert(rows)
+    found = [row["m"] for row in run.objects("scan", table_uri)]
+    assert found == [[["k", 1], ["k", 2]], {"k": 1}]
+    lines = run("scan", table_uri, "--columns", "m").splitlines()
+    assert lines[1:] == ['"[[""k"", 1], [""k"", 2]]"', '"{""k"": 1}"']
