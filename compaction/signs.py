@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.operations import COMPACT_LOGS, RESIZE
@@ -12,6 +11,7 @@ from metatable.data.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.metadata.leases import SERVICES, is_dead, leased
 from metatable.metadata.steps import staged_path
+from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["Signs"]
@@ -48,17 +48,17 @@ class Signs:
             frozenset(_saved(store, timeline)),
         )
 
-    @cached_property
+    @made_once
     def pending(self) -> frozenset[str]:
         """Instants of which an action is under way on the timeline, whoever's it is."""
         return frozenset(one.time for one in self.timeline if one.state != "completed")
 
-    @cached_property
+    @made_once
     def staged(self) -> frozenset[str]:
         """Where what is on the timeline lay ready for it."""
         return frozenset(staged_path(one.time, one.action) for one in self.timeline)
 
-    @cached_property
+    @made_once
     def done(self) -> frozenset[str]:
         """Instants of the data commits that are complete on the timeline."""
         return frozenset(one.time for one in self.timeline if one.changes_data)

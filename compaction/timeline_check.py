@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from metatable.compaction.commit_bodies import Action, bodies_of
 from metatable.compaction.kept_versions import Versions
@@ -40,6 +39,7 @@ from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
 from metatable.metadata.steps import staged_path
 from metatable.metadata.versions import load_newest
+from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["TimelineState"]
@@ -168,22 +168,22 @@ class _Seen:
     known: Mapping[str, str]
     """The commits of versions that are kept: instants, and what they are on the timeline."""
 
-    @cached_property
+    @made_once
     def withdrawn(self) -> frozenset[str]:
         return frozenset(self.newest.withdrawn)
 
-    @cached_property
+    @made_once
     def doing(self) -> set[Action]:
         """What the steps of the newest version are still to put on the timeline, or to take off."""
         steps = self.newest.steps
         return {(one.instant, one.action) for one in steps if one.kind in TIMELINE_STEPS}
 
-    @cached_property
+    @made_once
     def steps(self) -> set[str]:
         """Instants of the data commits among `doing`."""
         return {time for time, action in self.doing if action in DATA_ACTIONS}
 
-    @cached_property
+    @made_once
     def done(self) -> dict[str, str]:
         """Completed data commits that are not archived: instants, and what they are."""
         done = {one.time: one.action for one in self.actions if one.changes_data}

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 from metatable.data.options import Options
@@ -28,6 +27,7 @@ from metatable.metadata.pages import HFileRef, PageRef, made_pages
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError
+from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["Change", "Draft", "Race", "Requirement", "Update"]
@@ -41,7 +41,7 @@ class Race:
     base: Manifest
     newest: Manifest
 
-    @cached_property
+    @made_once
     def snapshot(self) -> Snapshot:
         """The newest version."""
         return Snapshot(self.store, self.newest)

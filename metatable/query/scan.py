@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -38,6 +38,7 @@ from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError, UsageError
+from metatable.storage.made_once import made_once
 
 __all__ = ["Scan"]
 
@@ -177,7 +178,7 @@ class Scan(Rows):
         kept = {*stats_columns(view.table_schema, view.options)} - {*view.options.partition_by}
         return mean_depths(view, [one for one in named if one in kept and one != KEY])
 
-    @cached_property
+    @made_once
     def _selection(self) -> Selection:
         with self._view.reading():
             return self._kept(self._view)
@@ -187,7 +188,7 @@ class Scan(Rows):
         kept = keep_files(self._where, view)
         return kept.of_bases() if self._read_optimized else kept
 
-    @cached_property
+    @made_once
     def _slices(self) -> FileSystemView:
         return self._of(self._selection)
 

@@ -24,7 +24,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +54,7 @@ from metatable.spark.workers import (
 from metatable.storage import errors
 from metatable.storage.counters import Counters
 from metatable.storage.errors import MetatableError, UsageError
+from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["SparkEngine"]
@@ -80,7 +81,7 @@ class SparkEngine:
         self._folder = f".hoodie/metatable/tmp/{uuid.uuid4().hex}"
         self._weighed: tuple[DataFrame, int, int] | None = None
 
-    @cached_property
+    @made_once
     def slots(self) -> int:
         """Tasks that the cluster runs at once: into so many parts Spark cuts a range. A classic
         session says so; on Spark Connect it takes a small job."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +49,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import offsets_of
 from metatable.storage.hudi_log import log_file
 from metatable.storage.hudi_log.block import LogBlock
+from metatable.storage.made_once import made_once
 from metatable.write.new_slice import PIECE_BYTES, Entering
 
 __all__ = ["LogMaker", "LoggedGroup", "NewLog", "fits_log", "stats_of_log"]
@@ -201,16 +202,16 @@ class LogMaker:
         paths = _each([one.file.partition_path for one in parts], counts)
         return self._writer.delete_parts(keys, paths, offsets_of(counts).tolist(), self.instant)
 
-    @cached_property
+    @made_once
     def _writer(self) -> LogWriter:
         view = self.view
         return LogWriter(view.schema, view.options.name, view.table_schema)
 
-    @cached_property
+    @made_once
     def _take(self) -> Callable[[pa.Array], pa.Table]:
         return taker(self.columns)
 
-    @cached_property
+    @made_once
     def _hashes(self) -> Int64s:
         return hashes_of(self.keys, self.view.options.key)
 

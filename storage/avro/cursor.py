@@ -11,7 +11,7 @@ stays within a multiple of it.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow as pa
 from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.errors import CorruptError
+from metatable.storage.made_once import made_once
 
 __all__ = ["Cursor", "one_for_all"]
 
@@ -74,7 +75,7 @@ class Cursor:
     def __len__(self) -> int:
         return len(self.end)
 
-    @cached_property
+    @made_once
     def every(self) -> Int64s:
         """All its rows."""
         return np.arange(len(self))

@@ -22,7 +22,6 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +36,7 @@ from metatable.storage.hfile.columns import (
     numbers_at,
 )
 from metatable.storage.hfile.key_values import KEY_SUFFIX
+from metatable.storage.made_once import made_once
 from metatable.storage.ordering import is_ascending
 
 __all__ = [
@@ -85,7 +85,7 @@ class BlockIndex:
         start = int(self.row_starts[place])
         return self.raw[start : start + int(self.row_sizes[place])].tobytes()
 
-    @cached_property
+    @made_once
     def keys(self) -> pa.Array:
         """All rows, as a `pa.binary()` array. Raises UsageError from 2 GiB of index on."""
         check_width(self.raw)
@@ -96,19 +96,19 @@ class BlockIndex:
         pieces = pa.Array.from_buffers(pa.binary(), 2 * len(self), buffers)
         return pieces.take(pa.array(np.arange(1, 2 * len(self), 2)))
 
-    @cached_property
+    @made_once
     def words(self) -> UInt64s:
         """The first eight bytes of each row, zeros behind a shorter one."""
         raw = np.concatenate((self.raw, np.zeros(8, np.uint8)))
         return first_words(raw, self.row_starts, self.row_sizes)
 
-    @cached_property
+    @made_once
     def _numbers(self) -> memoryview:
         """The words for the lookup of one key: numpy that is called once in a while takes ten times
         as long as in a loop, this about as long."""
         return self.words.data
 
-    @cached_property
+    @made_once
     def is_ascending(self) -> bool:
         """Whether no row is less than the one before it: else nothing can be looked up."""
         if (self.words[1:] > self.words[:-1]).all():

@@ -20,7 +20,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +42,7 @@ from metatable.storage.hfile.columns import (
     repeated,
     views,
 )
+from metatable.storage.made_once import made_once
 
 __all__ = [
     "HEADER",
@@ -171,7 +171,7 @@ class KeyValues:
         place = bisect_left(range(len(self)), key, key=self.key)
         return place if place < len(self) and self.key(place) == key else -1
 
-    @cached_property
+    @made_once
     def _ascends(self) -> bool:
         """Whether no row is less than the one before it: told once, for all single keys."""
         keys = self.keys()

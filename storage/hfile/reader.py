@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -58,6 +57,7 @@ from metatable.storage.hfile.reading.one_block import OneBlock, first_value
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
 from metatable.storage.hfile.reading.passes import Pass, worthy_sizes
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
+from metatable.storage.made_once import made_once
 from metatable.storage.ordering import is_ascending
 from metatable.storage.store import Store
 
@@ -132,7 +132,7 @@ class HFileReader:
         """The first key, b"" in an empty file."""
         return self.opened.root.row(0) if len(self.opened.root) else b""
 
-    @cached_property
+    @made_once
     def last_key(self) -> bytes:
         """The last key, b"" in an empty file."""
         row = row_of(self.file_info.get(LASTKEY, b""))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -38,6 +38,7 @@ from metatable.storage.arrays import Int64s, UInt8s
 from metatable.storage.byte_columns import Voids
 from metatable.storage.hfile.key_values import KEY_SUFFIX, RECORD_OVERHEAD, ROW_AT, empty_record
 from metatable.storage.hfile.zstd_sequences import MOST_REPEATED, encode_sequences
+from metatable.storage.made_once import made_once
 
 __all__ = [
     "LEAST_RECORDS",
@@ -85,7 +86,7 @@ class Shape:
         """Bytes that a record has for itself."""
         return self.key_size + self.value_size - self.key_shared - self.value_shared
 
-    @cached_property
+    @made_once
     def frame(self) -> bytes:
         """A block as it is stored, with zeros for keys and values."""
         first = empty_record(self.key_size, self.value_size)
@@ -110,7 +111,7 @@ class Shape:
         begin = self.payload_size // self.count + ROW_AT + self.key_size, behind_key
         return [begin, *[after_value, after_key] * (self.count - 2)]
 
-    @cached_property
+    @made_once
     def places(self) -> tuple[slice, slice, slice, slice]:
         """Where in a frame the first key is, the first value, the shared bytes of the second key,
         and all rests."""
@@ -122,7 +123,7 @@ class Shape:
         ends = (key, key + self.key_size), (value, value + self.value_size), (second, rest)
         return *(slice(*one) for one in ends), slice(rest, end)  # type: ignore[return-value]
 
-    @cached_property
+    @made_once
     def known(self) -> list[tuple[slice, bytes]]:
         """(where, which bytes) of all in a frame that is neither key nor value."""
         starts = [0, *(one.stop for one in self.places)]
@@ -130,7 +131,7 @@ class Shape:
         between = [slice(*one) for one in zip(starts, stops, strict=True)]
         return [(one, self.frame[one]) for one in between]
 
-    @cached_property
+    @made_once
     def told(self) -> tuple[Int64s, slice]:
         """The places of all that is `known`: of each byte before the rests, and the slice behind
         them."""

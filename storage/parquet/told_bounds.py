@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
+from metatable.storage.made_once import made_once
 from metatable.storage.parquet.fields import Bounds, Element, Meta, Statistics
 from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
 from metatable.storage.parquet.paged_file import MOST_INDEX_BYTES
@@ -81,7 +81,7 @@ class ToldBounds:
         told = dict(zip(bounds, raws[: len(bounds)], strict=True))
         return cls(parts, groups, told, dict(zip(places, rows, strict=True)) if places else {})
 
-    @cached_property
+    @made_once
     def _leaves(self) -> dict[str, int]:
         """Columns of which bounds are believed, by name."""
         return {

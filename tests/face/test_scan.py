@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ import metatable
 from metatable import col
 from metatable.data import base_file
 from metatable.metadata.snapshot import Snapshot
+from metatable.query import scan as scan_module
+from metatable.query.skipping import keep_files
 from metatable.storage import cache
 
 SCHEMA = pa.schema(
@@ -337,3 +341,26 @@ def test_explain_tells_how_many_files_a_limit_leaves(fresh: metatable.Table) -> 
 def test_a_limit_that_is_no_number_of_rows_is_refused(table: metatable.Table, limit: Any) -> None:
     with pytest.raises(metatable.UsageError, match=r"limit is no number of rows: expected='0 or"):
         table.scan(limit=limit)
+
+
+def test_a_scan_that_waits_for_its_files_keeps_no_other_waiting(
+    table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a child that is forked meanwhile, which would wait for ever."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def kept(where: Any, view: Any) -> Any:
+        if where is not None:
+            begun.set()
+            assert go_on.wait(30)
+        return keep_files(where, view)
+
+    monkeypatch.setattr(scan_module, "keep_files", kept)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(table.scan(where=[("id", "is not null")]).count)
+        assert begun.wait(30)
+        try:
+            count = pool.submit(table.scan().count).result(5)
+        finally:
+            go_on.set()
+        assert slow.result() == count

@@ -12,7 +12,6 @@ ends the process, as everywhere with mapped memory.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from metatable.storage.hfile.file_info import decode_file_info, has_mvcc
 from metatable.storage.hfile.key_values import RECORD_OVERHEAD
 from metatable.storage.hfile.record_sizes import decode_fact
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
+from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["OpenedHFile", "open_hfile"]
@@ -64,18 +64,18 @@ class OpenedHFile:
         """1: the root leads to data blocks."""
         return max(self.trailer.num_data_index_levels, 1)
 
-    @cached_property
+    @made_once
     def record_sizes(self) -> tuple[int, int] | None:
         """(key size, value size) of all records, -1 where they differ, if the file says so."""
         return decode_fact(self.file_info) if self.with_mvcc else None
 
-    @cached_property
+    @made_once
     def stride(self) -> int | None:
         """Bytes of every record, if the file says one size for all keys, and one for all values."""
         sizes = self.record_sizes
         return sum(sizes) + RECORD_OVERHEAD if sizes and min(sizes) >= 0 else None
 
-    @cached_property
+    @made_once
     def may_spread_rows(self) -> bool:
         """Whether entries of one row may lie in several blocks: HBase's cells are told apart by
         more than the row. Our files say sizes, Hudi's own ones no total (trailer field 4)."""
