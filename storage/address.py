@@ -26,7 +26,10 @@ def normal(uri: str | os.PathLike[str]) -> str:
         raise UsageError("not an address", found=type(uri).__name__, expected=_ADDRESS)
     text = os.fspath(uri)
     told = _without_password(text)
-    if not text.strip() or "\0" in text or not _is_unicode(text):
+    if not _is_unicode(text):
+        expected = "UTF-8; where the locale is another, PYTHONUTF8=1"
+        raise UsageError("not an address: it is not UTF-8", found=told, expected=expected)
+    if not text.strip() or "\0" in text:
         raise UsageError("not an address", found=told, expected=_ADDRESS)
     try:
         parts = urlsplit(text)

@@ -20,6 +20,7 @@ import mmap
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 import uuid
@@ -42,6 +43,9 @@ __all__ = ["LocalFiles", "in_temporary_folder"]
 R = TypeVar("R")
 
 Made = TypeVar("Made")
+
+_NAMES_ARE_UTF8 = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
+"""Whether the system is given names as everybody else expects them: a locale may say otherwise."""
 
 _ATTEMPTS = 100
 """To place a file in a folder that others remove whenever it is empty."""
@@ -295,6 +299,14 @@ class LocalFiles:
             folder = os.path.dirname(folder)
 
     def _at(self, path: str) -> str:
+        if not (_NAMES_ARE_UTF8 or path.isascii()):
+            raise UsageError(
+                "names of files are not UTF-8 in this process, so others would not find this one",
+                path=path,
+                store=self._root,
+                expected="a locale of UTF-8, or PYTHONUTF8=1",
+                found=sys.getfilesystemencoding(),
+            )
         return self._below + path if path else self._root
 
     @contextmanager

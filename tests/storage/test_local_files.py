@@ -415,3 +415,21 @@ def test_home_is_where_the_shell_says(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_is_no_address_is_refused(uri: object) -> None:
     with pytest.raises(UsageError, match="not an address: found="):
         Store(uri)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_names_that_others_would_not_find_are_refused_where_the_locale_is_no_utf8(
+    store: Store, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(local_files, "_NAMES_ARE_UTF8", False)
+    WRITES[way](store)
+    assert store.get("a/b") is not None
+    for call in (
+        lambda: store.put("city=Köln/b", b"1"),
+        lambda: store.create("city=Köln/b", b"1"),
+        lambda: store.get("city=Köln/b"),
+        lambda: [*store.list("city=Köln")],
+    ):
+        with pytest.raises(UsageError, match=r"city=Köln.* expected=.*PYTHONUTF8=1"):
+            call()
+    assert [one.path for one in store.list("", recursive=True)] == ["a/b"]
