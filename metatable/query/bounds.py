@@ -111,7 +111,7 @@ def _bounds_of_words(words: pa.Array, kind: pa.DataType, column: str) -> Bounds:
         return Bounds(kind, values, values, nulls, one)
     try:
         values = _values(pc.if_else(default, pa.scalar(None, pa.string()), words), kind)
-    except pa.ArrowInvalid as error:
+    except ValueError as error:  # Arrow's own is one
         what = "not a partition value of the column's type"
         raise CorruptError(what, column=column, expected=str(kind), found=str(error)) from error
     return Bounds(kind, values, values, default.cast(pa.int64()), one)
@@ -121,7 +121,18 @@ def _values(words: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values whose key text `words` are."""
     if pa.types.is_timestamp(kind):
         return words.cast(pa.int64()).cast(pa.timestamp("us", kind.tz)).cast(kind)
-    return words.cast(kind)
+    return _days(words) if pa.types.is_date(kind) else words.cast(kind)
+
+
+def _days(words: pa.Array) -> pa.Array:
+    """The days that these texts tell. Raises ValueError."""
+    try:
+        return words.cast(pa.date32())
+    except pa.ArrowInvalid:  # it reads fewer years than it writes: 0 to 9999
+        days = pa.array(np.array(words.to_pylist(), "datetime64[D]"), pa.date32())
+        if not days.cast(pa.string()).equals(words):
+            raise
+        return days
 
 
 def may_hold(bound: Expression, count: int, bounds_of: Callable[[str], Bounds | None]) -> Bools:

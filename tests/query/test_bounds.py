@@ -88,6 +88,19 @@ def test_partition_values_are_read_back_from_paths(
         partition_bounds(options, schema, pa.array(["x"]))
 
 
+def test_days_of_any_year_are_read_back_from_paths() -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    options = Options("t", key=("id",), partition_by=("day",))
+    days = pa.array([-1_000_000, -719_529, 0, 2_932_897, None], pa.int32()).view(pa.date32())
+    rows = pa.table([range(len(days)), days], schema=schema)
+    paths = KeyGenerator(options, schema).partition_paths(rows)
+    assert "day=10000-01-01" in paths.to_pylist()
+    assert partition_bounds(options, schema, paths)["day"].minimum.equals(days)
+    for word in ("10000", "10000-1-01", "soon", "10000-02-30"):
+        with pytest.raises(metatable.CorruptError, match="not a partition value"):
+            partition_bounds(options, schema, pa.array([f"day={word}"]))
+
+
 def test_the_default_partition_of_strings_holds_null_and_empty_ones() -> None:
     options = Options("t", key=("id",), partition_by=("city",))
     paths = pa.array(["city=__HIVE_DEFAULT_PARTITION__"])
