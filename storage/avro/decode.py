@@ -140,6 +140,8 @@ def _text(cursor: Cursor) -> pa.Array:
 
 def _fixed(cursor: Cursor, size: int) -> pa.Array:
     starts = cursor.runs(one_for_all(size, len(cursor)))
+    if not len(cursor):  # there are no bytes that the size was held against
+        return pa.array([], pa.binary(size))
     values = np.ascontiguousarray(cursor.data[starts[:, None] + np.arange(size)])
     return pa.Array.from_buffers(pa.binary(size), len(cursor), [None, pa.py_buffer(values)])
 

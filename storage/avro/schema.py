@@ -16,7 +16,9 @@ would then share it. Logical types change nothing, unless they are asked for (`l
 columns hold what is stored (days, microseconds, unscaled bytes), which is all that the bytes say.
 
 Refused, by UsageError: types that contain themselves, and arrays and maps whose items take
-no bytes at all (a few bytes could ask for any number of those).
+no bytes at all (a few bytes could ask for any number of those); and what is nested deeper, or of
+more types, than any table's: a type that is named may be told again and again, twice by each of
+those before, so that a few lines would ask for a billion columns.
 """
 
 from __future__ import annotations
@@ -44,6 +46,12 @@ __all__ = [
     "Union",
     "parse",
 ]
+
+MOST_LEVELS = 128
+"""Types within types. Whoever reads a datum goes down as far, by some calls a level."""
+MOST_TYPES = 1 << 16
+"""Types of a schema, those of a named one counted wherever it is told."""
+MOST_FIXED_BYTES = (1 << 31) - 1
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -211,14 +219,38 @@ def parse(schema: str | Mapping[str, Any], logical: bool = False) -> Record:
 
 
 class _Parser:
-    """Holds the named types met so far; a type still open maps to None."""
+    """Holds the named types met so far; a type still open maps to None.
+
+    `extents`: of named types how many types they are, and how many levels. `types` and `level` say
+    how many there were so far, and how deep it is here; `deepest` how deep it was.
+    """
 
     def __init__(self, logical: bool) -> None:
         self.named: dict[str, Node | None] = {}
+        self.extents: dict[str, tuple[int, int]] = {}
         self.logical = logical
+        self.types = self.level = self.deepest = 0
 
     def node(self, words: Any, space: str) -> Node:
         """The node of a schema as JSON has it, within the name space `space`. Raises UsageError."""
+        self._count(1, 1)
+        self.level += 1
+        node = self._node(words, space)
+        self.level -= 1
+        return node
+
+    def _count(self, types: int, levels: int) -> None:
+        """So many more, so many levels below this one."""
+        self.types += types
+        self.deepest = max(self.deepest, self.level + levels)
+        if self.deepest > MOST_LEVELS:
+            raise UsageError(
+                "Avro schema is nested too deeply", expected=f"at most {MOST_LEVELS} levels"
+            )
+        if self.types > MOST_TYPES:
+            raise UsageError("Avro schema has too many types", expected=f"at most {MOST_TYPES}")
+
+    def _node(self, words: Any, space: str) -> Node:
         if isinstance(words, list):
             return self._union(words, space)
         if isinstance(words, str):
@@ -241,22 +273,26 @@ class _Parser:
         node = self.named[full]
         if node is None:
             raise UsageError("an Avro type that contains itself has no columns", found=full)
+        self._count(*self.extents[full])
         return node
 
     def _define(self, words: Mapping[str, Any], kind: str, space: str) -> Node:
         """The node of a named type, which the schema may name again behind it."""
         full = _full_name(words["name"], words.get("namespace", space))
         self.named[full] = None
+        types, deepest, self.deepest = self.types, self.deepest, self.level
         inner = full.rpartition(".")[0]
         node: Node
         if kind == "enum":
-            node = Enum(full, tuple(words["symbols"]))
+            node = Enum(full, _symbols(words["symbols"]))
         elif kind == "fixed":
-            node = self._meant(words, Fixed(full, int(words["size"])))
+            node = self._meant(words, Fixed(full, _size(words["size"])))
         else:
             fields = words["fields"]
             node = Record(full, tuple((f["name"], self.node(f["type"], inner)) for f in fields))
         self.named[full] = node
+        self.extents[full] = self.types - types, self.deepest - self.level
+        self.deepest = max(self.deepest, deepest)
         return node
 
     def _meant(self, words: Mapping[str, Any], stored: Node) -> Node:
@@ -286,6 +322,22 @@ class _Parser:
         if _may_be_empty(item):
             raise UsageError("an Avro array of items without bytes has no bound", found=words)
         return item
+
+
+def _symbols(words: Any) -> tuple[str, ...]:
+    """Those of an enum: texts. Raises TypeError, ValueError."""
+    if not isinstance(words, list):
+        raise TypeError(f"symbols are a {type(words).__name__}")
+    for one in words:
+        str.encode(one)
+    return tuple(words)
+
+
+def _size(words: Any) -> int:
+    size = int(words)
+    if not 0 <= size <= MOST_FIXED_BYTES:
+        raise ValueError(f"a fixed type of {size} bytes")
+    return size
 
 
 def _may_be_empty(node: Node) -> bool:

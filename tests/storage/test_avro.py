@@ -396,6 +396,61 @@ def test_nulls_of_large_types_get_no_memory_without_end(
             codec.decode(bodies, path="p/f")
 
 
+def deep(levels: int, wrapped: Any) -> Any:
+    kind: Any = "int"
+    for level in range(levels):
+        kind = wrapped(kind, level)
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "before", "behind"),
+    [
+        (lambda kind, _: {"type": "array", "items": kind}, b"\x02", b"\x00"),
+        (lambda kind, _: {"type": "map", "values": kind}, b"\x02\x00", b"\x00"),
+        (lambda kind, level: {**record(a=kind), "name": f"r{level}"}, b"", b""),
+        (lambda kind, level: {**record(a=["null", kind]), "name": f"r{level}"}, b"\x02", b""),
+    ],
+)
+def test_what_is_nested_is_read_or_refused_however_deep(
+    wrapped: Any, before: bytes, behind: bytes
+) -> None:
+    for levels in (20, 60):
+        codec = RecordCodec({**record(a=deep(levels, wrapped)), "name": "top"})
+        datum = before * levels + b"\x02" + behind * levels
+        assert codec.decode(pa.array([datum], pa.binary())).num_rows == 1
+    for levels in (130, 240, 320, 900, 5000):
+        with pytest.raises(UsageError, match="nested too deeply"):
+            RecordCodec({**record(a=deep(levels, wrapped)), "name": "top"})
+
+
+def test_a_type_that_is_told_again_and_again_is_refused() -> None:
+    """Forty lines would be a million million columns, of which a datum takes no bytes."""
+    kind: Any = {**record(a="null", b="null"), "name": "r0"}
+    for level in range(1, 40):
+        kind = {**record(a=kind, b=f"r{level - 1}"), "name": f"r{level}"}
+    with pytest.raises(UsageError, match="too many types"):
+        RecordCodec(kind)
+    chain: Any = [{**record(a="int"), "name": "r0"}]
+    chain += [{**record(a=f"r{level}"), "name": f"r{level + 1}"} for level in range(200)]
+    with pytest.raises(UsageError, match="nested too deeply"):
+        RecordCodec(record(**{f"f{place}": one for place, one in enumerate(chain)}))
+
+
+def test_a_fixed_type_takes_no_memory_where_there_are_no_rows() -> None:
+    largest = {"type": "fixed", "name": "x", "size": (1 << 31) - 1}
+    assert RecordCodec(record(a=largest)).decode(pa.array([], pa.binary())).num_rows == 0
+    for size in (-1, 1 << 31, 1 << 70):
+        with pytest.raises(UsageError, match="not an Avro schema"):
+            RecordCodec(record(a=dict(largest, size=size)))
+
+
+@pytest.mark.parametrize("symbols", [[1], [None], "AB", ["\ud800"], [["A"]]])
+def test_symbols_that_are_no_texts_are_refused(symbols: Any) -> None:
+    with pytest.raises(UsageError, match="not an Avro schema"):
+        RecordCodec(record(a={"type": "enum", "name": "e", "symbols": symbols}))
+
+
 def test_corruption_names_the_row_through_unions_and_items() -> None:
     nested = record(a=["null", {"type": "array", "items": "boolean"}])
     bodies = pa.array([b"\x00", b"\x02\x02\x01\x00", b"\x00", b"\x02\x04\x01\x07\x00"], pa.binary())
