@@ -8,7 +8,6 @@ extra metadata. Files are told by addresses, which nobody here goes by.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,15 @@ import fastavro
 from metatable.data.children import WAYS, child_of
 from metatable.data.hashing_metadata import LAST_HASH, HashingNode
 from metatable.data.slices import DataFile, FileSlice, is_file_id
-from metatable.data.timeline_records import TEXT, VERSION, encoded, map_of, maybe, record
+from metatable.data.timeline_records import (
+    TEXT,
+    VERSION,
+    decoded,
+    encoded,
+    map_of,
+    maybe,
+    record,
+)
 from metatable.data.timeline_records import field as stored
 from metatable.storage.errors import CorruptError, in_short
 
@@ -123,16 +130,15 @@ class BucketsPlan:
     @classmethod
     def decode(cls, body: bytes, path: str) -> BucketsPlan:
         """Raises CorruptError, also for a plan that is not ours."""
-        told: Any
         try:
-            [told] = fastavro.reader(io.BytesIO(body))
-            plan = told["clusteringPlan"]
+            plan = decoded(body)["clusteringPlan"]
             way = plan["extraMetadata"][_WAY]
             made = cls(way, tuple(map(_task, plan["inputGroups"])))
-        except Exception as error:  # fastavro raises whatever comes
+            is_sound = way in WAYS and all(map(_is_sound, made.tasks))
+        except Exception as error:  # fastavro raises whatever comes, and a file tells its own types
             what = "plan of a resize is not readable"
             raise CorruptError(what, path=path, found=in_short(error)) from error
-        if way not in WAYS or not all(map(_is_sound, made.tasks)):
+        if not is_sound:
             raise CorruptError("plan of a resize is damaged", path=path, found=made.tasks[:2])
         return made
 

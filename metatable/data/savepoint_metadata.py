@@ -6,7 +6,6 @@ are named here; readers do not look.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from metatable.data.timeline_records import (
     TEXT,
     TEXTS,
     VERSION,
+    decoded,
     encoded,
     field,
     map_of,
@@ -75,10 +75,8 @@ def saved_files(body: bytes, path: str) -> Iterator[str]:
     Raises CorruptError.
     """
     try:
-        records: Any = fastavro.reader(io.BytesIO(body))
-        for one in records:
-            for folder, held in one["partitionMetadata"].items():
-                for name in held["savepointDataFile"]:
-                    yield f"{folder}/{name}" if folder else name
+        for folder, held in decoded(body)["partitionMetadata"].items():
+            for name in held["savepointDataFile"]:
+                yield f"{folder}/{name}" if folder else name
     except Exception as error:  # fastavro raises whatever comes
         raise CorruptError("savepoint is not readable", path=path, found=in_short(error)) from error

@@ -9,7 +9,6 @@ that come after it name their logs by its instant (table version 6).
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ import fastavro
 from metatable.data.timeline_records import (
     TEXT,
     VERSION,
+    decoded,
     encoded,
     map_of,
     maybe,
@@ -108,9 +108,8 @@ class SliceCompactionPlan:
     @classmethod
     def decode(cls, body: bytes, path: str) -> SliceCompactionPlan:
         """Raises CorruptError, and UpgradeError for what later or very old plans have."""
-        told: Any
         try:
-            [told] = fastavro.reader(io.BytesIO(body))
+            told = decoded(body)
             version = told["version"]
             bootstraps = any(one["bootstrapFilePath"] for one in told["operations"] or ())
             slices = tuple(_slice(one) for one in told["operations"] or ())
@@ -145,16 +144,12 @@ def _slice(told: Mapping[str, Any]) -> SliceCompaction:
     partition_path, file_id, base_instant = (
         told[name] for name in ("partitionPath", "fileId", "baseInstantTime")
     )
-    if partition_path is None or file_id is None or base_instant is None:
+    base_name, log_names = told["dataFilePath"] or None, tuple(told["deltaFilePaths"] or ())
+    named = (partition_path, file_id, base_instant, *log_names, base_name or "")
+    if not all(isinstance(one, str) for one in named):  # a file tells its own types
         raise ValueError(f"a slice without its place: {told}")
-    return SliceCompaction(
-        partition_path,
-        file_id,
-        base_instant,
-        told["dataFilePath"] or None,
-        tuple(told["deltaFilePaths"] or ()),
-        told["metrics"] or {},
-    )
+    metrics = told["metrics"] or {}
+    return SliceCompaction(partition_path, file_id, base_instant, base_name, log_names, metrics)
 
 
 def _check_places(one: SliceCompaction, path: str) -> None:

@@ -1,6 +1,11 @@
-"""Records of Hudi's timeline that are Avro containers: how their schemas are put together.
+"""Records of Hudi's timeline that are Avro containers: how their schemas are put together, and how
+one is read.
 
 Readers of Hudi's go by names, its own classes by the whole schema: so ours are equal to theirs.
+
+A container tells the schema that it is read by. Of a schema that contains itself, of lists of items
+without bytes, of a block that is packed a few bytes ask for any amount of work, memory, or depth of
+the stack; so these are refused before anybody reads by it. Hudi writes none of them.
 """
 
 from __future__ import annotations
@@ -10,11 +15,14 @@ from typing import Any
 
 import fastavro
 
+from metatable.storage.avro.schema import parse
+
 __all__ = [
     "SPACE",
     "TEXT",
     "TEXTS",
     "VERSION",
+    "decoded",
     "encoded",
     "field",
     "map_of",
@@ -26,6 +34,18 @@ __all__ = [
 SPACE = "org.apache.hudi.avro.model"
 TEXT = {"type": "string", "avro.java.string": "String"}
 TEXTS = {"type": "array", "items": TEXT}
+_HEADER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+        ],
+    }
+)
+"""What a container begins with (Avro 1.11, "Object Container Files")."""
+_PLAIN = b"null"
 VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
 
 
@@ -59,3 +79,14 @@ def encoded(schema: Any, told: dict[str, Any]) -> bytes:
     with io.BytesIO() as file:
         fastavro.writer(file, schema, [told])
         return file.getvalue()
+
+
+def decoded(body: bytes) -> Any:
+    """The record of a container of one. Raises whatever comes: fastavro does."""
+    header: Any = fastavro.schemaless_reader(io.BytesIO(body), _HEADER, None)
+    told = header["meta"]
+    if told.get("avro.codec", _PLAIN) != _PLAIN:
+        raise ValueError(f"blocks are packed: {told['avro.codec'][:20]!r}")
+    parse(told["avro.schema"].decode())
+    [record] = fastavro.reader(io.BytesIO(body))
+    return record

@@ -11,7 +11,6 @@ them, and its archive takes them along. Data files are told by their whole addre
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from metatable.data.timeline_records import (
     TEXT,
     TEXTS,
     VERSION,
+    decoded,
     encoded,
     field,
     map_of,
@@ -130,7 +130,7 @@ def undo_metadata(action: str, instant: str, undone: Sequence[Undone]) -> bytes:
 def undo_plan(action: str, body: bytes, path: str) -> bytes:
     """The requested file that goes with this completed one. Raises CorruptError."""
     try:
-        [told] = fastavro.reader(io.BytesIO(body))
+        told = decoded(body)
         plan = _restore_plan(told) if action == "restore" else _rollback_plan(told)
         return encoded(_PLANS[action], plan)
     except Exception as error:  # fastavro raises whatever comes

@@ -107,6 +107,26 @@ def test_a_slice_that_is_not_told_is_damage(name: str) -> None:
         SliceCompactionPlan.decode(changed(**{name: None}), "a/plan")
 
 
+def test_a_slice_told_by_numbers_is_damage() -> None:
+    """A file tells the schema that it is read by."""
+    told = record_of(PLAN.encode())
+    schema = json_of(fastavro.reader(io.BytesIO(PLAN.encode())).writer_schema)
+    by_name = {one["name"]: one for one in schema["fields"]}
+    operation = by_name["operations"]["type"][1]["items"]
+    for name in ("fileId", "partitionPath", "deltaFilePaths"):
+        kinds = {one["name"]: one for one in json_of(operation["fields"])}
+        kind: Any = {"type": "array", "items": "int"} if name[-1] == "s" else "int"
+        kinds[name] = {"name": name, "type": kind}
+        wrong = {**operation, "fields": list(kinds.values())}
+        listed = {"name": "operations", "type": ["null", {"type": "array", "items": wrong}]}
+        fields = [*{**by_name, "operations": listed}.values()]
+        each = [{**one, name: [5] if name[-1] == "s" else 5} for one in told["operations"]]
+        with io.BytesIO() as out:
+            fastavro.writer(out, {**schema, "fields": fields}, [{**told, "operations": each}])
+            with pytest.raises(CorruptError, match="not readable"):
+                SliceCompactionPlan.decode(out.getvalue(), "a/plan")
+
+
 @pytest.mark.parametrize(
     "fields",
     [
