@@ -51,6 +51,8 @@ _VERSION = -1
 _MURMUR = 1
 _M = np.uint32(0x5BD1E995)
 _MOST_BITS = (1 << 31) - 1
+_MOST_HASHES = 1075
+"""A filter of the least rate that a double tells has so many; each is a pass over all keys."""
 _CHUNK = 1 << 15
 """Keys hashed together: their state stays in the processor's cache."""
 
@@ -89,7 +91,10 @@ class FilterForm:
         times those that it was made for."""
         if not 0 < self.keys + more <= self.keys_a_row * at_most:
             return False
-        return (self.hashes, self.bits) == _form(self.keys_a_row, fpp)
+        try:
+            return (self.hashes, self.bits) == _form(self.keys_a_row, fpp)
+        except UsageError:  # for more keys than there can be a filter for
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,9 @@ def _head(raw: bytes, offset: int, path: str) -> tuple[int, int]:
         raise UpgradeError(what, path=path, expected="version -1, murmur", found=(version, kind))
     if hashes < 1 or bits < 1:
         raise CorruptError("bloom filter without bits", path=path, found=(hashes, bits))
+    if hashes > _MOST_HASHES:
+        what, expected = "bloom filter has too many hashes", f"at most {_MOST_HASHES}"
+        raise CorruptError(what, path=path, expected=expected, found=hashes)
     return hashes, bits
 
 

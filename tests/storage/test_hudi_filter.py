@@ -236,6 +236,19 @@ def test_a_lone_row_cannot_claim_more_bits_than_it_has() -> None:
         HudiBloom.from_base64(base64.b64encode(raw), SIMPLE)
 
 
+def test_a_filter_for_more_keys_than_there_can_be_does_not_last() -> None:
+    assert not FilterForm(10, 100, (1 << 31) - 1, 1).holds(0, 1e-9, 1.1)
+
+
+def test_a_filter_of_more_hashes_than_any_rate_takes_is_refused() -> None:
+    """Each is a pass over all keys that are asked."""
+    raw = struct.pack(">iibi", -1, (1 << 31) - 1, 1, 64) + bytes(8)
+    with pytest.raises(CorruptError, match="too many hashes"):
+        HudiBloom.from_base64(base64.b64encode(raw), SIMPLE, "f")
+    least = HudiBloom.build(pa.array(["a"]), 5e-324)
+    assert HudiBloom.from_base64(least.to_base64(), DYNAMIC, "f") == least
+
+
 def test_long_keys_span_several_chunks() -> None:
     keys = pa.array([f"{row:x}" * (1 + row % 50) for row in range(70_000)])
     built = HudiBloom.build(keys, 1e-2)
