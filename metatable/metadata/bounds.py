@@ -253,9 +253,11 @@ def _decimals(bounds: pa.Array, value_types: pa.Array, kind: pa.DataType, path: 
 def _decimal_type(info: str, path: str) -> pa.DataType:
     try:
         precision, scale = (int(number) for number in info.split(","))
+        if not 0 <= scale <= precision:  # Arrow moves the point by a table of powers of ten
+            raise ValueError(info)
         make = pa.decimal128 if precision <= 38 else pa.decimal256
         return make(precision, scale)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise CorruptError("not a decimal's precision and scale", path=path, found=info) from error
 
 

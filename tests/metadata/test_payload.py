@@ -307,7 +307,11 @@ def test_bounds_without_a_wrapper_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "info"), [(b"", "5,2"), (b"a" * 17, "5,2"), (b"a", "5"), (b"a", "x,y"), (b"a", "99,0")]
+    ("body", "info"),
+    [
+        *((b"", "5,2"), (b"a" * 17, "5,2"), (b"a", "5"), (b"a", "x,y"), (b"a", "99,0")),
+        *((b"a", f"5,{10**20}"), (b"a", "5,6"), (b"a", "5,-1"), (b"a", "38,2000000000")),
+    ],
 )
 def test_impossible_decimals_are_reported(body: bytes, info: str) -> None:
     content = {
