@@ -247,6 +247,13 @@ class Manifest:
             raise CorruptError(
                 "manifest has no version before it", path=path, expected="less", found=made.parent
             )
+        if made.last_commit is not None and not 0 < made.last_commit[0] <= made.version:
+            raise CorruptError(  # whoever goes back by it would go in a circle
+                "manifest names a commit that is no version yet",
+                path=path,
+                expected=f"1 to {made.version}",
+                found=made.last_commit,
+            )
         return made
 
 

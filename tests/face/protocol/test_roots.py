@@ -22,6 +22,7 @@ from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import version_path
 from metatable.metadata.owner import Owner
+from metatable.metadata.sealed import seal, unseal
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -49,6 +50,17 @@ def test_a_root_that_is_a_copy_of_another_is_damage_and_nobody_spins(one: Table)
             act()
         assert told.value.facts["expected"] == 3
         assert told.value.facts["found"] == 2
+
+
+def test_a_root_whose_last_commit_is_still_to_come_is_damage(one: Table) -> None:
+    """Who goes from commit to commit by such roots goes in a circle."""
+    root = Path(one.uri, version_path(one.version))
+    body = unseal(root.read_bytes(), root.name)
+    for wrong in (one.version + 1, 0, -1):
+        root.write_bytes(seal({**body, "last_commit": [wrong, body["instant"]]}))
+        for act in (one.history, lambda: one.scan().count(), one.compact):
+            with pytest.raises(CorruptError, match="manifest names a commit that is no version"):
+                act()
 
 
 def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.MonkeyPatch) -> None:
