@@ -40,6 +40,11 @@ _LOGICAL: dict[tuple[str, str | None], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
 
+_UNREADABLE = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+    pa.ArrowException,
+)
+
 _AVRO: dict[pa.DataType, Any] = {
     **{kind: word for word, kind in _PLAIN.items()},
     pa.date32(): {"type": "int", "logicalType": "date"},
@@ -57,7 +62,7 @@ def from_avro(text: str, path: str) -> pa.Schema:
     try:
         record = json.loads(text)
         fields = [_field(one, "", path) for one in record["fields"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise CorruptError("schema is not readable", path=path, found=in_short(error)) from error
     return pa.schema([one for one in fields if one.name not in META_COLUMNS])
 
@@ -84,7 +89,7 @@ def _of_one(stored: Any, column: str, path: str) -> pa.DataType:
     if isinstance(word, Mapping | list):  # {"type": {"type": …}}, as some writers have it
         return _type(word, column, path)[0]
     if body.get("logicalType") == "decimal":
-        return pa.decimal128(body["precision"], body.get("scale", 0))
+        return _decimal(body)
     if word in _NESTED:
         return _NESTED[word](body, column, path)
     kind = _LOGICAL.get((word, body.get("logicalType")), _PLAIN.get(word))
@@ -108,7 +113,17 @@ def _record(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
 
 
 def _fixed(body: Mapping[str, Any], column: str, path: str) -> pa.DataType:
-    return pa.binary(int(body["size"]))
+    size = int(body["size"])
+    if size < 0:  # Arrow would take one of them for bytes of any length
+        raise ValueError(f"a fixed type of {size} bytes")
+    return pa.binary(size)
+
+
+def _decimal(body: Mapping[str, Any]) -> pa.DataType:
+    precision, scale = body["precision"], body.get("scale", 0)
+    if not 0 <= scale <= precision:
+        raise ValueError(f"a decimal of {precision} digits, {scale} of them behind the point")
+    return pa.decimal128(precision, scale)
 
 
 _NESTED: dict[str, Callable[[Mapping[str, Any], str, str], pa.DataType]] = {

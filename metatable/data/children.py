@@ -26,6 +26,9 @@ DUAL_WRITE: Final = "dual_write"
 VIRTUAL_LOG: Final = "virtual_log"
 WAYS = (DUAL_WRITE, VIRTUAL_LOG)
 
+_MOST_DIGITS = 10
+"""A name that is only told in an entry may be of any length."""
+
 
 def child_of(
     partition_path: str, node: HashingNode, number: int, way: str, instant: str
@@ -47,7 +50,7 @@ def node_of(child: DataFile) -> HashingNode:
 
 def _numbers(child: DataFile) -> list[int]:
     told = child.write_token.split("-")
-    numbers = [int(one) for one in told if one.isdecimal()]
+    numbers = [int(one) for one in told if one.isdecimal() and len(one) <= _MOST_DIGITS]
     if len(told) != 3 or len(numbers) != 3 or numbers[1] > LAST_HASH or numbers[2] > 1:
         expected = "<number>-<value>-<way>"
         raise CorruptError("not a child", path=child.path, expected=expected, found=told)

@@ -185,6 +185,11 @@ def _int(value: Any) -> int:
     return int(value)
 
 
+def _number(value: Any) -> int | float:
+    """Also one without a point, which is no larger than what a double can be."""
+    return _int(value) if type(value) is int else float(_of(float)(value))
+
+
 def _bytes(value: Any) -> bytes:
     return b64decode(_of(str)(value), validate=True)
 
@@ -213,7 +218,7 @@ _KINDS: dict[str, Kind] = {
     "int": _INTEGER,
     "str": _TEXT,
     "bool": Kind("true or false", _same, _of(bool)),
-    "float": Kind("a number", _same, _of(int, float)),
+    "float": Kind("a number", _same, _number),
     "bytes": Kind("base64", lambda held: b64encode(held).decode(), _bytes),
     "str | None": Kind("a text or null", _same, _or_none(_of(str))),
     "tuple[str, ...]": Kind("a list of texts", list, _texts),

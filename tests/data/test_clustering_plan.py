@@ -88,7 +88,9 @@ def test_a_child_is_told_by_its_name() -> None:
     assert not is_virtual(child_of("", LOW, 0, DUAL_WRITE, T))
 
 
-@pytest.mark.parametrize("token", ["0-0", "0-x-0", "0-2147483648-0", "0-1-2", "0--1-0"])
+@pytest.mark.parametrize(
+    "token", ["0-0", "0-x-0", "0-2147483648-0", "0-1-2", "0--1-0", f"0-{'9' * 5000}-0"]
+)
 def test_a_file_of_another_name_is_no_child(token: str) -> None:
     with pytest.raises(CorruptError, match="not a child"):
         node_of(DataFile("", "a-0", token, T))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.data import schema as schemas
-from metatable.data.avro_schema import to_avro
+from metatable.data.avro_schema import from_avro, to_avro
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
 EVERY_TYPE = pa.schema(
@@ -182,6 +182,25 @@ def test_schema_text_comes_back_exactly_and_can_be_read_by_a_person() -> None:
 def test_text_that_is_no_schema_is_damage(text: str) -> None:
     with pytest.raises(CorruptError, match="schema is not readable: path='m'"):
         schemas.decode_schema(text, "m")
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *({**DECIMAL, "precision": digits} for digits in (10**30, 0, -1, "5", None)),
+        *({**DECIMAL, "precision": 5, "scale": scale} for scale in (10**30, 6, -1)),
+        *({"type": "fixed", "name": "x", "size": size} for size in (10**30, -1, 1e999, "x")),
+        *({"type": "array"}, {"type": "record", "fields": 3}, {"type": 3, "logicalType": []}),
+    ],
+    ids=range(15),
+)
+def test_a_type_of_avro_that_there_cannot_be_is_damage(kind: Any) -> None:
+    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]})
+    with pytest.raises(CorruptError, match="schema is not readable: path='m'"):
+        from_avro(text, "m")
 
 
 @pytest.mark.parametrize("kind", ['"int128"', '{"set": {}}'])

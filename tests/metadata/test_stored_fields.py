@@ -269,6 +269,14 @@ def test_options_and_references_come_back_as_they_were(table: Table) -> None:
         assert HFileRef.decode(json.loads(json.dumps(ref.encode()))) == ref
 
 
+def test_a_number_that_no_double_can_be_is_damage(table: Table) -> None:
+    told = table.options.encode()
+    assert Options.decode({**told, "lease_seconds": 7}, "p").lease_seconds == 7
+    for wrong in (10**400, 1 << 63, True, "7"):
+        with pytest.raises(CorruptError, match="lease_seconds"):
+            Options.decode({**told, "lease_seconds": wrong}, "p")
+
+
 def test_a_root_that_was_put_is_the_one_that_is_read(tmp_path: Path) -> None:
     rows = pa.table({"id": ["a", "b"], "v": [1, 2]})
     durable = {"durable": "false"}
