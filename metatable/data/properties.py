@@ -212,16 +212,17 @@ def _escaped(found: re.Match[str]) -> str:
 def _logical_lines(text: str) -> list[str]:
     """Lines that hold a pair; one that ends in an odd number of backslashes goes on."""
     joined: list[str] = []
-    pending = ""
+    pending: list[str] = []
     for line in re.split(r"\r\n|\r|\n", text):
-        line = pending + line.lstrip()
-        if not pending and (not line or line[0] in "#!"):
+        line = line.lstrip()
+        if not any(pending) and (not line or line[0] in "#!"):
             continue
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2
-        pending = line[:-1] if goes_on else ""
+        pending.append(line[:-1] if goes_on else line)
         if not goes_on:
-            joined.append(line)
-    return [*joined, pending] if pending else joined
+            joined.append("".join(pending))
+            pending = []
+    return [*joined, "".join(pending)] if any(pending) else joined
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -230,8 +231,8 @@ def _pair(line: str) -> tuple[str, str]:
 
     Values of Hudi's are often written with ":" and "=" left as they are.
     """
-    cut = re.match(r"((?:[^\\=]|\\.)*)=(.*)", line, re.DOTALL)
-    cut = cut or re.match(r"((?:[^\\:\s]|\\.)*)[:\s]?(.*)", line, re.DOTALL)
+    cut = re.match(r"((?:[^\\=]++|\\.)*+)=(.*)", line, re.DOTALL)  # nothing to be taken back
+    cut = cut or re.match(r"((?:[^\\:\s]++|\\.)*+)[:\s]?(.*)", line, re.DOTALL)
     key, value = cut.groups() if cut else (line, "")
     return _unescape(key.strip()), _unescape(value.strip(" \t\f"))
 

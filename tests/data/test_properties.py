@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import time
 import zipfile
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -188,6 +190,21 @@ def test_crafted_text_is_read_or_damage(raw: bytes) -> None:
     with suppress(CorruptError):
         found = TableProperties.decode(raw)
         assert TableProperties.decode(found.encode()).version == found.version
+
+
+def test_a_line_that_goes_on_and_on_takes_no_longer_than_its_bytes() -> None:
+    begun = time.process_time()
+    assert TableProperties.decode(b"a=" + b"b\\\n" * 200_000 + b"c").values == {
+        "a": "b" * 200_000 + "c"
+    }
+    assert time.process_time() - begun < 3
+
+
+def test_a_line_without_a_value_takes_no_memory_without_end() -> None:
+    raw = b"a" * 2_000_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert TableProperties.decode(raw).values == {raw.decode(): ""}
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 @pytest.mark.parametrize(
