@@ -212,6 +212,38 @@ def test_names_are_told_with_those_sizes_that_are_asked_for(store: Store) -> Non
     assert store.names("a/1", lambda _: True) == store.names("b", lambda _: True) == []
 
 
+def test_links_that_lead_nowhere_or_back_are_passed_over(store: Store, tmp_path: Path) -> None:
+    store.put("a/b/1", b"1")
+    store.put("c/2", b"2")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "3").write_bytes(b"3")
+    (other / "back").symlink_to(store.uri)
+    for path, to in (
+        *(("a/up", ".."), ("a/b/top", store.uri), ("a/self", "self"), ("a/gone", "nowhere")),
+        *(("a/out", other), ("a/file", "../c/2")),
+    ):
+        Path(store.uri, path).symlink_to(to)
+    found = [one.path for one in store.walk()]
+    assert sorted(found) == ["a/b/1", "a/file", "a/out/3", "c/2"]
+
+
+def test_nothing_is_deleted_by_a_link_that_leads_elsewhere(store: Store, tmp_path: Path) -> None:
+    store.put("a/b/1", b"1")
+    store.put("a/b/2", b"2")
+    other = tmp_path / "root-too"
+    (other / "b").mkdir(parents=True)
+    (other / "b" / "1").write_bytes(b"theirs")
+    Path(store.uri, "within").symlink_to("a")
+    Path(store.uri, "out").symlink_to(other)
+    Path(store.uri, "a", "out").symlink_to("../out")
+    Path(store.uri, "a", "single").symlink_to(other / "b" / "1")
+    store.delete(["within/b/1", "out/b/1", "a/out/b/1", "a/single"])
+    assert (other / "b" / "1").read_bytes() == b"theirs"
+    assert sorted(one.path for one in store.list("a")) == []
+    assert [one.path for one in store.list("a/b")] == ["a/b/2"]
+
+
 # beside others
 
 
