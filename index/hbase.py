@@ -94,8 +94,9 @@ def _decoded(values: pa.Array) -> tuple[tuple[tuple[str, str], ...], Int64s]:
             continue
         try:
             path, file_id = map(str, json.loads(raw))
-        except (ValueError, TypeError) as error:
-            raise CorruptError("an entry in HBase is damaged", found=raw[:100]) from error
+            _ = path.encode(), file_id.encode()
+        except (ValueError, TypeError, RecursionError) as error:
+            raise CorruptError("an entry in HBase is damaged", found=(raw or b"")[:100]) from error
         place[number] = len(groups)
         groups.append((path, file_id))
     return tuple(groups), place[coded.indices.to_numpy()]

@@ -320,13 +320,16 @@ def test_what_is_missing_wrong_and_too_much_is_found_and_mended(table: Table) ->
     store = connection(table)
     elsewhere = json.dumps(["city=sf", "nowhere"]).encode()
     store.put_many(pa.array([b"k01"]), first, pa.array([elsewhere]))
-    store.put_many(pa.array([b"k02"]), first, pa.array([b"[1]"]))
     store.put_many(pa.array([b"k07", b"k20"]), second, pa.array([elsewhere] * 2))
     store.close()
     with pytest.raises(CorruptError, match="not there"):
         where(table, rows(1, 2))
-    with pytest.raises(CorruptError, match="damaged"):
-        where(table, rows(2, 3))
+    for wrong in (b'["\\ud800", "x"]', b"[" * 100_000, b"5", b"\xff", b"[1]"):
+        store = connection(table)
+        store.put_many(pa.array([b"k02"]), first, pa.array([wrong]))
+        store.close()
+        with pytest.raises(CorruptError, match="damaged"):
+            where(table, rows(2, 3))
     assert table.verify().finding_counts.keys() == {"entries", "entry-count"}
     assert table.repair(dry_run=False).unmended == ()
     check(table, model, PROBE)
