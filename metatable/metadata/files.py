@@ -31,6 +31,7 @@ from metatable.metadata.payload import (
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools
 from metatable.storage.cache import cached, shared
+from metatable.storage.errors import CorruptError
 
 __all__ = [
     "FilesPartition",
@@ -99,7 +100,7 @@ def _slices(
         return []
     keys = file_group_keys(pa.array(partition_paths, pa.string()), pa.array(file_ids, pa.string()))
     found = entries.values(FilesPartition(entries.options), keys)
-    present = iter(slices_of(decode_files(found.drop_null())))
+    present = iter(slices_of(_files_of(found.drop_null())))
     return [next(present) if valid else None for valid in found.is_valid().to_pylist()]
 
 
@@ -147,7 +148,16 @@ def _read(entries: Entries, prefix: bytes = b"") -> FileSystemView:
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.ListArray:
-    return decode_files(batch["value"])
+    return _files_of(batch["value"])
+
+
+def _files_of(values: pa.Array) -> pa.ListArray:
+    """The files of entries that are live. Raises CorruptError: tombstones are all alike, and one
+    that says something else besides is none."""
+    files = decode_files(values)
+    if files.null_count:
+        raise CorruptError("file record is deleted, and no tombstone", found=files.null_count)
+    return files
 
 
 def _nbytes(view: FileSystemView) -> int:

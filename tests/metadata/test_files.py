@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import metatable
+from metatable import CorruptError
 from metatable.data import paths as path_columns
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.paths import name_hashes, names_of
 from metatable.data.slices import FileSlice
-from metatable.storage import byte_columns
+from metatable.metadata.files import FilesPartition
+from metatable.metadata.payload import schema_text
+from metatable.storage import byte_columns, cache
+from tests.compaction.hurt_tables import FAST, Hurt
 
 PATHS = [
     f"{folder}{file_id}_0-1-0_20240101000000000.parquet"
@@ -94,3 +104,24 @@ def test_some_rows_of_a_view_keep_their_folders() -> None:
 def test_a_view_of_no_files_is_empty() -> None:
     assert list(view([])) == []
     assert len(view([]).folders) == 0
+
+
+def test_an_entry_that_is_half_a_tombstone_is_damage(tmp_path: Path) -> None:
+    """Tombstones are known by their bytes; this one names the file that is said to be deleted."""
+    rows = pa.table({"id": ["a", "b"], "v": [1, 2]})
+    metatable.create(tmp_path, rows.schema, key="id", storage_options=FAST).insert(rows)
+    hurt, schema = Hurt(str(tmp_path)), json.loads(schema_text())
+    partition = FilesPartition(hurt.table.options)
+    value = hurt.every(partition)["value"][0].as_py()
+    told: Any = fastavro.schemaless_reader(io.BytesIO(value), schema, None)
+    for one in told["filesystemMetadata"].values():
+        one["isDeleted"] = True
+    with io.BytesIO() as out:
+        fastavro.schemaless_writer(out, schema, told)
+        hurt.alter(partition, out.getvalue())
+    table = metatable.open(tmp_path, FAST)
+    for ask in (table.scan().count, lambda: table.read_keys(rows), lambda: table.upsert(rows)):
+        cache.clear()
+        with pytest.raises(CorruptError, match="no tombstone"):
+            ask()
+    assert table.verify().finding_counts["files"] == 1
