@@ -19,6 +19,7 @@ import logging
 import math
 import mmap
 import os
+import re
 import shutil
 import stat
 import sys
@@ -258,6 +259,7 @@ class LocalFiles:
                 found = sorted(os.scandir(self._at(folder)), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
+        found = [entry for entry in found if _is_text(entry.name)]
         within = f"{folder}/" if folder else ""
         for entry in found:
             path = within + entry.name
@@ -462,6 +464,11 @@ def _first_word(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
 
+def _is_text(name: str) -> bool:
+    """Names of other bytes than UTF-8 nobody gives here, and no column of texts can hold one."""
+    return name.isascii() or not _NO_TEXT.search(name)
+
+
 def _exists(path: str) -> bool:
     """Errors other than that there is nothing are told."""
     try:
@@ -470,6 +477,9 @@ def _exists(path: str) -> bool:
         return False
     return True
 
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""What the interpreter makes of bytes that are no UTF-8."""
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

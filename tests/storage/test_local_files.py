@@ -228,6 +228,16 @@ def test_links_that_lead_nowhere_or_back_are_passed_over(store: Store, tmp_path:
     assert sorted(found) == ["a/b/1", "a/file", "a/out/3", "c/2"]
 
 
+def test_names_that_are_no_text_are_passed_over(store: Store) -> None:
+    """As columns of paths they ended clean, due and describe."""
+    for path in ("a/é", "a/\udcff", "a/\udcff-too/1", "a/b/1"):
+        place = Path(store.uri, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"")
+    assert [one.path for one in store.list("a", recursive=True)] == ["a/b/1", "a/é"]
+    assert sorted(one.path for one in store.walk()) == ["a/b/1", "a/é"]
+
+
 def test_nothing_is_deleted_by_a_link_that_leads_elsewhere(store: Store, tmp_path: Path) -> None:
     store.put("a/b/1", b"1")
     store.put("a/b/2", b"2")
