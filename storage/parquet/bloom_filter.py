@@ -71,7 +71,11 @@ def _spans(
             return None
         sizes[offset] = end + _bits(header, path, offset)
         _check_within(path, size_bytes, offset, sizes[offset])
-    return [(offset, sizes[offset] if length is None else length) for offset, length in places]
+    spans = [(at, sizes[at] if length is None else length) for at, length in places]
+    if sum(size for _, size in spans) > size_bytes:  # each becomes bytes of its own
+        what = "bloom filters lie over each other"
+        raise CorruptError(what, path=path, expected=f"within {size_bytes} bytes", found=spans[:5])
+    return spans
 
 
 def _decode(raw: bytes, path: str, offset: int) -> SplitBlock | None:

@@ -160,6 +160,16 @@ def test_a_length_beyond_the_file_is_not_read(tmp_path: Path) -> None:
         read_bloom_filters(*given, [(0, 1 << 40)])
 
 
+def test_filters_that_lie_over_each_other_are_damage(tmp_path: Path) -> None:
+    """A footer may tell of as many row groups as it likes that have one and the same."""
+    raw = HEADER.replace(b"\x15\x40", b"\x15\x80\x80\x04") + bytes(1 << 15)
+    given = stored(tmp_path, raw + bytes(64 << 10))
+    assert len(read_bloom_filters(*given, [(0, len(raw))] * 2) or ()) == 2
+    for length in (None, len(raw)):
+        with pytest.raises(CorruptError, match="lie over each other"):
+            read_bloom_filters(*given, [(0, length)] * 100_000)
+
+
 def test_flipped_bytes_of_filters_are_damage_or_an_answer(tmp_path: Path) -> None:
     draw = random.Random(3)
     sound = HEADER + bytes(range(32))
