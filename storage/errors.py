@@ -37,6 +37,10 @@ __all__ = [
 class MetatableError(Exception):
     """Base of everything that metatable raises on purpose."""
 
+    others_go_on = False
+    """Whether it comes from a task elsewhere, beside which others may still be writing: who catches
+    it does not know yet what there will be."""
+
     def __init__(self, what: str, **facts: Any) -> None:
         super().__init__(what, facts)
         self.what = what

@@ -234,11 +234,19 @@ class Transaction:
     ) -> None:
         if self._lease is not None:
             self._lease.stop()
-        if not self._over and (error is None or isinstance(error, _OUTCOME_KNOWN)):
+        if not self._over and self._is_outcome_known(error):
             with suppress(Exception):  # the first error matters; what stays is found by recovery
                 self._give_up()
         if isinstance(error, CorruptError):
             self._look_for_newer(error)
+
+    def _is_outcome_known(self, error: BaseException | None) -> bool:
+        """Whether nothing that was asked of the store for this commit may still come. Before it has
+        started, and in a service that takes no instant, it is index files that may: they are
+        nobody's, and hidden from Hudi."""
+        if not isinstance(error, _OUTCOME_KNOWN):
+            return error is None
+        return not (self._started and error.others_go_on)
 
     def _look_for_newer(self, error: CorruptError) -> None:
         """A file of the base may be gone because its commit was undone, or the base is not kept
@@ -299,6 +307,7 @@ def _told_in(change: Change) -> tuple[str, ...]:
 
 
 _OUTCOME_KNOWN = (ConflictError, CorruptError, StaleError, UpgradeError, UsageError)
-"""Errors that tell of no call to the store whose effect may still come. After any other one the
-files, the timeline and the lease are left to recovery, which first withdraws the instant: a file
-that lands later must find it taken, or another writer would publish it as its own."""
+"""Errors that tell of no call to the store whose effect may still come, unless they come from a
+worker beside whom others go on. After any other one the files, the timeline and the lease are left
+to recovery, which first withdraws the instant: a file that lands later must find it taken, or
+another writer would publish it as its own; and which sweeps once more behind that file."""

@@ -301,10 +301,14 @@ class SparkEngine:
         return pa.Table.from_batches([conform(batch, schema) for batch in found], schema)
 
     def run(self, rows: DataFrame, task: Task, schema: pa.Schema) -> pa.Table:
-        """What `task` makes of every partition with rows, in order. The only action."""
-        told = self.to_table(
-            SparkEngine.map(self, rows, rows.columns, *counters_last(task, schema))
-        )
+        """What `task` makes of every partition with rows, in order. The only action. Of a job that
+        has failed Spark tells at once, and ends its other tasks some seconds later."""
+        made = SparkEngine.map(self, rows, rows.columns, *counters_last(task, schema))
+        try:
+            told = self.to_table(made)
+        except MetatableError as error:
+            error.others_go_on = True
+            raise
         self.counters.merge(counters_in(told))
         receipts = told.filter(told.column(COUNTED).is_null()).drop_columns([COUNTED])
         return receipts.cast(schema)

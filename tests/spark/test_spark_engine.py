@@ -62,6 +62,11 @@ def fail_once(
         raise RuntimeError("lost executor")
 
 
+def refuse(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    raise UsageError("not these rows")
+    yield from count_rows(batches, counters)
+
+
 def leave_a_file(
     place: Store, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
@@ -235,6 +240,15 @@ def test_a_task_that_was_tried_again_counts_once(engine: SparkEngine, tmp_path: 
     assert (tmp_path / "mark").exists()
     assert told["n"].to_pylist() == [30]
     assert engine.counters == {"rows": 30, "tasks": 1}
+
+
+def test_an_error_of_a_task_says_that_others_may_go_on(engine: SparkEngine) -> None:
+    with pytest.raises(UsageError, match="not these rows") as told:
+        engine.run(numbers(engine, 5), refuse, NUMBERS)
+    assert told.value.others_go_on
+    with pytest.raises(UsageError, match="no such column") as told:
+        engine.run(engine.select(numbers(engine, 5), ["no"]), refuse, NUMBERS)
+    assert not told.value.others_go_on
 
 
 def test_workers_and_driver_share_the_scratch(engine: SparkEngine, table_uri: str) -> None:

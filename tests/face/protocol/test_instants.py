@@ -27,7 +27,7 @@ from metatable.metadata.sealed import seal
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import Withdraw
 from metatable.storage import cache, clock
-from metatable.storage.errors import StoreError
+from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.face.protocol.making import (
@@ -173,6 +173,29 @@ def test_after_a_call_without_an_answer_the_instant_is_left_to_recovery(
         age_leases(one, 90)
         recover(one)
     assert lease.name in newest(one).withdrawn
+    assert list(Path(one.uri, LEASES).glob("*")) == []
+
+
+def test_what_one_worker_writes_after_another_has_failed_is_swept(one: Table) -> None:
+    planned: list[Path] = []
+
+    def damaged(verb: str, path: str) -> None:
+        if verb == "create" and path.endswith(".parquet"):
+            planned.append(Path(one.uri, path))
+            error = CorruptError("a file that is merged is damaged", path=path)
+            error.others_go_on = True
+            raise error
+
+    store, _ = watched(one.uri, before=damaged)
+    with pytest.raises(CorruptError):
+        write(store, LocalEngine(1), arrow(rows(3, 5, 2)), "upsert")
+    late = planned[0]
+    late.write_bytes(b"late")
+    for _ in range(2):
+        age_leases(one, 90)
+        recover(one)
+    assert not late.exists()
+    assert late.stem.rpartition("_")[2] in newest(one).withdrawn
     assert list(Path(one.uri, LEASES).glob("*")) == []
 
 
