@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.operations import DELETE
-from metatable.data.taking import whole
+from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.storage.arrays import Int64s
@@ -108,11 +108,9 @@ def _place_inserts(
 ) -> None:
     """Fill in what has no target yet; `encoded`: the same paths."""
     wanted = np.flatnonzero(target < 0)
-    codes = encoded.indices.to_numpy()[wanted]
-    for number, path in enumerate(encoded.dictionary.to_pylist()):
-        rows = wanted[codes == number]
-        if not len(rows):
-            continue
+    found, rows_of = grouped({"path": encoded.take(pa.array(wanted))})
+    for path, places in zip(found["path"].to_pylist(), rows_of, strict=True):
+        rows = wanted[places]
         if path not in plan.bins:
             _refuse_unplanned(paths, rows)
         cuts, ordinals = plan.bins[path]
