@@ -27,7 +27,12 @@ from metatable.storage.errors import UsageError
 __all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open"]
 
 SAMPLE_KEYS = 2048
-"""Keys a partition of rows gives as a sample: all of a small batch, enough of a large one."""
+"""Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
+a large one."""
+
+MOST_KEYS = 16 * SAMPLE_KEYS
+"""Keys it gives of all table partitions, about, however many these are: of each the least, and no
+fewer than files are cut by. All that partitions give meets in one process."""
 
 NAMED_KEYS = 5
 """The most keys that an error names."""
@@ -72,11 +77,14 @@ def count_groups(
     texts = order.texts(table)
     counts = np.array([len(here) for here in rows], dtype=np.int64)
     finest = max(1, options.most_rows(width) // FILE_TEXTS)
+    kinds = groups.to_pylist()
+    open_rows = sum(len(here) for one, here in zip(kinds, rows, strict=True) if is_open(one))
+    steps = -(-open_rows // MOST_KEYS), finest
     samples = [
-        _sample(keys if refuses and group["file_id"] else texts, row_of[here], finest)
-        if is_open(group)
+        _sample(keys if refuses and kind["file_id"] else texts, row_of[here], *steps)
+        if is_open(kind)
         else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
-        for group, here in zip(groups.to_pylist(), rows, strict=True)
+        for kind, here in zip(kinds, rows, strict=True)
     ]
     yield pa.RecordBatch.from_arrays(
         [
@@ -134,6 +142,7 @@ def _check_placed(rows: Int64s, file_ids: pa.Array, count: int) -> None:
             )
 
 
-def _sample(keys: pa.Array, rows: Int64s, finest: int) -> list[str]:
-    step = min(finest, -(-len(rows) // SAMPLE_KEYS))
+def _sample(keys: pa.Array, rows: Int64s, least: int, most: int) -> list[str]:
+    """Every so many of the keys of these rows: `least`, or more, but no more than `most`."""
+    step = min(most, max(least, -(-len(rows) // SAMPLE_KEYS)))
     return every(keys.take(pa.array(rows)), step)

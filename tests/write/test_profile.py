@@ -1,0 +1,64 @@
+"""What tasks tell of the rows that a plan finds a place for stays small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import metatable
+from metatable.data.key_texts import KEY, PATH
+from metatable.data.options import Options
+from metatable.index.locations import LOCATION, LOCATION_COLUMN
+from metatable.storage.counters import Counters
+from metatable.write import profile
+
+OPTIONS = Options(name="t", key=("id",), partition_by=("city",))
+
+
+def _told(cities: int, rows: int) -> list[dict[str, Any]]:
+    """What one task tells of new rows, each city's in descending order."""
+    keys = [f"k{number:06}" for number in reversed(range(rows))]
+    paths = [f"city={number % cities:05}" for number in range(rows)]
+    columns = [pa.array(keys), pa.array(paths), pa.nulls(rows, LOCATION)]
+    batch = pa.RecordBatch.from_arrays(columns, names=[KEY, PATH, LOCATION_COLUMN])
+    [made] = profile.count_groups(OPTIONS, None, iter([batch]), Counters())
+    return list(made.to_pylist())
+
+
+def test_rows_of_many_table_partitions_give_no_more_keys_than_those_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile, "SAMPLE_KEYS", 64)
+    monkeypatch.setattr(profile, "MOST_KEYS", 256)
+    told = _told(cities=200, rows=4000)
+    assert sum(len(one["keys"]) for one in told) <= 256 + len(told)
+    for one in told:
+        city = int(one["partition_path"][-5:])
+        assert one["rows"] == 20
+        assert one["keys"][0] == min(f"k{3999 - row:06}" for row in range(city, 4000, 200))
+    assert len(_told(cities=1, rows=4000)[0]["keys"]) <= 64
+    assert sum(len(one["keys"]) for one in _told(cities=20, rows=200)) == 200
+
+
+def test_files_of_many_table_partitions_hold_no_more_rows_than_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "MOST_KEYS", 512)
+    schema = pa.schema([("id", pa.string()), ("city", pa.string())])
+    table = metatable.create(
+        tmp_path / "table",
+        schema,
+        key="id",
+        partition_by="city",
+        options={"file_rows": 640},
+        storage_options={"durable": "false"},
+    )
+    count = 6000
+    keys = [f"customer-{number * 7919 % count:05}" for number in range(count)]
+    table.insert(pa.table([keys, [f"c{number % 4}" for number in range(count)]], schema=schema))
+    sizes = table.files().row_counts.tolist()
+    assert (sum(sizes), len(sizes)) == (count, 12)
+    assert max(sizes) <= 640
