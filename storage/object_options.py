@@ -20,7 +20,8 @@ What no option says the client takes from the environment: `AWS_ACCESS_KEY_ID` a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
@@ -37,6 +38,13 @@ DURABLE = "durable"
 MOST_SECONDS = 24 * 60 * 60
 RETRY_SECONDS = 20
 MOST_RETRIES = 10
+
+OURS = 1 / 4
+"""The part of this time in which we begin repeats of ours: with the client's own that, too, is less
+than a lease."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = timedelta(milliseconds=100), timedelta(seconds=15), 2
+"""How the client pauses between repeats where it is told nothing else."""
 
 _FLAG_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
@@ -182,6 +190,19 @@ class ClientOptions:
         told.retry.setdefault("retry_timeout", timedelta(seconds=RETRY_SECONDS))
         told.retry.setdefault("max_retries", MOST_RETRIES)
         return told
+
+    def pauses(self) -> Iterator[float]:
+        """Seconds to wait before each repeat of a call that we repeat ourselves, as long as there
+        are any. Its time begins when the first is asked for."""
+        told = self.retry.get("backoff", {})
+        pause = told.get("init_backoff", _FIRST_PAUSE).total_seconds()
+        longest = told.get("max_backoff", _LONGEST_PAUSE).total_seconds()
+        until = time.monotonic() + OURS * self.retry["retry_timeout"].total_seconds()
+        for _ in range(self.retry["max_retries"]):
+            if time.monotonic() > until:
+                return
+            yield min(pause, longest)
+            pause *= told.get("base", _GROWTH)
 
     def _take(self, given: str, name: str, value: str, service: Mapping[str, Reader]) -> None:
         if not value or (name not in _LINES and not value.isprintable()):

@@ -7,6 +7,9 @@ what is there before deciding who won: `Store.create` does.
 A range that begins behind the end of an object is an error without a name to the services; it
 is told from others by the object's size, and read as the short part that it is on a disk.
 
+Some answers say that a put was not carried out and may be a moment later (`_PASSING`), and the
+client does not repeat it: it takes every 409 for an object that is there. We do.
+
 Whatever obstore raises passes `_asking`, and comes out as one of ours: AccessError where
 the service refuses us or has no such bucket, UsageError for what no service would do,
 StoreError for the rest. A service's answer (XML or JSON) and obstore's dump of its own values
@@ -18,8 +21,10 @@ from __future__ import annotations
 import io
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, TypeVar, cast
 
@@ -57,6 +62,11 @@ _NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound")
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 
+_PASSING = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "NoSuchUpload")
+"""What S3 answers with a 4xx though the same put may be carried out a moment later: another one of
+this object was under way, a body came too slowly, or the last answer to a put in parts was lost, so
+that its repeat found nothing to complete."""
+
 _MISPLACED = ("169.254.", "incorrectly configured region")
 """What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
 
@@ -69,6 +79,7 @@ class Objects(Backend):
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
         told = ClientOptions.of(uri, options)
+        self._pauses = told.pauses
         if uri.startswith("memory://"):
             self._store: Any = _MEMORY.setdefault(uri, MemoryStore())
         else:
@@ -132,23 +143,31 @@ class Objects(Backend):
 
     def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         with self._asking(path):
-            obstore.put(self._store, path, body)
+            self._repeated(partial(obstore.put, self._store, path, body))
 
     def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         with self._asking(path):
-            try:
-                obstore.put(self._store, path, _all(body), mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-            return True
+            return self._repeated(partial(self._created, path, _all(body)))
+
+    def _created(self, path: str, body: bytes) -> bool:
+        try:
+            obstore.put(self._store, path, body, mode="create", use_multipart=False)
+        except AlreadyExistsError as error:
+            if _code(error) in _PASSING:
+                raise
+            return False
+        return True
 
     @contextmanager
     def sink(self, path: str) -> Iterator[IO[bytes]]:
         with _Spool(max_size=_SPOOL_BYTES) as file:
             yield cast(IO[bytes], file)
             with self._asking(path):
-                file.seek(0)
-                obstore.put(self._store, path, cast(io.BufferedIOBase, file))
+                self._repeated(partial(self._put_file, path, cast(io.BufferedIOBase, file)))
+
+    def _put_file(self, path: str, file: io.BufferedIOBase) -> None:
+        file.seek(0)
+        obstore.put(self._store, path, file)
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
         with self._asking(folder):
@@ -168,6 +187,17 @@ class Objects(Backend):
             except BaseError as error:
                 if _code_of_one(error) not in _NO_OBJECT:
                     raise
+
+    def _repeated(self, ask: Callable[[], R]) -> R:
+        """What `ask` gives; while it ends in what passes, it is made again."""
+        for pause in self._pauses():
+            try:
+                return ask()
+            except (BaseError, OSError) as error:
+                if _code(error) not in _PASSING:
+                    raise
+            time.sleep(pause)
+        return ask()
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls) if isinstance(self._store, MemoryStore) else at_once(calls)
@@ -227,9 +257,14 @@ def _connected(uri: str, told: ClientOptions) -> Any:
 
 def _check_absence(error: FileNotFoundError) -> None:
     """An object that is not there is no error; its bucket, or our key of access, is one."""
-    code = re.search("<Code>([^<]*)<", str(error))
-    if code is not None and code[1] not in _NO_OBJECT:
+    if _code(error) not in ("", *_NO_OBJECT):
         raise error
+
+
+def _code(error: Exception) -> str:
+    """What a service calls an error, where its answer is XML."""
+    code = re.search("<Code>([^<]*)<", str(error))
+    return code[1] if code else ""
 
 
 def _code_of_one(error: Exception) -> str:
@@ -275,6 +310,8 @@ def _tried(told: str) -> dict[str, str]:
 
 def _is_refusal(error: Exception, status: int, told: str) -> bool:
     """Whether asking again as we are can never help."""
+    if _code(error) in _PASSING:
+        return False
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
         return True
     if any(word in told for word in _MISPLACED):

@@ -27,8 +27,9 @@ class S3:
     """What is stored, what is to be answered, and how a client gets here."""
 
     objects: dict[str, tuple[bytes, datetime]] = field(default_factory=dict)
+    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     always: tuple[int, str] | None = None
-    answers: list[tuple[int, str]] = field(default_factory=list)
+    answers: list[tuple[int, str] | None] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -40,7 +41,7 @@ class S3:
         with self.lock:
             self.bucket = f"{BUCKET}-{uuid.uuid4().hex}"
             self.always = None
-            for held in (self.objects, self.answers, self.asked, self.kept):
+            for held in (self.objects, self.parts, self.answers, self.asked, self.kept):
                 held.clear()
 
     @property
@@ -126,6 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
         if "list-type" in query:
             delimiter = "delimiter" in query
             self._answer(200, _listing(objects, query.get("prefix", [""])[0], delimiter))
+        elif "uploads" in query or "uploadId" in query:
+            self._carry_out_upload(key, query, body)
         elif self.command == "POST":
             names = re.findall("<Key>(.*?)</Key>", body.decode())
             told = "".join(map(self._delete_one, names))
@@ -143,6 +146,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(404, "NoSuchKey")
         else:
             self._send(*objects[key])
+
+    def _carry_out_upload(self, key: str, query: dict[str, list[str]], body: bytes) -> None:
+        """A put in parts: it is begun, has its parts, and is completed or given up."""
+        name = query.get("uploadId", [uuid.uuid4().hex])[0]
+        parts = self.state.parts
+        if "uploads" in query:
+            parts[name] = {}
+            told = f"<UploadId>{name}</UploadId>"
+            self._answer(200, _upload("Initiate", told))
+        elif name not in parts:
+            self._fail(404, "NoSuchUpload")
+        elif self.command == "PUT":
+            parts[name][int(query["partNumber"][0])] = body
+            self._answer(200)
+        else:
+            held = parts.pop(name)
+            if self.command == "POST":
+                whole = b"".join(held[number] for number in sorted(held))
+                self.state.objects[key] = whole, datetime.now(UTC)
+            self._answer(200, _upload("Complete", "<ETag>e</ETag>"))
 
     def _delete_one(self, name: str) -> str:
         code = self.state.kept.get(unescape(name))
@@ -214,3 +237,8 @@ def _listing(objects: dict[str, tuple[bytes, datetime]], prefix: str, delimited:
     count = len(found)
     told = f"<KeyCount>{count}</KeyCount><IsTruncated>false</IsTruncated>"
     return f"<ListBucketResult>{told}{''.join(found)}</ListBucketResult>".encode()
+
+
+def _upload(verb: str, told: str) -> bytes:
+    name = f"{verb}MultipartUploadResult"
+    return f"<{name}>{told}</{name}>".encode()

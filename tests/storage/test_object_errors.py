@@ -186,6 +186,42 @@ def test_object_that_is_not_deleted_is_an_error(
     assert store.get("a") == b"1"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [(409, "ConditionalRequestConflict"), (409, "OperationAborted"), (400, "RequestTimeout")],
+)
+@pytest.mark.parametrize("verb", ["create", "put", "sink"])
+def test_write_that_met_what_passes_is_made_again(
+    s3: S3, verb: str, answer: tuple[int, str]
+) -> None:
+    s3.answers = [answer]
+    VERBS[verb](store_of(s3, max_retries="1", init_backoff="1ms"))
+    assert s3.asked == [("PUT", "t/a/b")] * 2
+    assert len(s3.objects) == 1
+
+
+def test_create_that_meets_others_for_ever_is_no_other_writers(s3: S3) -> None:
+    """Nothing is there, and so nobody was first."""
+    s3.always = 409, "ConditionalRequestConflict"
+    with pytest.raises(StoreError, match="409 Conflict: ConditionalRequestConflict"):
+        store_of(s3, max_retries="1", init_backoff="1ms").create("a", b"ours")
+    assert s3.asked.count(("PUT", "t/a")) == 2
+
+
+@pytest.mark.parametrize("verb", ["put", "sink"])
+def test_put_in_parts_of_which_the_last_answer_is_lost_is_made_again(s3: S3, verb: str) -> None:
+    body = bytes(6 << 20)
+    s3.answers = [None, None, None, LOST]  # begun, two parts, completed
+    store = store_of(s3, max_retries="1", init_backoff="1ms")
+    if verb == "put":
+        store.put("a", body)
+    else:
+        with store.sink("a") as file:
+            file.write(body)
+    assert s3.objects["t/a"][0] == body
+    assert s3.parts == {}
+
+
 # secrets
 
 
