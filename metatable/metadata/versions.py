@@ -51,13 +51,10 @@ def load_newest(store: Store) -> Manifest | None:
     if version is not None and version != seen:
         pair = list(store.together(_pair(store, version)))
     if version is None or pair[0] is None or nonce not in pair[0]:
-        version = max(list_roots(store), default=None)
-        pair = list(store.together(_pair(store, version)))
+        version, pair = _listed(store)
     if version is None:
         return None
     raw, later = pair
-    if raw is None:
-        raise CorruptError("manifest vanished while it was read", path=version_path(version))
     while later is not None:
         version, raw = version + 1, later
         later = store.get(version_path(version + 1))
@@ -125,6 +122,21 @@ def _hinted(store: Store) -> tuple[int | None, bytes]:
     """(version, nonce) as the hint has them; writers below format 5 tell no nonce."""
     version, _, nonce = (store.get(f"{HOME}/manifest/latest") or b"").partition(b" ")
     return int(version) if version.isdigit() and len(version) <= 20 else None, nonce
+
+
+def _listed(store: Store) -> tuple[int | None, list[Any]]:
+    """The newest version by a listing, its root and the one behind it. One that was cleaned before
+    it could be read has later ones: they are listed anew."""
+    gone: int | None = None
+    version = max(list_roots(store), default=None)
+    while version is not None and version != gone:
+        pair = list(store.together(_pair(store, version)))
+        if pair[0] is not None:
+            return version, pair
+        gone, version = version, max(list_roots(store), default=None)
+    if version is None:
+        return None, []
+    raise CorruptError("manifest vanished while it was read", path=version_path(version))
 
 
 def _pair(store: Store, version: int | None) -> list[Callable[[], Any]]:

@@ -24,6 +24,7 @@ from metatable.metadata.manifest import version_path
 from metatable.metadata.owner import Owner
 from metatable.metadata.sealed import seal, unseal
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.face.protocol.making import (
@@ -94,6 +95,27 @@ def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: by
     assert one.version == 5
     assert one.upsert(arrow(rows(0, 3, 7))).version == 6
     assert path.read_bytes() == f"6 {newest(one).nonce}".encode()
+
+
+def test_a_root_that_is_cleaned_between_its_listing_and_its_reading_is_no_damage(
+    one: Table,
+) -> None:
+    """A process sleeps there, and others publish and clean."""
+    Path(one.uri, ".hoodie/metatable/manifest/latest").unlink()
+    waiting = [one.version]
+
+    def meanwhile(verb: str, path: str) -> None:
+        if verb == "read_whole" and waiting and path == version_path(waiting[0]):
+            waiting.clear()
+            for v in range(3):
+                one.upsert(arrow(rows(0, 3, v)))
+            one.clean(versions=1, hours=0)
+
+    store, _ = watched(one.uri, before=meanwhile)
+    cache.clear()
+    found = load_newest(store)
+    assert not waiting
+    assert found == newest(one)
 
 
 @pytest.mark.parametrize("name", ["000000000000000000\u00b26.json", "\u0660" * 19 + "\u0666.json"])
