@@ -21,7 +21,7 @@ from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
 from metatable.metadata.versions import know_root, newest_of, put_files
-from metatable.storage.errors import ConflictError, StaleError
+from metatable.storage.errors import ConflictError, MetatableError, StaleError
 from metatable.storage.store import Store
 
 __all__ = ["publish"]
@@ -84,9 +84,14 @@ def _counts(store: Store, put: Manifest, unsure: Callable[[], object]) -> bool:
     """Whether this put was not void, though the root before it is gone. Of a service that is not
     kept any more nobody can tell, and nothing is lost where it begins anew.
 
-    Raises StaleError where nobody can tell of a commit.
+    Raises StaleError where nobody can tell of a commit, and what is raised where the newest version
+    cannot be read.
     """
-    newest = newest_of(store)
+    try:
+        newest = newest_of(store)
+    except MetatableError:
+        unsure()
+        raise
     if put.version >= newest.oldest:  # nobody has made room for it
         return True
     if not put.instant:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import metatable
-from metatable import ConflictError, StaleError, Table, UsageError
+from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
 from metatable.compaction.clean import Clean
 from metatable.compaction.compact import Compact
 from metatable.compaction.log_compaction import ScheduleLogs
@@ -498,6 +499,40 @@ def test_nothing_is_deleted_of_a_put_of_which_nobody_can_tell_whether_it_counted
     assert every_row(table) == found[0]
     assert table.verify().findings == ()
     assert not list(Path(table.uri, LEASES).glob("*"))
+
+
+def test_nothing_is_deleted_of_a_put_that_counted_where_what_followed_cannot_be_read(
+    table_uri: str,
+) -> None:
+    """Its writer slept, others cleaned what was before it, and went on in a newer format."""
+    table = made(table_uri, **{**SMALL, "timeline_commits": 9})
+    table.upsert(arrow(rows(0, 4, 1)))
+    table.upsert(arrow(rows(2, 6, 2)))
+    base, asked = table.version, []
+    found: list[list[tuple[Any, ...]]] = []
+    newer = Path(table_uri, version_path(base + 5))
+
+    def meanwhile(verb: str, path: str) -> None:
+        asked.append(f"{verb} {path}")
+        put = f"create {version_path(base + 1)}" in asked
+        if not found and put and asked[-1] == f"read_whole {version_path(base)}":
+            found.append([])
+            for number in range(2):
+                table.upsert(arrow(rows(20, 24, 5 + number)))
+            clean(table)
+            found[0] = every_row(table)
+            root, told = newest(table), {"reader": 99, "writer": 99}
+            assert root.path == version_path(base + 4)
+            made_newer = replace(root, version=base + 5, parent=base + 4, format=told)
+            newer.write_bytes(made_newer.encode())
+
+    store, _ = watched(table_uri, before=meanwhile)
+    cache.clear()
+    with pytest.raises(UpgradeError):
+        write(store, LocalEngine(1), arrow(rows(10, 14, 3)), "upsert")
+    newer.unlink()
+    assert every_row(table) == found[0]
+    assert table.verify().findings == ()
 
 
 def test_a_late_hint_does_not_make_a_void_put_the_newest_version(table: Table) -> None:
