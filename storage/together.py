@@ -22,9 +22,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from metatable.storage.errors import MetatableError, StoreError
+from metatable.storage.errors import AccessError, MetatableError, StoreError
 
-__all__ = ["MOST_AT_ONCE", "at_once", "begun", "in_turn"]
+__all__ = ["MOST_AT_ONCE", "at_once", "begun", "gravest", "in_turn"]
 
 R = TypeVar("R")
 
@@ -57,9 +57,15 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
         _make(left)
         wait(told[1:])
     raised = [error for one in told if (error := one.exception()) is not None]
-    for error in sorted(raised, key=_is_known):
-        raise error
+    if raised:
+        raise gravest(raised)
     return [one.result() for one in told]
+
+
+def gravest(errors: Sequence[BaseException]) -> BaseException:
+    """Of what several calls have raised, the first that tells of an unknown outcome, else the
+    first: after a known one what was written is deleted, and another may still come."""
+    return min(errors, key=_is_known)
 
 
 def begun(call: Callable[[], R]) -> Callable[[], R]:
@@ -109,5 +115,6 @@ def _serve(given: SimpleQueue[Callable[[], None]]) -> None:
 
 
 def _is_known(error: BaseException) -> bool:
-    """Whether it is certain that what was asked was not done, and will not be."""
-    return isinstance(error, MetatableError) and not isinstance(error, StoreError)
+    """Whether it is certain that what was asked was not done, and will not be. What is refused may
+    have been a repeat."""
+    return isinstance(error, MetatableError) and not isinstance(error, StoreError | AccessError)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from metatable.engine.batches import Partition
+from metatable.storage.together import gravest
 
 __all__ = ["logged", "pooled", "tidied"]
 
@@ -35,7 +36,8 @@ def tidied(work: Callable[[Partition], T], part: Partition) -> T:
 
 def pooled(parts: Iterable[Partition], work: Callable[[Partition], T], slots: int) -> Iterator[T]:
     """`work(part)` of each, on so many threads. An exception ends it: what has not begun is
-    dropped, what has begun is waited for, and that of the earliest part is raised."""
+    dropped, what has begun is waited for, and of several that are raised then it is the gravest, of
+    the earliest part."""
     pool = ThreadPoolExecutor(slots, thread_name_prefix="metatable")
     ahead: deque[Future[T]] = deque()
     try:
@@ -45,6 +47,13 @@ def pooled(parts: Iterable[Partition], work: Callable[[Partition], T], slots: in
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+    except Exception as error:
+        pool.shutdown(wait=True, cancel_futures=True)
+        ended = (one.exception() for one in ahead if not one.cancelled())
+        worst = gravest([error, *filter(None, ended)])
+        if worst is error:
+            raise
+        raise worst from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -22,7 +22,7 @@ from metatable.engine import local, partitions
 from metatable.engine.local import LocalEngine, LocalRows
 from metatable.engine.spill import Hand
 from metatable.storage.counters import Counters
-from metatable.storage.errors import UsageError
+from metatable.storage.errors import CorruptError, StoreError, UsageError
 from metatable.storage.store import Store
 from tests.engine_contract import (
     NUMBERS,
@@ -384,6 +384,24 @@ def test_a_failure_ends_the_run_when_what_has_begun_is_over() -> None:
         engine.run(engine.rows(numbers(3000)), fail, NUMBERS)
     assert threading.active_count() == before
     assert len(seen) <= 8
+
+
+@pytest.mark.usefixtures("small_partitions")
+def test_of_failures_the_one_is_raised_that_tells_of_an_unknown_outcome() -> None:
+    """Whoever writes deletes what was written where every outcome is known, and a put without an
+    answer may still be carried out."""
+    both = threading.Barrier(2, timeout=60)
+
+    def fail(batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+        first = next(batches)["n"][0].as_py()
+        both.wait()
+        raise StoreError("no answer") if first else CorruptError("file is missing")
+        yield
+
+    engine = LocalEngine(threads=2)
+    with pytest.raises(StoreError, match="no answer") as told:
+        engine.run(engine.rows(numbers(6)), fail, NUMBERS)
+    assert isinstance(told.value.__cause__, CorruptError)
 
 
 def test_twice_means_twice_and_the_second_answer_counts() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metatable.storage import together
-from metatable.storage.errors import CorruptError, StoreError
+from metatable.storage.errors import AccessError, CorruptError, StoreError
 from metatable.storage.store import Store
 from metatable.storage.together import MOST_AT_ONCE, at_once, in_turn
 from tests.storage.s3_server import serving
@@ -106,7 +106,9 @@ def test_exception_comes_when_all_have_ended() -> None:
     assert ended == [1, 1]
 
 
-@pytest.mark.parametrize("unknown", [StoreError("no answer"), OSError("no answer")])
+@pytest.mark.parametrize(
+    "unknown", [StoreError("no answer"), OSError("no answer"), AccessError("no answer")]
+)
 def test_an_unknown_outcome_is_told_before_a_known_one(unknown: Exception) -> None:
     def fail(error: Exception) -> None:
         raise error
