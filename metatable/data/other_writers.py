@@ -30,6 +30,18 @@ GENERATORS = ("Simple", "Complex", "Nonpartitioned", "GlobalDelete")
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _ORDERING = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 """What Hudi 1.x calls the ordering columns, also in tables of version 6; and before."""
+_MODELS = "org.apache.hudi.common.model."
+_ORDER_DECIDES = {
+    "hoodie.compaction.payload.class": {
+        f"{_MODELS}DefaultHoodieRecordPayload": True,
+        f"{_MODELS}EventTimeAvroPayload": True,
+        f"{_MODELS}OverwriteWithLatestAvroPayload": False,
+    },
+    "hoodie.record.merge.mode": {"EVENT_TIME_ORDERING": True, "COMMIT_TIME_ORDERING": False},
+}
+"""Whether the greater value in the ordering column wins against what is stored, or whatever comes
+later: by the first of these that is told. 0.15.0 tells neither of a copy-on-write table; then the
+greater one does, for so nothing that is newer is lost."""
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
@@ -77,7 +89,7 @@ def written_as(properties: TableProperties) -> Written:
             raise _refused("somebody else's work is under way here", name, "", values[name])
     _check_generator(values)
     called = next((one for one in _ORDERING if values.get(one)), _ORDERING[-1])
-    ordering = _names(values.get(called, ""))
+    ordering = _names(values.get(called, "")) if _order_decides(values) else ()
     key = _names(values.get("hoodie.table.recordkey.fields", ""))
     if len(ordering) > 1 or not key:
         name = called if key else "hoodie.table.recordkey.fields"
@@ -102,6 +114,22 @@ def _check_generator(values: Mapping[str, str]) -> None:
         raise _refused(wrong, name, " ".join(GENERATORS), values[name])
     if told and told not in _TYPES:
         raise _refused(wrong, "hoodie.table.keygenerator.type", " ".join(_TYPES), told)
+
+
+def _order_decides(values: Mapping[str, str]) -> bool:
+    told = [
+        _verdict(name, values[name], known)
+        for name, known in _ORDER_DECIDES.items()
+        if values.get(name)
+    ]
+    return told[0] if told else True
+
+
+def _verdict(name: str, found: str, known: Mapping[str, bool]) -> bool:
+    if found not in known:
+        wrong = "its rows are merged with what is stored in a way of its own"
+        raise _refused(wrong, name, " ".join(known), found)
+    return known[found]
 
 
 def _refused(wrong: str, name: str, expected: str, found: str) -> UpgradeError:

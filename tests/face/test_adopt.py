@@ -554,6 +554,39 @@ def test_the_ordering_column_has_another_name_in_newer_tables(theirs: str) -> No
     assert scanned(table) == before
 
 
+PAYLOADS = "org.apache.hudi.common.model."
+
+
+@pytest.mark.parametrize(
+    ("told", "ordering"),
+    [
+        ({"payload": "DefaultHoodieRecordPayload"}, "ts"),
+        ({"payload": "EventTimeAvroPayload"}, "ts"),
+        ({"payload": "OverwriteWithLatestAvroPayload"}, None),
+        ({"mode": "EVENT_TIME_ORDERING"}, "ts"),
+        ({"mode": "COMMIT_TIME_ORDERING"}, None),
+        ({"payload": "OverwriteWithLatestAvroPayload", "mode": "EVENT_TIME_ORDERING"}, None),
+    ],
+)
+def test_where_the_later_commit_wins_it_goes_on_winning(
+    theirs: str, told: dict[str, str], ordering: str | None
+) -> None:
+    """Hudi's writers of such a table put an upsert's row in place of a newer one that is stored."""
+    payload = PAYLOADS + told["payload"] if "payload" in told else ""
+    mode = told.get("mode", "")
+    with_properties(
+        theirs, hoodie__compaction__payload__class=payload, hoodie__record__merge__mode=mode
+    )
+    table = adopt(theirs)
+    assert table.options.ordering == ordering
+    given = [row | {"v": -1, "ts": -1} for row in rows(5, 8, 0)]
+    result = table.upsert(arrow(given))
+    assert (result.updated, result.stale) == ((0, 3) if ordering else (3, 0))
+    stored = [row["v"] for row in table.read_keys(arrow(given)).to_pylist()]
+    assert stored == ([1, 1, 1] if ordering else [-1, -1, -1])
+    assert table.verify().findings == ()
+
+
 # Refusals
 
 
@@ -608,6 +641,12 @@ def theirs(others: Path, tmp_path: Path) -> str:
         ({"hoodie__table__recordkey__fields": "at.id"}, "partitions or order: create one from its"),
         ({"hoodie__table__partition__fields": "at.city"}, "column='at.city'"),
         ({"hoodie__table__precombine__field": "at.ts"}, "no such column: column='at.ts'"),
+        ({"hoodie__compaction__payload__class": "my.own.Payload"}, "in a way of its own"),
+        (
+            {"hoodie__compaction__payload__class": f"{PAYLOADS}PartialUpdateAvroPayload"},
+            "hoodie.compaction.payload.class",
+        ),
+        ({"hoodie__record__merge__mode": "CUSTOM"}, "in a way of its own"),
         ({"hoodie__table__version": "5"}, "table version 6"),
         ({"hoodie__table__version": "8", "hoodie__timeline__layout__version": "2"}, "version 6"),
         ({"hoodie__table__type": "MERGE_ON_READ"}, "copy-on-write"),
