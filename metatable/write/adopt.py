@@ -56,7 +56,7 @@ from metatable.metadata.stored import partitions_of
 from metatable.metadata.versions import put_files, put_hint
 from metatable.metadata.written import stats_columns
 from metatable.storage import clock
-from metatable.storage.errors import ConflictError, MetatableError, UpgradeError, UsageError
+from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.stored_entries import StoredFiles, refuse_duplicates, runs_of
@@ -104,7 +104,7 @@ def adopt_table(
             raise ConflictError(
                 "somebody else has just adopted this table: open it", path=store.uri
             )
-    except MetatableError:  # whose calls to the store are all answered
+    except (ConflictError, CorruptError, UpgradeError, UsageError):  # all calls are answered
         sweep_index_files(store, owner, first.options.buckets)
         raise
     put_hint(store, first)

@@ -27,7 +27,7 @@ import pytest
 from hudi import HudiTableBuilder
 
 import metatable
-from metatable import ConflictError, CorruptError, Table, UpgradeError, UsageError
+from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
 from metatable.engine.local import LocalEngine
 from metatable.metadata.home import HOME
 from metatable.metadata.known_commits import CommitSum
@@ -892,6 +892,24 @@ def test_of_two_who_adopt_at_once_one_is_first(theirs: str) -> None:
     assert (table.options.index, table.verify().findings) == ("bloom", ())
     table.clean(versions=1, hours=0)
     assert strange_files(Store(str(theirs), FAST)) == []
+
+
+def test_an_adoption_whose_put_lands_though_nobody_was_told_is_whole(theirs: str) -> None:
+    store, backend = watched(theirs)
+    create, late = backend.create, []
+
+    def lands_later(path: str, body: bytes, **how: Any) -> bool:
+        if "/manifest/" in path:
+            late.append((path, body))
+            raise StoreError("no answer")
+        return create(path, body, **how)
+
+    backend.create = lands_later  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="no answer"):
+        adopting_by(store)
+    [(path, body)] = late
+    Store(theirs, FAST).put(path, body)
+    assert metatable.open(theirs, FAST).verify().findings == ()
 
 
 def commits(uri: str, name: str = "20990101000000000.commit") -> Callable[[], object]:
