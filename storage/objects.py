@@ -7,7 +7,7 @@ what is there before deciding who won: `Store.create` does.
 A range that begins behind the end of an object is an error without a name to the services; it
 is told from others by the object's size, and read as the short part that it is on a disk.
 
-Some answers say that a put was not carried out and may be a moment later (`_PASSING`), and the
+Some answers say that a call was not carried out and may be a moment later (`_PASSING`), and the
 client does not repeat it: it takes every 409 for an object that is there. We do.
 
 Whatever obstore raises passes `_asking`, and comes out as one of ours: AccessError where
@@ -66,6 +66,12 @@ _PASSING = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", 
 """What S3 answers with a 4xx though the same put may be carried out a moment later: another one of
 this object was under way, a body came too slowly, or the last answer to a put in parts was lost, so
 that its repeat found nothing to complete."""
+
+_PASSING_OF_ONE = ("500", "503", "429")
+"""What Azure says of an object that it did not delete, in an answer that is no error itself."""
+
+_REFUSED_OF_ONE = ("AccessDenied", "401", "403")
+"""The same, of S3 and of Azure, where we are not allowed to."""
 
 _MISPLACED = ("169.254.", "incorrectly configured region")
 """What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
@@ -153,7 +159,7 @@ class Objects(Backend):
         try:
             obstore.put(self._store, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if _code(error) in _PASSING:
+            if _is_passing(error):
                 raise
             return False
         return True
@@ -180,13 +186,16 @@ class Objects(Backend):
 
     def delete(self, path: str) -> None:
         with self._asking(path):
-            try:
-                obstore.delete(self._store, path)
-            except FileNotFoundError as error:
-                _check_absence(error)
-            except BaseError as error:
-                if _code_of_one(error) not in _NO_OBJECT:
-                    raise
+            self._repeated(partial(self._deleted, path))
+
+    def _deleted(self, path: str) -> None:
+        try:
+            obstore.delete(self._store, path)
+        except FileNotFoundError as error:
+            _check_absence(error)
+        except BaseError as error:
+            if _code_of_one(error) not in _NO_OBJECT:
+                raise
 
     def _repeated(self, ask: Callable[[], R]) -> R:
         """What `ask` gives; while it ends in what passes, it is made again."""
@@ -194,7 +203,7 @@ class Objects(Backend):
             try:
                 return ask()
             except (BaseError, OSError) as error:
-                if _code(error) not in _PASSING:
+                if not _is_passing(error):
                     raise
             time.sleep(pause)
         return ask()
@@ -267,10 +276,15 @@ def _code(error: Exception) -> str:
     return code[1] if code else ""
 
 
+def _is_passing(error: Exception) -> bool:
+    return _code(error) in _PASSING or _code_of_one(error) in _PASSING_OF_ONE
+
+
 def _code_of_one(error: Exception) -> str:
     """What a service that deletes many objects at once says of the one that it did not: some say
-    so of an object that another deleted meanwhile."""
-    code = re.search(r"DeleteObjects request failed for key .*\(code: (\w+)\)", str(error))
+    so of an object that another deleted meanwhile. Azure says a status."""
+    form = r"(?:DeleteObjects|Bulk delete) request failed for key .*\(code: (\w+)\)"
+    code = re.search(form, str(error))
     return code[1] if code else ""
 
 
@@ -286,7 +300,7 @@ def _ours(error: Exception, **where: str) -> MetatableError:
         return UsageError("plain http is not allowed", **where, expected=expected, found=found)
     if isinstance(error, InvalidPathError | NotSupportedError | ValueError):
         return UsageError("the store cannot do this", **where, found=found)
-    refused = _code_of_one(error) == "AccessDenied"
+    refused = _code_of_one(error) in _REFUSED_OF_ONE
     if refused or _is_refusal(error, int(status[1]) if status else 0, told):
         expected = "credentials, permissions and a region that fit this bucket"
         return AccessError("the store refuses us", **where, expected=expected, found=found)
@@ -310,7 +324,7 @@ def _tried(told: str) -> dict[str, str]:
 
 def _is_refusal(error: Exception, status: int, told: str) -> bool:
     """Whether asking again as we are can never help."""
-    if _code(error) in _PASSING:
+    if _is_passing(error):
         return False
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
         return True

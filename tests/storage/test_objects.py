@@ -8,7 +8,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from metatable.storage.errors import CorruptError, StoreError
+from metatable.storage.errors import AccessError, CorruptError, MetatableError, StoreError
 from metatable.storage.store import Store
 
 FAR = 1 << 20
@@ -16,7 +16,7 @@ FAR = 1 << 20
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(f"memory://{tmp_path.name}")
+    return Store(f"memory://{tmp_path.name}", {"init_backoff": "1ms"})
 
 
 @pytest.mark.parametrize(("size", "offset"), [(100, 100), (100, FAR), (0, 0)])
@@ -57,3 +57,26 @@ def test_other_failures_of_a_service_stay_what_they_are(
 def test_missing_object_is_missing_whatever_range_is_asked_for(store: Store) -> None:
     with pytest.raises(CorruptError, match="file is missing"):
         store.read("a", [(FAR, 100)])
+
+
+@pytest.mark.parametrize(("code", "kind"), [("503", None), ("500", None), ("403", AccessError)])
+def test_object_that_azure_did_not_delete_is_asked_for_again_unless_that_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch, code: str, kind: type[MetatableError] | None
+) -> None:
+    """In an answer of its own to many, that is no error itself, and which the client leaves."""
+    told = f"Bulk delete request failed for key t/a: of some reason (code: {code})"
+    asked: list[str] = []
+
+    def deletes(_: object, path: str) -> None:
+        asked.append(path)
+        if len(asked) == 1:
+            raise GenericError(f"Generic MicrosoftAzure error: {told}")
+
+    monkeypatch.setattr(obstore, "delete", deletes)
+    if kind is None:
+        store.delete(["a"])
+        assert asked == ["a", "a"]
+    else:
+        with pytest.raises(kind, match=code):
+            store.delete(["a"])
+        assert asked == ["a"]
