@@ -163,8 +163,10 @@ def _finish(store: Store, manifest: Manifest, step: Step, body: bytes) -> None:
         if step.action in DATA_ACTIONS and _is_past(store, manifest):
             return  # undone since, or archived
         timeline.begin(step.instant, step.action, _plan(step, body))
-    if not timeline.complete(step.instant, body, step.action) and step.action != "savepoint":
-        raise CorruptError(  # savepoints of one commit share a file, whoever was first
+    if timeline.complete(step.instant, body, step.action) or step.action == "savepoint":
+        return  # savepoints of one commit share a file, whoever was first
+    if not _is_past(store, manifest):  # else it was completed by others, and may be undone since
+        raise CorruptError(
             "timeline holds another action of this instant",
             path=completed_path(step.instant, step.action),
         )

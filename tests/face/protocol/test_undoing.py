@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from metatable.metadata.sealed import checksum, seal
 from metatable.metadata.steps import staged_path
 from metatable.storage import cache
 from metatable.storage.store import Store
+from metatable.write.commit_pass import write
 from tests.face.protocol.making import (
     BEFORE_PUT,
     FAST,
@@ -37,6 +39,7 @@ from tests.face.protocol.making import (
     newest,
     rows,
 )
+from tests.faults import watched
 from tests.model import (
     Model,
     arrow,
@@ -234,3 +237,26 @@ def test_an_undone_version_is_stale_also_where_its_index_files_are_gone(
     cache.clear()
     with pytest.raises(StaleError, match=r"undone, .*meanwhile"):
         scan.files() if asked == "files" else scan.to_arrow()
+
+
+def test_a_commit_that_is_undone_while_its_timeline_is_completed_is_not_made_again(
+    one: Table,
+) -> None:
+    """Whoever undoes it puts the last file first; the writer is told that, and does not find it
+    any more when he looks whether it is his."""
+    store, backend = watched(one.uri)
+    create, undone = backend.create, []
+
+    def forestalled(path: str, body: bytes, **how: Any) -> bool:
+        done = create(path, body, **how)
+        if re.fullmatch(r"\.hoodie/\d+\.commit", path) and not undone:
+            undone.append(one.rollback().version)
+            return False
+        return done
+
+    backend.create = forestalled  # type: ignore[method-assign]
+    expected = scanned(one)
+    done = write(store, LocalEngine(1), arrow(rows(0, 4, 2)), "upsert")
+    assert (done.attempts, [done.version + 1]) == (1, undone)
+    assert [made.operation for made in one.history(2)] == ["rollback", "upsert"]
+    assert scanned(one) == read_by_hudi(one.uri) == expected
