@@ -1,20 +1,24 @@
 """JSON lines as batches: one object per line, blocks of whole lines parsed by Arrow.
 
 Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form,
-decimals numbers or texts, binaries base64. An absent field is a null; a merge, for which it is not,
-wants the fields of the first line in every line. Maps, and dates, times and binaries within lists
-and structs, need Parquet.
+decimals numbers or texts, floats numbers or one of `WORDS`, binaries base64. An absent field is a
+null; a merge, for which it is not, wants the fields of the first line in every line. Maps, and
+dates, times and binaries within lists and structs, need Parquet.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import time
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from metatable.cli.csv_rows import base64_decoded
@@ -23,6 +27,11 @@ from metatable.storage.errors import UsageError
 __all__ = ["Asked", "read"]
 
 BLOCK_BYTES = 4 << 20
+
+WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON has no word for, as texts."""
+
+_WORD = re.compile(rb'"(?:NaN|-?Infinity)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,9 @@ class _Reader:
     def _parsed(self, block: bytes) -> pa.RecordBatch:
         if self.schema is None:
             self.schema = self._first(block)
+        block, told = self._numbers(block) if _WORD.search(block) else (block, {})
         try:
-            return self._batch(block)
+            return _replaced(self._batch(block), told)
         except (pa.ArrowException, UsageError) as error:
             if isinstance(error, UsageError) and "line" in error.facts:
                 raise
@@ -116,6 +126,25 @@ class _Reader:
         if self.asked.same_fields:
             self._check_fields(block, made)
         return made
+
+    def _numbers(self, block: bytes) -> tuple[bytes, dict[str, dict[int, float]]]:
+        """The block with nulls for numbers that JSON has no word for, of columns of floats, and
+        these numbers by column and row."""
+        assert self.schema is not None
+        floats = [one.name for one in self.schema if pa.types.is_floating(one.type)]
+        told: dict[str, dict[int, float]] = {name: {} for name in floats}
+        lines, row = block.split(b"\n"), -1
+        for offset, line in enumerate(lines):
+            row += bool(line.strip())
+            given = self._object(line, offset) if _WORD.search(line) else {}
+            for name in floats:
+                number = WORDS.get(given[name]) if isinstance(given.get(name), str) else None
+                where = rb'("%b"\s*:\s*)%b' % (name.encode(), _WORD.pattern)
+                # a field of a struct may have that name, too: then Arrow refuses the line
+                if number is not None and len(re.findall(where, line)) == 1:
+                    lines[offset] = re.sub(where, rb"\1null", lines[offset])
+                    told[name][row] = number
+        return b"\n".join(lines), told
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
@@ -197,6 +226,19 @@ def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterato
         yield from batches
 
     return first.schema, rest()
+
+
+def _replaced(batch: pa.RecordBatch, told: dict[str, dict[int, float]]) -> pa.RecordBatch:
+    """The rows with these numbers, by column and row."""
+    for name, numbers in told.items():
+        if numbers:
+            place, column = batch.schema.get_field_index(name), batch[name]
+            mask = np.zeros(len(column), bool)
+            mask[list(numbers)] = True
+            values = pa.array([*numbers.values()], pa.float64()).cast(column.type)
+            column = pc.replace_with_mask(column, mask, values)
+            batch = batch.set_column(place, batch.schema.field(place), column)
+    return batch
 
 
 def _read(block: bytes, schema: pa.Schema | None, others: str) -> pa.Table:

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -634,3 +635,34 @@ def test_a_map_that_has_a_key_twice_is_told_as_pairs(run: Words, table_uri: str)
     assert found == [[["k", 1], ["k", 2]], {"k": 1}]
     lines = run("scan", table_uri, "--columns", "m").splitlines()
     assert lines[1:] == ['"[[""k"", 1], [""k"", 2]]"', '"{""k"": 1}"']
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_numbers_that_json_has_no_word_for_are_written_and_read(
+    run: Words, table_uri: str, tmp_path: Path, form: str
+) -> None:
+    nan, inf = math.nan, math.inf
+    rows = pa.table(
+        {
+            "id": [1, 2, 3, 4, 5],
+            "x": [nan, inf, -inf, 0.1, None],
+            "f": pa.array([-inf, None, nan, 0.1, inf], pa.float32()),
+            "s": ["NaN", '{"x": "NaN"}', "-Infinity", None, "1"],
+        }
+    )
+    table = metatable.create(table_uri, rows.schema, key="id")
+    table.insert(rows)
+    output = str(tmp_path / f"out.{form}")
+    run("scan", table_uri, "--output", output)
+    table.delete(rows)
+    run("upsert", table_uri, output)
+    assert table.scan().to_arrow().to_string() == rows.to_string()
+
+
+def test_a_text_in_place_of_a_number_is_refused(run: Words, rides: str, tmp_path: Path) -> None:
+    lines = '{"id": "a", "fare": "NaN"}\n\n{"id": "b", "fare": "Infinity"}\n'
+    run("upsert", rides, write(tmp_path / "a.jsonl", lines))
+    assert repr([row["fare"] for row in held(rides)]) == "[nan, inf]"
+    for word, line in (('{"id": "a", "fare": "none"}', 4), ('{"id": "a", "n": "NaN"}', 4)):
+        run("upsert", rides, write(tmp_path / "b.jsonl", lines + word + "\n"), code=2)
+        assert f"line={line} found=" in run.told.err
