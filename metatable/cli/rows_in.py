@@ -145,7 +145,7 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     form, packed = _form(path, given)
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
-        return _parquet(_seekable(raw, path, files), path)
+        return _parquet(_seekable(raw, files), path)
     stream: Any = pa.PythonFile(raw, "r")
     if packed is not None:
         stream = pa.CompressedInputStream(stream, packed)
@@ -217,9 +217,9 @@ def _bytes_of(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _seekable(raw: IO[bytes], path: str, files: ExitStack) -> IO[bytes]:
-    """Parquet is read from its end: standard input goes to a temporary file first."""
-    if path != "-":
+def _seekable(raw: IO[bytes], files: ExitStack) -> IO[bytes]:
+    """Parquet is read from its end: what comes through a pipe goes to a temporary file first."""
+    if raw.seekable():
         return raw
     with in_temporary_folder():
         spool = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -666,3 +667,19 @@ def test_a_text_in_place_of_a_number_is_refused(run: Words, rides: str, tmp_path
     for word, line in (('{"id": "a", "fare": "none"}', 4), ('{"id": "a", "n": "NaN"}', 4)):
         run("upsert", rides, write(tmp_path / "b.jsonl", lines + word + "\n"), code=2)
         assert f"line={line} found=" in run.told.err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_come_through_a_named_pipe(run: Words, rides: str, tmp_path: Path, form: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    body = {"csv": b"id,n\nx,5\n", "jsonl": b'{"id": "x", "n": 5}\n'}.get(form)
+    if body is None:
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": ["x"], "n": [5]}), sink)
+        body = sink.getvalue()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(pipe.write_bytes, body)
+        run("upsert", rides, str(pipe), "--from", form)
+        assert written.result() == len(body)
+    assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 5)]
