@@ -51,8 +51,16 @@ def _of_this_process() -> str:
             folder = tempfile.mkdtemp(prefix=PREFIX)
             _hold(folder)
             _of_processes[process, within] = folder
-            atexit.register(_drop, process, folder)
+            _drop_at_end(process, folder)
     return _of_processes[process, within]
+
+
+def _drop_at_end(process: int, folder: str) -> None:
+    """A worker that `multiprocessing` has forked ends without what `atexit` was told."""
+    atexit.register(_drop, process, folder)
+    workers = sys.modules.get("multiprocessing.util")
+    if workers is not None:
+        workers.Finalize(None, _drop, (process, folder), exitpriority=0)
 
 
 def _drop(process: int, folder: str) -> None:

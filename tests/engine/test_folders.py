@@ -54,6 +54,38 @@ def test_a_forked_child_has_its_own_and_leaves_its_parents() -> None:
     assert not Path(folder).parent.exists()
 
 
+WORKERS = """
+import multiprocessing, os, tempfile
+from metatable.engine.folders import folder_of
+class Owner: pass
+def work():
+    owner = Owner()
+    os.mkdir(folder_of(owner))
+    os._exit(len(os.listdir(tempfile.gettempdir())) - 1)
+def end():
+    owner = Owner()
+    os.mkdir(folder_of(owner))
+for task in (work, end):
+    process = multiprocessing.get_context("fork").Process(target=task)
+    process.start()
+    process.join()
+    print(process.exitcode, len(os.listdir(tempfile.gettempdir())))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_the_folder_of_a_forked_worker_goes_with_it_unless_it_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORKERS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert done.stdout.splitlines() == ["0 1", "0 1"]
+
+
 LIVES = """
 import os, sys, time
 from metatable.engine.folders import folder_of
