@@ -23,6 +23,7 @@ from metatable.data.stored_columns import AskedColumns, StoredColumns
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.footer import ToldChunk
 from metatable.storage.store import Store
 
 __all__ = [
@@ -185,7 +186,7 @@ def _row_groups(
     groups = [
         group
         for group in range(footer.num_row_groups)
-        if _may_hold(footer.row_group(group).column(leaf).statistics, low, high)
+        if _may_hold(ToldChunk.of(footer, group, leaf).statistics, low, high)
     ]
     return starts, groups
 

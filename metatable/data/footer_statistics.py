@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.statistics import ColumnStats, cut_bounds, stored_sizes
+from metatable.storage.parquet.footer import ToldChunk
 
 __all__ = ["of_footer"]
 
@@ -42,7 +43,9 @@ def of_footer(
     which the footer tells a zero, but not its sign. Without it such a column is left out.
     """
     leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    groups = [
+        number for number in range(footer.num_row_groups) if footer.row_group(number).num_rows
+    ]
     sizes = stored_sizes(footer)
     found = []
     for field in wanted:
@@ -51,11 +54,8 @@ def of_footer(
             continue
         if held.field(field.name).type != field.type:
             continue
-        chunks = {
-            number: group.column(leaves[field.name])
-            for number, group in enumerate(groups)
-            if group.num_rows
-        }
+        leaf = leaves[field.name]
+        chunks = {number: ToldChunk.of(footer, number, leaf) for number in groups}
         known = _ends_and_nulls(field, chunks, read if field.name in numbers else None)
         if known is not None:
             minimum, maximum, nulls = known

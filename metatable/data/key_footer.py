@@ -33,7 +33,7 @@ from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
 from metatable.storage.parquet.bloom_filter import Place
-from metatable.storage.parquet.footer import damaged, read_footer
+from metatable.storage.parquet.footer import ToldChunk, damaged, read_footer
 from metatable.storage.store import Store
 
 __all__ = [
@@ -193,14 +193,15 @@ def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter
     return KeyFooter(minimum, maximum, hudi is not None, places), hudi
 
 
-def _key_chunks(parquet: pq.FileMetaData, path: str) -> list[pq.ColumnChunkMetaData]:
+def _key_chunks(parquet: pq.FileMetaData, path: str) -> list[ToldChunk]:
     """The key column's chunk in each row group that has rows."""
     leaves = [parquet.schema.column(leaf).path for leaf in range(parquet.num_columns)]
     if KEY_COLUMN not in leaves:
         raise CorruptError("data file has no key column", path=path, expected=KEY_COLUMN)
     leaf = leaves.index(KEY_COLUMN)
-    groups = [parquet.row_group(group) for group in range(parquet.num_row_groups)]
-    return [group.column(leaf) for group in groups if group.num_rows]
+    groups = range(parquet.num_row_groups)
+    own = [group for group in groups if parquet.row_group(group).num_rows]
+    return [ToldChunk.of(parquet, group, leaf) for group in own]
 
 
 def _hudi_filter(words: Mapping[bytes, bytes]) -> HudiFilter | None:
@@ -210,9 +211,7 @@ def _hudi_filter(words: Mapping[bytes, bytes]) -> HudiFilter | None:
     return HudiFilter(text, words.get(_TYPE_CODE.encode(), SIMPLE.encode()).decode())
 
 
-def _bounds(
-    words: Mapping[bytes, bytes], chunks: list[pq.ColumnChunkMetaData], path: str
-) -> Bounds:
+def _bounds(words: Mapping[bytes, bytes], chunks: list[ToldChunk], path: str) -> Bounds:
     raw = words.get(_MINIMUM.encode()), words.get(_MAXIMUM.encode())
     minimum, maximum = _believed(*(None if one is None else one.decode() for one in raw))
     if minimum is None or maximum is None:
@@ -232,13 +231,14 @@ def _believed(minimum: str | None, maximum: str | None) -> Bounds:
     return minimum, maximum
 
 
-def _bounds_of_groups(chunks: list[pq.ColumnChunkMetaData]) -> Bounds:
+def _bounds_of_groups(chunks: list[ToldChunk]) -> Bounds:
     """The least and the greatest bound of all; unknown where a row group has none."""
     known = [chunk.statistics for chunk in chunks]
-    if not known or not all(one is not None and one.has_min_max for one in known):
+    told = [one for one in known if one is not None and one.has_min_max]
+    if not told or len(told) < len(known):
         return _UNKNOWN
     try:
-        ends = [(_text(one.min_raw), _text(one.max_raw)) for one in known]
+        ends = [(_text(one.min_raw), _text(one.max_raw)) for one in told]
     except UnicodeDecodeError:  # cut in the middle of a character
         return _UNKNOWN
     return min(least for least, _ in ends), max(most for _, most in ends)
@@ -248,9 +248,9 @@ def _text(bound: bytes | str) -> str:
     return bound if isinstance(bound, str) else bound.decode()
 
 
-def _places(chunks: list[pq.ColumnChunkMetaData]) -> tuple[Place, ...] | None:
+def _places(chunks: list[ToldChunk]) -> tuple[Place, ...] | None:
     """Where pyarrow says that they lie; older ones do not, and then nothing is asked."""
-    offsets = [getattr(chunk, "bloom_filter_offset", None) for chunk in chunks]
-    lengths = [getattr(chunk, "bloom_filter_length", None) for chunk in chunks]
+    offsets = [getattr(one.chunk, "bloom_filter_offset", None) for one in chunks]
+    lengths = [getattr(one.chunk, "bloom_filter_length", None) for one in chunks]
     places = [(at, size) for at, size in zip(offsets, lengths, strict=True) if at is not None]
     return tuple(places) if chunks and len(places) == len(chunks) else None

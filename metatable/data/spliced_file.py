@@ -31,6 +31,7 @@ from metatable.data.stored_columns import (
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.footer import ToldChunk
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import obstacle, replaced, splice
@@ -193,17 +194,18 @@ def _dictionaries(groups: Chunks) -> tuple[str, ...]:
 
 def _unbounded(footer: pq.FileMetaData, columns: TableSchema) -> frozenset[str]:
     """Columns of floats for which a row group tells no bounds."""
-    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    groups = range(footer.num_row_groups)
     floats = {one.name for one in columns.arrow if pa.types.is_floating(one.type)}
     leaves = [(leaf, footer.schema.column(leaf).path) for leaf in range(footer.num_columns)]
     return frozenset(
         name
         for leaf, name in leaves
-        if name in floats and not all(_is_bounded(group.column(leaf)) for group in groups)
+        if name in floats
+        and not all(_is_bounded(ToldChunk.of(footer, group, leaf)) for group in groups)
     )
 
 
-def _is_bounded(chunk: pq.ColumnChunkMetaData) -> bool:
+def _is_bounded(chunk: ToldChunk) -> bool:
     """Whether it tells bounds, or has no values that could have some."""
     told = chunk.statistics
     if told is None:

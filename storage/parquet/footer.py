@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ __all__ = [
     "MAGIC",
     "TAIL_BYTES",
     "Read",
+    "ToldChunk",
     "damaged",
     "footer_bytes",
     "footer_ends",
@@ -60,6 +62,31 @@ def understood(raw: bytes, path: str) -> pq.FileMetaData:
         return pq.read_metadata(pa.BufferReader(MAGIC + raw))  # as if it were a file of its own
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged(path, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ToldChunk:
+    """A column chunk, and the column that it is of, as a footer tells them."""
+
+    chunk: pq.ColumnChunkMetaData
+    column: pq.ColumnSchema
+
+    @classmethod
+    def of(cls, footer: pq.FileMetaData, group: int, leaf: int) -> ToldChunk:
+        """The chunk of a leaf column in a row group, by their numbers."""
+        return cls(footer.row_group(group).column(leaf), footer.schema.column(leaf))
+
+    @property
+    def statistics(self) -> pq.Statistics | None:
+        """What is told of its values. None: nothing, or it tells of another type than the schema
+        does, by which pyarrow would end the process."""
+        is_of_schema = self.chunk.physical_type == self.column.physical_type
+        return self.chunk.statistics if is_of_schema else None
+
+    @property
+    def num_values(self) -> int:
+        """How many there are, nulls included."""
+        return int(self.chunk.num_values)
 
 
 def damaged(path: str, error: Exception) -> CorruptError:

@@ -24,7 +24,7 @@ from itertools import chain
 import numpy as np
 
 from metatable.storage.arrays import Bools, Int64s, UInt8s
-from metatable.storage.parquet.fields import Footer, Meta
+from metatable.storage.parquet.fields import Element, Footer, Meta
 from metatable.storage.parquet.footer import END_BYTES, MAGIC
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.thrift import (
@@ -54,7 +54,7 @@ __all__ = [
 _V = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _ENCODING = rb"[\x00-\x7f]"
 _BEGIN = re.compile(
-    rb"\x26%b\x1c\x15%b\x19(\x15%b|\x25%b{2}|\x35%b{3}|\x45%b{4})" % (_V, _V, *[_ENCODING] * 4)
+    rb"\x26%b\x1c\x15(%b)\x19(\x15%b|\x25%b{2}|\x35%b{3}|\x45%b{4})" % (_V, _V, *[_ENCODING] * 4)
 )
 """What a chunk begins with: its offset, the type, its encodings. Its path follows."""
 
@@ -113,12 +113,13 @@ class FooterNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FooterForm:
-    """What the footers of alike files begin with, what their words are followed by, and the paths
-    of their chunks. `size_bytes`: of all before the words, in the file that it was learned from."""
+    """What the footers of alike files begin with, what their words are followed by, and the types
+    and paths of their chunks. `size_bytes`: of all before the words, in the file that it was
+    learned from."""
 
     before: bytes
     behind: bytes
-    paths: tuple[bytes, ...]
+    paths: tuple[tuple[bytes, bytes], ...]
     is_repeated: Bools
     size_bytes: int
 
@@ -131,7 +132,12 @@ class FooterForm:
         groups = encode_struct(Struct((Footer.GROUPS, LIST, stored[Footer.GROUPS])))
         before = _encoded(stored, 0, (Footer.VERSION, Footer.SCHEMA))
         paths = [
-            _encoded(Struct((Meta.PATH, LIST, Elements(BINARY, leaf.path))), 2, (Meta.PATH,))
+            (
+                _encoded(
+                    Struct((Meta.TYPE, I32, leaf.elements[-1][Element.TYPE])), 0, (Meta.TYPE,)
+                )[1:],
+                _encoded(Struct((Meta.PATH, LIST, Elements(BINARY, leaf.path))), 2, (Meta.PATH,)),
+            )
             for leaf in parts.leaves
         ]
         behind = _encoded(stored, Footer.WORDS, (Footer.CREATED_BY, Footer.ORDERS))
@@ -186,9 +192,9 @@ class FooterForm:
         count, at = _list(head, at, STRUCT)
         if count != len(self.paths):
             raise _OtherFormError
-        for path in self.paths:
+        for kind, path in self.paths:
             begin = _BEGIN.match(head, at)
-            if begin is None or not head.startswith(path, begin.end()):
+            if begin is None or begin[1] != kind or not head.startswith(path, begin.end()):
                 raise _OtherFormError
             numbers = _NUMBERS.match(head, begin.end() + len(path))
             if numbers is None:
@@ -202,7 +208,7 @@ class FooterForm:
             if end is None:
                 raise _OtherFormError
             spans.append(places[1:7] + end.regs[1:])
-            encodings.append(_bits(begin[1]))
+            encodings.append(_bits(begin[2]))
             at = end.end()
         return at
 

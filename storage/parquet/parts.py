@@ -233,6 +233,10 @@ class ParquetParts:
         path, encodings = meta.get(Meta.PATH), meta.get(Meta.ENCODINGS)
         if not isinstance(path, Elements) or tuple(path) != leaf.path:
             raise chunk.wrong("column chunk of another column", offset, found=path)
+        kind = leaf.elements[-1].get(Element.TYPE)
+        if type(kind) is not int or meta.get(Meta.TYPE) != kind:
+            what, found = "column chunk of another type", meta.get(Meta.TYPE)
+            raise chunk.wrong(what, offset, expected=kind, found=found)
         if not isinstance(encodings, Elements):
             raise chunk.wrong("column chunk without encodings", offset, found=encodings)
         if size and not len(MAGIC) <= offset <= self.data_end - size:

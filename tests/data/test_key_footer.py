@@ -13,11 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.key_footer import KeyFooter, footer_of, read_key_footer
+from metatable.data.base_file import read_record_keys
+from metatable.data.footer_statistics import of_footer
+from metatable.data.key_footer import KeyFooter, footer_of, read_key_footer, sound_ends
+from metatable.data.parquet import open_parquet
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
+from metatable.storage.parquet.fields import Column, Footer, Group, Meta
+from metatable.storage.parquet.footer import read_footer
+from metatable.storage.parquet.told_bounds import ToldBounds
 from metatable.storage.store import Store
+from tests.storage.parquet.files import footer_of as footer_struct
+from tests.storage.parquet.files import with_footer
 
 FILE = DataFile("city=sf", "f-0", "0-0-0", "20250102030405006")
 MIN, MAX = "hoodie_min_record_key", "hoodie_max_record_key"
@@ -289,3 +297,25 @@ def test_statistics_of_hudis_files_are_the_bounds_in_their_footers(
         footer, _ = read_key_footer(store, file)
         ends = pc.min_max(keys)
         assert (footer.minimum, footer.maximum) == (ends["min"].as_py(), ends["max"].as_py())
+
+
+@pytest.mark.parametrize("kind", [-1, 1, 7, 100])
+def test_bounds_of_another_type_than_the_schema_s_say_nothing(tmp_path: Path, kind: int) -> None:
+    """pyarrow reads all rows of such a file, and ended the process where its bounds were asked."""
+    store, file = write(tmp_path, KEYS)
+    raw = Path(store.uri, file.path).read_bytes()
+    footer = footer_struct(raw)
+    footer[Footer.GROUPS][1][Group.COLUMNS][1][Column.META][Meta.TYPE] = kind
+    Path(store.uri, file.path).write_bytes(with_footer(raw, footer))
+    file = DataFile.decode(FILE.path, len(with_footer(raw, footer)))
+    told, _ = read_key_footer(store, file)
+    assert (told.minimum, told.maximum) == (None, None)
+    assert sound_ends(read_footer(store, file.path, file.size_bytes)) is None
+    keys, _ = read_record_keys(store, file, "k08", "k09")
+    assert set(keys.to_pylist()) >= {"k07", "k08", "k09"}
+    with open_parquet(store, file) as parquet:
+        held = parquet.schema_arrow
+        found = of_footer(parquet.metadata, held, held)
+    assert [one.column for one in found] == ["other"]
+    with pytest.raises(CorruptError, match="column chunk of another type"):
+        ToldBounds.read(store, file.path, file.size_bytes)
