@@ -90,12 +90,17 @@ def is_exchangeable(chunk: Chunk) -> bool:
     meta, told = chunk.meta, chunk.meta.get(Meta.STATISTICS)
     if len(chunk.leaf.path) > 1 or chunk.leaf.is_repeated or chunk.has_dictionary:
         return False
+    numbers = (meta.get(Meta.TYPE), meta.get(Meta.CODEC), *meta[Meta.ENCODINGS])
+    if not all(type(one) is int for one in numbers):
+        return False
     if not {*meta[Meta.ENCODINGS]} <= {_PLAIN, _LEVELS} or Meta.SHAPES in meta:
         return False
     if meta.get(Meta.TYPE) not in {*_LAYOUTS, _BYTES} or not isinstance(told, Struct):
         return False
     index = chunk.page_index
-    return bool(index and index[0][1]) and _TOLD <= told.keys() <= _KNOWN_STATISTICS
+    if not index or not index[0][1] or not _TOLD <= told.keys() <= _KNOWN_STATISTICS:
+        return False
+    return type(told[Statistics.NULLS]) is int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +269,8 @@ def _bounds(chunk: Chunk, old: Raw, new: Raw, pages: Int64s, count: int) -> byte
     for field in lists:
         into, of = held[field], come[field]
         if not isinstance(into, Elements) or not isinstance(of, Elements):
+            return None
+        if into.kind != of.kind:
             return None
         width = len(into) // count
         is_of_pages = len(into) == width * count and len(of) == width * len(pages)
