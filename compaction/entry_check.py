@@ -163,6 +163,10 @@ def _column_of(pair: tuple[_OfFile, ColumnStats]) -> tuple[str, str]:
     return pair[1].column, str(pair[1].type)
 
 
+_NO_VALUES = (CorruptError, ValueError, OverflowError)
+"""Also days and times that no value of the interpreter's holds: none of ours is a bound."""
+
+
 def _decoded(values: pa.Array, kind: pa.DataType) -> list[dict[str, Any] | str]:
     """Stored statistics of one column, or what is wrong with them."""
     told: list[dict[str, Any] | str] = ["expected an entry, found none"] * len(values)
@@ -173,11 +177,11 @@ def _decoded(values: pa.Array, kind: pa.DataType) -> list[dict[str, Any] | str]:
             there, decode_stats(values.drop_null(), type).to_pylist(), strict=True
         ):
             told[place] = row
-    except CorruptError:
+    except _NO_VALUES:
         for place in there:
             try:
                 [told[place]] = decode_stats(values.slice(place, 1), type).to_pylist()
-            except CorruptError as error:
+            except _NO_VALUES as error:
                 told[place] = str(error)
     return told
 

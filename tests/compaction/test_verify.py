@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +28,7 @@ from metatable.metadata.files import FilesPartition
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.payload import decode_stats
+from metatable.metadata.payload import decode_stats, schema_text
 from metatable.metadata.record_index import RecordIndexPartition
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import announce
@@ -32,6 +36,7 @@ from metatable.metadata.versions import load_newest
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store
+from tests.compaction.hurt_tables import FAST, Hurt
 from tests.compaction.ways_to_hurt import written_as
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
@@ -342,3 +347,24 @@ def test_a_file_without_rows_is_no_fault(damaged: Damaged) -> None:
     assert damaged.table.delete(ids).deleted == 20
     result = damaged.table.verify()
     assert (result.findings, result.entries) == ((), 0)
+
+
+def test_bounds_that_are_no_days_of_the_calendar_are_found(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a"], "day": pa.array([19_000], pa.date32())})
+    table = metatable.create(tmp_path, rows.schema, key="id", storage_options=FAST)
+    table.insert(rows)
+    hurt, schema = Hurt(str(tmp_path)), json.loads(schema_text())
+    partition = ColumnStatsPartition(table.options)
+    entries = hurt.every(partition)
+    for place, value in enumerate(entries["value"].to_pylist()):
+        told: Any = fastavro.schemaless_reader(io.BytesIO(value), schema, None)
+        stats = told["ColumnStatsMetadata"]
+        if stats["columnName"] == "day":
+            stats["maxValue"]["value"] = (1 << 31) - 1
+            with io.BytesIO() as out:
+                fastavro.schemaless_writer(out, schema, told)
+                wrong = pa.array([out.getvalue()], pa.binary())
+            hurt.enter(partition, entries.slice(place, 1).set_column(2, "value", wrong))
+    assert table.verify().finding_counts == {"column-stats": 1}
+    assert table.repair(dry_run=False).unmended == ()
+    assert table.verify().findings == ()
