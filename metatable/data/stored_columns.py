@@ -213,7 +213,10 @@ def schema_with_ids(columns: TableSchema) -> pa.Schema:
 
 def _numbered(field: pa.Field, ids: Iterator[Any]) -> pa.Field:
     """`field` with the next ids, as `Column.arrow_with_ids` has them."""
-    metadata, kind = {FIELD_ID: str(int(next(ids))).encode()}, field.type
+    own, kind = next(ids), field.type
+    if type(own) is not int:
+        raise TypeError(f"a column id is a {type(own).__name__}")
+    metadata = {FIELD_ID: str(own).encode()}
     if pa.types.is_struct(kind):
         kind = pa.struct([_numbered(one, ids) for one in kind])
     elif is_list(kind):

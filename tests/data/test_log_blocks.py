@@ -78,7 +78,10 @@ def test_ids_that_are_not_those_of_the_columns_are_damage() -> None:
     columns = TableSchema.of(EVERY_TYPE)
     block = avro_block(writer=LogWriter(EVERY_TYPE, "my-table", columns))
     told = block.header[HeaderKey.SCHEMA]
-    for wrong in ('"metatable.column_ids":[1]', '"metatable.column_ids":[1,1,1]'):
+    others = ",".join(str(one) for one in sorted(columns.ids().values())[1:])
+    first = ("1e999", "1.5", '"1"', "true", str(10**30), "null", "-1", "2")
+    for ids in ("1", "1,1,1", *(f"{one},{others}" for one in first)):
+        wrong = f'"metatable.column_ids":[{ids}]'
         bent = re.sub(r'"metatable.column_ids":\[[^\]]*\]', wrong, told)
         hurt = replace(block, header={**block.header, HeaderKey.SCHEMA: bent})
         with pytest.raises(CorruptError, match="column ids"):
