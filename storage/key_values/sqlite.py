@@ -53,7 +53,7 @@ class SqliteValues:
             found += self._rows(
                 f"SELECT key, name, value FROM {self._table} WHERE key IN ({marks})", some
             )
-        return _cells(found)
+        return self._cells(found)
 
     def put_many(self, keys: pa.Array, name: bytes, values: pa.Array) -> None:
         rows = zip(keys.to_pylist(), [name] * len(keys), values.to_pylist(), strict=True)
@@ -74,7 +74,7 @@ class SqliteValues:
             )
             if not keys:
                 return
-            yield _cells(
+            yield self._cells(
                 self._rows(
                     f"SELECT key, name, value FROM {self._table} WHERE key BETWEEN ? AND ?"
                     " ORDER BY key, name",
@@ -103,6 +103,18 @@ class SqliteValues:
                 self._sql.execute("ROLLBACK")
                 raise
 
+    def _cells(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Raises CorruptError: SQLite puts values of any type into a column of bytes."""
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        what = "a cell in SQLite holds other things than bytes"
+        try:
+            arrays = [pa.array(column, pa.binary()) for column in columns]
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            raise CorruptError(what, path=self._path, found=str(error)) from error
+        if any(one.null_count for one in arrays):
+            raise CorruptError(what, path=self._path, found="null")
+        return pa.RecordBatch.from_arrays(arrays, schema=CELLS)
+
     @contextmanager
     def _translating(self) -> Iterator[None]:
         try:
@@ -111,9 +123,3 @@ class SqliteValues:
             raise StoreError("SQLite did not do it", path=self._path, found=str(error)) from error
         except sqlite3.DatabaseError as error:
             raise CorruptError("not a file of SQLite", path=self._path, found=str(error)) from error
-
-
-def _cells(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    arrays = [pa.array(column, pa.binary()) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=CELLS)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,6 +188,18 @@ def filled(memory: Memory, count: int) -> list[bytes]:
     keys = [f"{number:05}".encode() for number in range(count)]
     memory.rows = {key: {b"n": b"v" + key} for key in keys}
     return keys
+
+
+@pytest.mark.parametrize("value", [5, 1.5, None])
+def test_cells_that_are_no_bytes_are_damage(tmp_path: Path, value: object) -> None:
+    store = SqliteValues(str(tmp_path / "cells"), "t")
+    store.put_many(pa.array([b"k"]), b"n", pa.array([b"v"]))
+    with closing(sqlite3.connect(tmp_path / "cells")) as behind, behind:
+        behind.execute("UPDATE t SET value = ?", [value])
+    for ask in (lambda: store.get_many(pa.array([b"k"])), lambda: list(store.scan(b"", None))):
+        with pytest.raises(CorruptError, match=r"other things than bytes.*path="):
+            ask()
+    store.close()
 
 
 def test_batches_are_of_one_region_and_of_bounded_size(
