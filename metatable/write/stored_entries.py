@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from metatable.data.align import align
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.footer_statistics import of_footer
 from metatable.data.key_texts import KEY, PATH, identities
 from metatable.data.keygen import KeyGenerator
+from metatable.data.old_calendar import by_old_calendar
 from metatable.data.options import Options
 from metatable.data.parquet import open_parquet
 from metatable.data.read_columns import ReadColumns
@@ -235,6 +237,7 @@ def _footer_stats(files: StoredFiles, made: FileSlice) -> list[ColumnStats]:
     with open_parquet(files.store, made.base) as parquet:
         footer, held = parquet.metadata, parquet.schema_arrow
         if files.foreign:
+            _check_calendar(made, footer)
             _check_columns(files, made, held)
             _check_ids(files, made, StoredColumns.of(parquet, made.path))
         wanted = pa.schema([one for one in files.schema if one.name in files.columns])
@@ -265,6 +268,18 @@ def _check_ids(files: StoredFiles, made: FileSlice, stored: StoredColumns) -> No
                 column=field.name,
                 found=None if found is None else found.name,
             )
+
+
+def _check_calendar(made: FileSlice, footer: pq.FileMetaData) -> None:
+    column = by_old_calendar(footer)
+    if column is not None:
+        raise UpgradeError(
+            "a data file has days or moments of long ago by the calendar of Spark 2, which our"
+            " files have not: create one from its rows",
+            path=made.path,
+            column=column,
+            expected="spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED",
+        )
 
 
 def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None:

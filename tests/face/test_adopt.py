@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from datetime import date
 from itertools import permutations, product
 from pathlib import Path
 from random import Random
@@ -453,6 +454,46 @@ def test_floats_that_are_doubles_by_now_are_refused(kind: str, tmp_path: Path) -
     uri = stripped(tmp_path / "table")
     with_columns(uri, f=avro)
     check_refused(uri, UpgradeError, "have Hudi write it anew")
+
+
+OLD, NEW = date(1582, 10, 14), date(1582, 10, 15)
+SPARK = "org.apache.spark."
+
+
+@pytest.mark.parametrize(
+    ("told", "days", "match"),
+    [
+        ({"legacyDateTime": ""}, [NEW, OLD], "column='day'"),
+        ({"legacyDateTime": "", "version": "3.5.7"}, [OLD, None], "column='day'"),
+        ({"version": "2.4.8"}, [OLD], "column='day'"),
+        ({"legacyDateTime": ""}, [NEW, None], "column='at'"),
+        ({"legacyDateTime": ""}, [date(1900, 1, 1), None], None),
+        ({"legacyDateTime": ""}, [None], None),
+        ({"version": "3.5.7"}, [OLD, None], None),
+        ({"legacyINT96": ""}, [OLD], None),
+        ({}, [OLD], None),
+    ],
+)
+def test_days_of_another_calendar_are_refused(
+    told: dict[str, str], days: list[date | None], match: str | None, tmp_path: Path
+) -> None:
+    """Spark reads them as others than their numbers say, and would not in a file of ours."""
+    schema = pa.schema(
+        [("id", pa.string()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))]
+    )
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    ids = [f"k{number}" for number in range(len(days))]
+    columns = [pa.array(ids), pa.array(days, pa.date32())]
+    made.insert(pa.table([*columns, columns[1].cast(schema.field("at").type)], schema=schema))
+    uri = stripped(tmp_path / "table")
+    [path] = Path(uri).glob("*.parquet")
+    held = pq.read_table(path)
+    marks = {f"{SPARK}{name}": value for name, value in told.items()}
+    pq.write_table(held.replace_schema_metadata({**(held.schema.metadata or {}), **marks}), path)
+    if match is None:
+        assert adopt(uri).scan().to_arrow()["day"].to_pylist() == days
+    else:
+        check_refused(uri, UpgradeError, match)
 
 
 def remembered(uri: str, *schemas: dict[str, Any]) -> None:

@@ -77,6 +77,17 @@ class HudiOnSpark:
         frame = self.session.read.parquet(str(path))
         frame.write.format("hudi").options(**_SMALL, **options).mode("append").save(uri)
 
+    @contextmanager
+    def settings(self, given: Mapping[str, str]) -> Iterator[None]:
+        """Of the session, for as long as the block lasts."""
+        for name, value in given.items():
+            self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in given:
+                self.session.conf.unset(name)
+
     def _collected(self, frame: DataFrame) -> pa.Table:
         if not frame.columns:
             return pa.table({})

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import metatable
+from metatable import UpgradeError
 from tests.hudi_spark.histories import FAST, rows
 from tests.hudi_spark.session import HudiOnSpark
 from tests.hudi_spark.test_reads import as_rows
 from tests.hudi_spark.writing import writer_options
 from tests.model import Model, arrow, scanned
+
+BULK = "bulk_insert"
 
 
 def test_its_ordering_column_decides_for_us_too(hudi: HudiOnSpark, table_uri: str) -> None:
@@ -56,3 +61,21 @@ def test_rows_that_are_older_than_stored_ones_do_as_they_do_for_hudi(
         assert scanned(table) == as_rows(hudi.read(table_uri)) == as_rows(hudi.read(copy))
     assert table.options.ordering == ("ts" if payload[0] == "D" else None)
     assert table.verify().findings == ()
+
+
+def test_days_by_the_calendar_of_spark_2_are_refused(hudi: HudiOnSpark, table_uri: str) -> None:
+    """Hudi's row writer takes the calendar of the session, and tells it in the footer."""
+    days = pa.array([date(1582, 10, 4), date(2024, 3, 1)])
+    given = arrow(rows(0, 2)).append_column("day", days)
+    options = writer_options("t", ("id",), ("city",), hoodie__datasource__write__operation=BULK)
+    for calendar in ("CORRECTED", "LEGACY"):
+        uri = f"{table_uri}-{calendar}"
+        mode = "spark.sql.parquet.datetimeRebaseMode"
+        with hudi.settings({f"{mode}InRead": "CORRECTED", f"{mode}InWrite": calendar}):
+            hudi.write(given, uri, options)
+        if calendar == "LEGACY":
+            with pytest.raises(UpgradeError, match=r"calendar of Spark 2.*column='day'"):
+                metatable.adopt(uri, storage_options=FAST)
+        else:
+            table = metatable.adopt(uri, storage_options=FAST)
+            assert table.scan().to_arrow().sort_by("id")["day"].combine_chunks().equals(days)

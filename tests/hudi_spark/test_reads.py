@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from metatable.data.schema import META_COLUMNS
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 from tests.hudi_spark.histories import FAST, KINDS, STEPS, Kind, history, rows
 from tests.hudi_spark.session import HudiOnSpark
+from tests.hudi_spark.writing import writer_options
 from tests.model import arrow, listed, scanned
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -21,6 +23,7 @@ EVERY_INDEX = pytest.mark.parametrize(
     ids=str,
 )
 MOMENTS_WITHOUT_ZONE = "spark.sql.parquet.inferTimestampNTZ.enabled"
+ANCIENT = "spark.sql.parquet.datetimeRebaseMode"
 
 
 def as_rows(table: pa.Table) -> list[tuple[object, ...]]:
@@ -167,3 +170,32 @@ def test_values_of_every_type_arrive(hudi: HudiOnSpark, table_uri: str) -> None:
             theirs, expected = theirs.cast(in_utc), expected.cast(in_utc)
         by_id = dict(zip(found["id"].to_pylist(), theirs.to_pylist(), strict=True))
         assert by_id == dict(zip(ours["id"].to_pylist(), expected.to_pylist(), strict=True)), name
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_days_of_long_ago_arrive_where_spark_is_told_to_take_them_as_they_are(
+    hudi: HudiOnSpark, table_uri: str, kind: str
+) -> None:
+    """Spark 3.5 refuses days before 1582-10-15 and moments before 1900 in files that do not say
+    that Spark wrote them: in those of Hudi's own upserts as in ours."""
+    days = [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(1899, 12, 31), None]
+    moments = [day and datetime(day.year, day.month, day.day, 2, 30, tzinfo=UTC) for day in days]
+    ids = [f"k{number}" for number in range(len(days))]
+    columns = {"id": ids, "at": moments, "day": days, "city": ["ny"] * 5, "ts": [1] * 5}
+    given = pa.table({**columns, "at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    table = metatable.create(
+        table_uri, given.schema, key="id", table_type=kind, storage_options=FAST
+    )
+    table.insert(given)
+    table.upsert(given.slice(1, 3))
+    theirs = f"{table_uri}-theirs"
+    as_it_is = {f"{ANCIENT}InRead": "CORRECTED"}
+    with hudi.settings({f"{ANCIENT}InWrite": "CORRECTED"}):
+        with hudi.settings(as_it_is):
+            hudi.write(given, theirs, writer_options("t", ("id",), ("city",)))
+        for uri in (table_uri, theirs):
+            with pytest.raises(Exception, match="READ_ANCIENT_DATETIME"):
+                hudi.read(uri)
+            with hudi.settings(as_it_is):
+                found = hudi.read(uri).select(given.schema.names).sort_by("id")
+            assert found.to_pylist() == given.to_pylist()
