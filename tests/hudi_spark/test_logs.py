@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+import pyarrow as pa
 import pytest
 
-from tests.hudi_spark.histories import STEPS, Kind, history, rows
+import metatable
+from metatable import WidenColumn
+from tests.hudi_spark.histories import FAST, STEPS, Kind, history, rows
 from tests.hudi_spark.session import HudiOnSpark
 from tests.hudi_spark.test_reads import as_rows
 from tests.model import Model, Row, arrow, scanned
@@ -79,3 +84,27 @@ def test_partitions_that_were_overwritten_and_restored(hudi: HudiOnSpark, table_
     model.upsert(rows(0, 20, 5))
     table.clean(versions=1, hours=0)
     assert as_rows(hudi.read(table_uri)) == model.listed() == scanned(table)
+
+
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_logs_from_before_a_column_was_widened_are_read_by_1_x(
+    hudi: HudiOnSpark, table_uri: str, log_format: str
+) -> None:
+    """0.15.0 takes a block's decimals, and integers in Parquet, for those of the table, and fails
+    until the logs are compacted."""
+    old = pa.schema([("id", pa.string()), ("n", pa.int32()), ("d", pa.decimal128(9, 2))])
+    options = {"log_format": log_format}
+    table = metatable.create(
+        table_uri, old, key="id", table_type="mor", options=options, storage_options=FAST
+    )
+    for ids in (["a", "b"], ["b"]):
+        values = [{"id": one, "n": 7, "d": Decimal("1.25")} for one in ids]
+        table.upsert(pa.Table.from_pylist(values, schema=old))
+    table.alter(WidenColumn("n", pa.int64()), WidenColumn("d", pa.decimal128(12, 2)))
+    expected = table.scan().to_arrow().sort_by("id").to_pylist()
+    if hudi.is_old:
+        with pytest.raises(Exception, match=r"AvroTypeException|not compatible|out of bounds"):
+            hudi.read(table_uri)
+        table.compact_logs(ratio=0)
+    found = hudi.read(table_uri).select(old.names).sort_by("id")
+    assert found.to_pylist() == expected
