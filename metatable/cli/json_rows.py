@@ -1,9 +1,10 @@
 """JSON lines as batches: one object per line, blocks of whole lines parsed by Arrow.
 
-Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form,
-decimals numbers or texts, floats numbers or one of `WORDS`, binaries base64. An absent field is a
-null; a merge, for which it is not, wants the fields of the first line in every line. Maps, and
-dates, times and binaries within lists and structs, need Parquet.
+Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form
+(with a zone only where the column has one; without it UTC is meant there), decimals numbers or
+texts, floats numbers or one of `WORDS`, binaries base64. An absent field is a null; a merge, for
+which it is not, wants the fields of the first line in every line. Maps, and dates, times and
+binaries within lists and structs, need Parquet.
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ class _Reader:
             return base64_decoded(column, field, self.file)
         if pa.types.is_time(field.type):
             return self._times(column, field)
+        if pa.types.is_timestamp(field.type):
+            column = column.cast(pa.timestamp("us", field.type.tz))
         return column.cast(field.type)
 
     def _times(self, column: pa.Array, field: pa.Field) -> pa.Array:
@@ -248,15 +251,20 @@ def _read(block: bytes, schema: pa.Schema | None, others: str) -> pa.Table:
 
 
 def _read_as(field: pa.Field) -> pa.Field:
-    """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts."""
+    """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts; it drops
+    the zone of a moment where the column has none, and reads no more digits than the column has."""
     kind = field.type
-    as_text = (
-        pa.types.is_date(kind)
-        or pa.types.is_time(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
+    if _is_text(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
+        return pa.field(field.name, pa.string())
+    return pa.field(
+        field.name, pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
     )
-    return pa.field(field.name, pa.string() if as_text else kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether it must be read as a text first, wherever it is."""
+    t = pa.types
+    return any(one(kind) for one in (t.is_date, t.is_time, t.is_binary, t.is_fixed_size_binary))
 
 
 def _refuse_types(schema: pa.Schema | None, file: str) -> None:
@@ -278,7 +286,7 @@ def _holds_map(kind: pa.DataType) -> bool:
     if not pa.types.is_nested(kind):
         return False
     inner = [kind.field(place) for place in range(kind.num_fields)]
-    return any(_holds_map(one.type) or _read_as(one).type != one.type for one in inner)
+    return any(_holds_map(one.type) or _is_text(one.type) for one in inner)
 
 
 def _line(error: BaseException) -> str:

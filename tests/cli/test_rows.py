@@ -683,3 +683,27 @@ def test_rows_come_through_a_named_pipe(run: Words, rides: str, tmp_path: Path, 
         run("upsert", rides, str(pipe), "--from", form)
         assert written.result() == len(body)
     assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 5)]
+
+
+def test_moments_in_json_lines_are_those_that_are_written_and_drop_no_zone(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    at = datetime(2024, 1, 1, 12, 0, 0, 123000)
+    kinds = {"ms": pa.timestamp("ms"), "us": pa.timestamp("us"), "z": pa.timestamp("ms", "UTC")}
+    schema = pa.schema([("id", pa.int64()), *kinds.items()])
+    table = metatable.create(table_uri, schema, key="id")
+    rows = pa.table({"id": [1, 2], "ms": [at, None], "us": [at, None], "z": [at, None]}, schema)
+    table.insert(rows)
+    output = str(tmp_path / "out.jsonl")
+    run("scan", table_uri, "--output", output)
+    table.delete(rows)
+    run("upsert", table_uri, output)
+    assert table.scan().to_arrow().equals(rows)
+    run("upsert", table_uri, write(tmp_path / "a.jsonl", '{"id": 1, "z": "2024-01-01 12:00"}\n'))
+    run("upsert", table_uri, write(tmp_path / "a.jsonl", '{"id": 2, "z": "2024-01-01T13+01"}\n'))
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    assert table.scan().to_arrow()["z"].to_pylist() == [noon, noon]
+    for name, text in (("us", "12:00+01:00"), ("ms", "12:00Z"), ("ms", "12:00:00.1234")):
+        line = f'{{"id": 1}}\n{{"id": 2, "{name}": "2024-01-01T{text}"}}\n'
+        run("upsert", table_uri, write(tmp_path / "b.jsonl", line), code=2)
+        assert "line=2 found=" in run.told.err
