@@ -55,7 +55,7 @@ def within(levels: int) -> Any:
     return record(version=kind)
 
 
-MANY = bytes(1 << 26)
+MANY = bytes(1 << 20)
 TEXT = record(version="string")
 
 
