@@ -18,9 +18,11 @@ Counted: `store.requests` (every call to the disk or service), `store.reads`,
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -352,6 +354,9 @@ class Store:
 class StoreFile(io.RawIOBase):
     """A stored file as pyarrow wants it; each `read` is one counted request."""
 
+    last_read = 0.0
+    """When any of them was read, by the monotonic clock."""
+
     def __init__(self, store: Store, path: str, size_bytes: int) -> None:
         super().__init__()
         self._store = store
@@ -381,6 +386,7 @@ class StoreFile(io.RawIOBase):
         wanted = left if size is None or size < 0 else min(size, left)
         [body] = self._store.read(self._path, [(self._position, wanted)])
         self._position += wanted
+        StoreFile.last_read = time.monotonic()
         return body
 
     def readinto(self, buffer: object) -> int:
@@ -388,6 +394,22 @@ class StoreFile(io.RawIOBase):
         body = self.read(len(view))
         view[: len(body)] = body
         return len(body)
+
+
+AT_EXIT_SECONDS = 0.05
+"""How long a process that ends leaves Arrow's threads with what they have read of a file. They give
+it back some moments after the call that asked for it has returned, and take the interpreter's lock
+for that. An interpreter that is ending takes such a thread away in the middle of C++, which aborts
+the process; and Arrow tells nobody when its threads are done."""
+
+
+def _leave_time() -> None:
+    left = StoreFile.last_read + AT_EXIT_SECONDS - time.monotonic()
+    if left > 0:
+        time.sleep(left)
+
+
+atexit.register(_leave_time)
 
 
 def _backend(uri: str, options: Mapping[str, str]) -> Backend:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from metatable.storage import store as store_module
 from metatable.storage.address import texts
 from metatable.storage.counters import Counters
 from metatable.storage.errors import AccessError, CorruptError, StoreError, UsageError
@@ -118,3 +119,20 @@ def test_one_range_is_read_and_counted_like_several(tmp_path: Path) -> None:
             store.read_one(path, 3, 4)
     with pytest.raises(UsageError):
         store.read_one("../a", 0, 1)
+
+
+def test_a_process_that_ends_leaves_arrow_time_to_let_go_of_what_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    now = [100.0]
+    monkeypatch.setattr(store_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store_module.time, "sleep", slept.append)
+    (tmp_path / "file").write_bytes(b"body")
+    with Store(str(tmp_path)).open("file") as file:
+        assert file.read() == b"body"
+    now[0] += 0.02
+    store_module._leave_time()
+    now[0] += 0.04
+    store_module._leave_time()
+    assert slept == [pytest.approx(0.03)]
