@@ -35,6 +35,7 @@ import numpy as np
 
 from metatable.storage.arrays import UInt8s
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
+from metatable.storage.links import leads_nowhere, leads_out
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
 from metatable.storage.together import in_turn
@@ -263,28 +264,16 @@ class LocalFiles:
         within = f"{folder}/" if folder else ""
         for entry in found:
             path = within + entry.name
-            if entry.is_symlink() and self._leads_nowhere(path):
-                continue
+            if entry.is_symlink():
+                with self._asking(path):
+                    if leads_nowhere(self._root, path):
+                        continue
             if entry.is_file():
                 status = self._stat(entry, path)
                 if status is not None:
                     yield Listed(path, status.st_size, status.st_mtime)
             elif recursive:
                 yield from self.list(path, recursive)
-
-    def _leads_nowhere(self, path: str) -> bool:
-        """Whether a link is to nothing, to itself, or to a folder that it lies in: then there is no
-        end of what lies in it."""
-        with self._asking(path):
-            try:
-                own = os.stat(self._at(path))
-            except OSError as error:
-                if error.errno in _NOTHING:
-                    return True
-                raise
-            parts = path.split("/")[:-1]
-            folders = ("/".join(parts[:count]) for count in range(len(parts) + 1))
-            return any(os.path.samestat(own, os.stat(self._at(one))) for one in folders)
 
     def _stat(self, entry: os.DirEntry[str], path: str) -> os.stat_result | None:
         """None where the file went away after it was listed."""
@@ -298,7 +287,7 @@ class LocalFiles:
     def delete(self, path: str) -> None:
         target = self._at(path)
         with self._asking(path):
-            if self._leads_out(path):
+            if leads_out(self._root, path):
                 _log.warning("not deleted, as a link leads to it out of the table: path=%s", path)
                 return
             try:
@@ -312,17 +301,6 @@ class LocalFiles:
 
     def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
         return call
-
-    def _leads_out(self, path: str) -> bool:
-        """Whether a folder on the way is a link, and what it leads to lies elsewhere: there may be
-        another table's files, which look like nobody's here."""
-        folder = os.path.dirname(path)
-        parts = folder.split("/") if folder else []
-        folders = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-        if not any(os.path.islink(self._at(one)) for one in folders):
-            return False
-        root = os.path.join(os.path.realpath(self._root), "")
-        return not os.path.join(os.path.realpath(self._at(folder)), "").startswith(root)
 
     def _drop_empty_folders(self, folder: str) -> None:
         """Object stores have no empty folders, so ours go as well: fewer differences to test."""
@@ -482,7 +460,6 @@ _NO_TEXT = re.compile("[\ud800-\udfff]")
 """What the interpreter makes of bytes that are no UTF-8."""
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BUSY = (errno.EMFILE, errno.ENFILE)
 _NO_NAME = (
