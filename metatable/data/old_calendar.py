@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
+from metatable.storage.parquet.footer import ToldChunk
+
 __all__ = ["by_old_calendar"]
 
 _VERSION = b"org.apache.spark.version"
@@ -45,7 +47,7 @@ def _reaches_back(footer: pq.FileMetaData, leaf: int, first: int | None) -> bool
     if first is None:
         return False
     for number in range(footer.num_row_groups):
-        chunk = footer.row_group(number).column(leaf)
+        chunk = ToldChunk.of(footer, number, leaf)
         told = chunk.statistics
         if told is not None and told.has_null_count and told.null_count == chunk.num_values:
             continue
