@@ -68,6 +68,9 @@ _PATH, _NAME = META_FIELDS[3:]
 LEAST_BYTES = 256 << 10
 """A smaller file is encoded sooner than it is looked at."""
 
+_Rows = Callable[[list[str], int], pa.Table]
+"""Gives columns of a row group."""
+
 
 def spliced_file(
     view: TableView,
@@ -403,10 +406,6 @@ def _looked_at(rows: _Rows, asked: pa.Schema, groups: int) -> Iterator[ColumnSta
             yield from statistics.of_table(pa.concat_tables(pieces), own.names)
         elif own.names:
             yield from statistics.of_all([statistics.of_table(one, own.names) for one in pieces])
-
-
-_Rows = Callable[[list[str], int], pa.Table]
-"""Gives columns of a row group."""
 
 
 def _reader(file: IO[bytes]) -> _Rows:
