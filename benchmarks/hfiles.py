@@ -40,6 +40,8 @@ from metatable.storage.threads import WORKERS, in_order
 
 __all__ = [
     "ABSENT_EACH",
+    "BLOCK_HEADER",
+    "PIECES",
     "REPEATS",
     "HFile",
     "Panel",
@@ -63,6 +65,10 @@ REPEATS = 21
 """Runs of one measurement where a run is less than a millisecond."""
 PIECES = 16
 """Blocks that a thread of the floor takes at a time."""
+
+BLOCK_HEADER = struct.Struct(">8siiqBii")
+"""Of a block: kind, bytes behind it, when unpacked, the block before, checksums (kind, of how many
+bytes each), bytes that they cover."""
 
 Ratios = dict[str, float]
 """Targets by peer, "floor" among them."""
@@ -296,17 +302,14 @@ def _unpack(codec: Codec, block: tuple[bytes, int]) -> int:
     return len(decompress(codec, raw, size))
 
 
-_HEADER = struct.Struct(">8siiqBii")
-
-
 def _data_blocks(body: bytes) -> list[tuple[bytes, int]]:
     """(stored payload, its size when unpacked) of every data block."""
     found, at = [], 0
     while body[at : at + 7] in (b"DATABLK", b"IDXLEAF"):
-        kind, stored, size, _, _, _, covered = _HEADER.unpack_from(body, at)
+        kind, stored, size, _, _, _, covered = BLOCK_HEADER.unpack_from(body, at)
         if kind.startswith(b"DATABLK"):
-            found.append((body[at + _HEADER.size : at + covered], size))
-        at += _HEADER.size + stored
+            found.append((body[at + BLOCK_HEADER.size : at + covered], size))
+        at += BLOCK_HEADER.size + stored
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import metatable
+from benchmarks.hfiles import BLOCK_HEADER, PIECES
 from metatable.data.options import Options
 from metatable.metadata.record_index import RecordIndexPartition, index_keys
 from metatable.metadata.snapshot import Snapshot
@@ -24,13 +24,6 @@ from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
 __all__ = ["IndexFloor"]
-
-HEADER = struct.Struct(">8siiqBii")
-"""Of a block: kind, bytes behind it, when unpacked, the block before, checksums (kind, of how many
-bytes each), bytes that they cover."""
-
-PIECES = 16
-"""Blocks that a thread takes at a time."""
 
 _Piece = tuple[str, Codec, list[tuple[int, int]]]
 """An HFile, its codec, (offset, bytes) of blocks."""
@@ -95,5 +88,5 @@ def _unpacked(codec: Codec, block: bytes) -> int:
     checked = google_crc32c.value(block) > 0
     if codec is Codec.NONE:
         return int(checked)
-    _, _, size, _, _, _, end = HEADER.unpack_from(block)
-    return len(decompress(codec, memoryview(block)[HEADER.size : end], size))
+    _, _, size, _, _, _, end = BLOCK_HEADER.unpack_from(block)
+    return len(decompress(codec, memoryview(block)[BLOCK_HEADER.size : end], size))
