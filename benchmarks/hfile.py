@@ -32,6 +32,7 @@ from benchmarks.hfiles import (
     packing,
     reading_one,
     unpacking,
+    unpacking_one,
 )
 from benchmarks.peers.asked import Peers
 from benchmarks.peers.program import Answer
@@ -202,7 +203,7 @@ def _one_key(sample: Sample, peers: Peers) -> Iterator[Case]:
                 f"{sample.setting(file)}; {_cost(sample, file, second)}",
                 often(measure(sample, file, first, second)),
                 [
-                    unpacking(sample, file, None, blocks=1),
+                    unpacking_one(sample, file),
                     reading_one(sample, file),
                     *Panel(sample, peers, question).of(file.codec),
                 ],
