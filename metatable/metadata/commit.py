@@ -7,6 +7,9 @@ Roots are cleaned one day, and with a root goes what keeps a writer who slept fr
 in that place. Such a put is *void*: nobody will find it, for readers begin later. Roots are deleted
 one after the other, the oldest first: so a put counts if the root that it was composed on is still
 there, and its writer looks after the put. Where it is not, the writer may also have slept since.
+
+It is not there, either, where the table was moved or deleted meanwhile, or another one made in its
+place. Nobody would find that put, or it would be the next version of another table.
 """
 
 from __future__ import annotations
@@ -15,12 +18,19 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.timeline import DATA_ACTIONS, Timeline
 from metatable.metadata.change import Change, Draft, Race
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
 from metatable.metadata.steps import settle
-from metatable.metadata.versions import know_root, newest_of, put_files
+from metatable.metadata.versions import (
+    know_root,
+    list_roots,
+    load_version,
+    newest_of,
+    put_files,
+)
 from metatable.storage.errors import ConflictError, MetatableError, StaleError
 from metatable.storage.store import Store
 
@@ -59,7 +69,7 @@ def publish(
             know_root(store, manifest, raw)
             look: Callable[[], object] = partial(_is_there, store, newest)
             is_there, *_ = store.together([look, *beside])
-            if is_there or _counts(store, manifest, unsure):
+            if is_there or _counts(store, newest, manifest, unsure):
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
@@ -80,12 +90,12 @@ def _is_there(store: Store, manifest: Manifest) -> bool:
     return raw is not None and manifest.nonce.encode() in raw
 
 
-def _counts(store: Store, put: Manifest, unsure: Callable[[], object]) -> bool:
-    """Whether this put was not void, though the root before it is gone. Of a service that is not
+def _counts(store: Store, before: Manifest, put: Manifest, unsure: Callable[[], object]) -> bool:
+    """Whether this put was not void, though the root `before` it is gone. Of a service that is not
     kept any more nobody can tell, and nothing is lost where it begins anew.
 
-    Raises StaleError where nobody can tell of a commit, and what is raised where the newest version
-    cannot be read.
+    Raises StaleError where nobody can tell of a commit, and where the table is not there any more;
+    and what is raised where the newest version cannot be read.
     """
     try:
         newest = newest_of(store)
@@ -93,6 +103,10 @@ def _counts(store: Store, put: Manifest, unsure: Callable[[], object]) -> bool:
         unsure()
         raise
     if put.version >= newest.oldest:  # nobody has made room for it
+        if _is_elsewhere(store, before, put, newest):
+            store.delete([put.path])
+            what = "the table was moved or deleted meanwhile, or another one is in its place"
+            raise StaleError(what, path=store.uri, version=put.version)
         return True
     if not put.instant:
         unsure()
@@ -113,7 +127,31 @@ def _counts(store: Store, put: Manifest, unsure: Callable[[], object]) -> bool:
     return False
 
 
+def _is_elsewhere(store: Store, before: Manifest, put: Manifest, newest: Manifest) -> bool:
+    """Whether this put lies in no table, or in another one than it was composed for. A root that
+    was lost alone is damage, and the put counts."""
+    if newest.version < put.version or not newest.is_of(put):
+        return True
+    if before.version < newest.oldest:  # it has gone by right
+        return False
+    raw = store.get(before.path)
+    if raw is not None:
+        return before.nonce.encode() not in raw
+    return store.size(PROPERTIES_PATH) is None or _is_behind_another(store, put)
+
+
+def _is_behind_another(store: Store, put: Manifest) -> bool:
+    """Whether the last root that is there before this put is of another table."""
+    versions = [one for one in list_roots(store) if one < put.version]
+    try:
+        return bool(versions) and not load_version(store, max(versions)).is_of(put)
+    except MetatableError:  # it cannot be read, and tells nothing
+        return False
+
+
 def _check(race: Race, change: Change, owner: Owner) -> None:
+    if not race.newest.is_of(race.base):
+        raise StaleError("table was replaced by another one", path=race.store.uri)
     _check_fence(race, change, owner)
     if race.newest.restored_at > race.base.version:
         raise race.lost("table was rolled back, or given another index, meanwhile: retry")

@@ -206,6 +206,11 @@ class Manifest:
         """Whether this (newest) version still keeps that one."""
         return version >= self.oldest or any(one.version == version for one in self.pins.values())
 
+    def is_of(self, other: Manifest) -> bool:
+        """Whether both are versions of one table, or of a copy of it: the salts are drawn when a
+        table is made, and stay."""
+        return self.options.key_salts == other.options.key_salts
+
     @property
     def border(self) -> str:
         """The instant below which none is published any more: that of the timeline's first commit,

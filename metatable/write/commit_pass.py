@@ -146,6 +146,8 @@ def write(
         def attempt(number: int) -> WriteResult:
             young = number == 1 and clock.now_ms() - began_ms < YOUNG_MS
             base = first if young else begin()
+            if not base.base.is_of(first.base):  # the rows were prepared for that one
+                raise StaleError("table was replaced by another one", path=store.uri)
             return _Attempt(base, near, engine, once, *asked).run(number, began)
 
         return attempts(operation, options.commit_retries, attempt)

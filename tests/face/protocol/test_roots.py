@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
@@ -18,6 +21,7 @@ from metatable import (
     Table,
 )
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.engine.local import LocalEngine
 from metatable.metadata.change import Change
 from metatable.metadata.commit import publish
 from metatable.metadata.manifest import version_path
@@ -27,6 +31,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
+from metatable.write.commit_pass import write
 from tests.face.protocol.making import (
     FAST,
     dies,
@@ -37,6 +42,7 @@ from tests.face.protocol.making import (
 )
 from tests.faults import watched
 from tests.model import (
+    Row,
     arrow,
     read_by_hudi,
     scanned,
@@ -216,3 +222,76 @@ def test_no_table_is_created_over_one_that_lost_its_properties(one: Table) -> No
     with pytest.raises(CorruptError, match="a table without its properties"):
         made(one.uri)
     assert newest(one).version == 2
+
+
+def _write(store: Store, given: list[Row]) -> None:
+    write(store, LocalEngine(1), arrow(given), "upsert")
+
+
+@pytest.mark.parametrize("where", [r"create city=.*\.parquet", r"create .*/manifest/\d+\.json"])
+def test_a_put_where_the_table_was_moved_away_is_not_acknowledged(
+    one: Table, tmp_path: Path, where: str
+) -> None:
+    """The next write makes the folder anew: there a put is always the first."""
+    moved, before = tmp_path / "elsewhere", scanned(one)
+
+    def move(verb: str, path: str) -> None:
+        if not moved.exists() and re.fullmatch(where, f"{verb} {path}"):
+            Path(one.uri).rename(moved)
+
+    store, _ = watched(one.uri, before=move)
+    with pytest.raises(StaleError, match="moved or deleted meanwhile"):
+        _write(store, rows(20, 30, 2, "la"))
+    assert not [path for path in Path(one.uri).rglob("*") if path.is_file()]
+    there = metatable.open(moved, storage_options=FAST)
+    assert scanned(there) == before
+    there.upsert(arrow(rows(8, 16, 3)))
+    assert read_by_hudi(there.uri) == scanned(there)
+    assert there.verify().findings == ()
+
+
+@pytest.mark.parametrize(("commits", "since"), [(0, 0), (1, 0), (1, 1), (1, 3)])
+def test_a_put_for_a_table_that_was_made_anew_meanwhile_is_taken_back(
+    table_uri: str, commits: int, since: int
+) -> None:
+    """It was the next version of the new table, or of one to come."""
+    table = made(table_uri)
+    for v in range(commits):
+        table.upsert(arrow(rows(0, 4, v)))
+    place, again = version_path(table.version + 1), list[Table]()
+
+    def anew(verb: str, path: str) -> None:
+        if f"{verb} {path}" == f"create {place}":
+            shutil.rmtree(table_uri)
+            again.append(made(table_uri))
+            for v in range(since):
+                again[0].upsert(arrow(rows(2, 6, v)))
+
+    store, _ = watched(table_uri, before=anew)
+    with pytest.raises(StaleError, match="another one"):
+        _write(store, rows(8, 16, 2))
+    [there] = again
+    assert there.version == 1 + since
+    for v in range(3):
+        there.upsert(arrow(rows(2, 6, 5 + v)))
+    assert there.version == 4 + since
+    assert {row[2] for row in scanned(there)} == {7}
+    assert read_by_hudi(table_uri) == scanned(there)
+    assert there.verify().findings == ()
+
+
+def test_rows_are_not_written_to_another_table_than_they_were_prepared_for(
+    one: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream lasts; its keys and partition paths were made by the options of the table before."""
+    monkeypatch.setattr("metatable.write.commit_pass.YOUNG_MS", -1)
+    given = arrow(rows(8, 16, 2))
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        shutil.rmtree(one.uri)
+        made(one.uri)
+        yield from given.to_batches()
+
+    with pytest.raises(StaleError, match="table was replaced by another one"):
+        one.upsert(pa.RecordBatchReader.from_batches(given.schema, stream()))
+    assert newest(one).version == 1
