@@ -12,13 +12,15 @@ repeated with the `instant` that it names, and then undoes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
+from metatable.data.savepoint_metadata import is_of_others
+from metatable.data.timeline import Timeline, completed_path
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
@@ -95,19 +97,30 @@ class Rollback(Service[RollbackPlan]):
 def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]) -> None:
     """Whether the table may go back to this version, which undoes these commits. Raises UsageError
     where a savepoint or Hudi's timeline forbids it, CorruptError where the version is damaged."""
-    _check_pins(snapshot.manifest, undone)
+    _check_savepoints(snapshot, frozenset(undone))
     _check_timeline(snapshot.manifest, content)
     _check_content(snapshot.store, content)
 
 
-def _check_pins(newest: Manifest, undone: Sequence[str]) -> None:
-    for name, pin in newest.pins.items():
+def _check_savepoints(snapshot: Snapshot, undone: Collection[str]) -> None:
+    """Neither what ours keep goes, nor what those of Hudi's own tools do."""
+    for name, pin in snapshot.manifest.pins.items():
         if pin.instant in undone:
             raise UsageError(
                 "a savepoint keeps a commit that would be undone: drop it first",
                 savepoint=name,
                 instant=pin.instant,
             )
+    store = snapshot.store
+    for one in Timeline(store).load():
+        if one.action == "savepoint" and one.time in undone:
+            path = completed_path(one.time, one.action)
+            if is_of_others(store.get(path) or b""):
+                raise UsageError(
+                    "a savepoint of Hudi's own tools keeps a commit that would be undone: have them"
+                    " delete it first",
+                    path=path,
+                )
 
 
 def _check_kept(newest: Manifest, version: int) -> None:

@@ -24,7 +24,7 @@ from metatable.data.timeline_records import (
 )
 from metatable.storage.errors import CorruptError, in_short
 
-__all__ = ["is_of_metatable", "saved_files", "savepoint_metadata"]
+__all__ = ["is_of_metatable", "is_of_others", "saved_files", "savepoint_metadata"]
 
 MAKER = "metatable"
 
@@ -49,6 +49,17 @@ def is_of_metatable(body: bytes) -> bool:
     """Whether this completed file is of one of ours. Whatever it is: the answer may be wrong only
     for a savepoint whose comments say so."""
     return MAKER.encode() in body
+
+
+def is_of_others(body: bytes) -> bool:
+    """Whether Hudi's own tools have made this completed file. What cannot be read is nobody's."""
+    if is_of_metatable(body):
+        return False
+    try:
+        decoded(body)
+    except Exception:  # fastavro raises whatever comes
+        return False
+    return True
 
 
 def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> bytes:

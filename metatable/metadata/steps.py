@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 
 from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.savepoint_metadata import is_of_others
 from metatable.data.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import LogFile, decoded, markers_folder
@@ -226,13 +227,15 @@ def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
 
 
 def drop_savepoint(store: Store, instant: str) -> None:
-    """Take our savepoint of this commit off the timeline, with what lay ready for it, unless there
-    is one again: a late hand puts back what it has taken of that one."""
+    """Take our savepoint of this commit off the timeline, with what lay ready for it, unless Hudi's
+    own tools have made the one that is there, or there is one of ours again: a late hand puts back
+    what it has taken of that one."""
     newest = load_newest(store)
     if newest is None or any(pin.instant == instant for pin in newest.pins.values()):
         return
     timeline = Timeline(store)
-    timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
+    if not is_of_others(store.get(completed_path(instant, "savepoint")) or b""):
+        timeline.withdraw(instant, ("completed", "inflight"), "savepoint")
     store.delete([staged_path(instant, "savepoint")])
     newest = load_newest(store)
     body = rebuilt_savepoint(store, newest, instant) if newest is not None else None

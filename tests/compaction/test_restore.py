@@ -20,6 +20,7 @@ from metatable.compaction.clean import Clean
 from metatable.compaction.restore import Restore
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
 from metatable.compaction.service import execute
+from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.kept_version import newest_of
@@ -31,7 +32,7 @@ from metatable.metadata.transaction import Transaction
 from metatable.query.description import version_as_of
 from metatable.storage import clock
 from metatable.storage.store import Store
-from tests.compaction.aged_tables import SMALL, clean, every_row, grown, is_sound, strange
+from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import FAST, made, newest, recover, rows
 from tests.face.test_kill import _copy, _kill, _shape
 from tests.faults import watched
@@ -338,6 +339,49 @@ def test_two_savepoints_of_one_version_are_one_to_hudi(table: Table) -> None:
     assert len(list(Path(table.uri, ".hoodie").glob("*.savepoint"))) == 1
     table.drop_savepoint("two")
     assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
+
+
+def by_hudis_tools(table: Table) -> tuple[list[Path], set[str]]:
+    """A savepoint of the last commit that Hudi's own tools have made: its files on the timeline,
+    and those that it keeps."""
+    held = Snapshot(Store(table.uri), newest(table)).slices()
+    body = savepoint_metadata([*held], 0, "").replace(b"metatable", b"hudi user")
+    ends = (".inflight", b""), ("", body)
+    files = [(Path(table.uri, f".hoodie/{table.instant}.savepoint{end}"), one) for end, one in ends]
+    for file, one in files:
+        file.write_bytes(one)
+    return [file for file, _ in files], {*held.all_files()[0].to_pylist()}
+
+
+def test_a_savepoint_of_hudis_own_tools_stays_when_ours_of_its_commit_is_dropped(
+    table: Table,
+) -> None:
+    files, kept = by_hudis_tools(table)
+    bodies = [file.read_bytes() for file in files]
+    table.savepoint("ours")
+    table.drop_savepoint("ours")
+    for v in range(KEEP + 1):
+        table.upsert(arrow(rows(0, 30, 50 + v)))
+    clean(table)
+    assert [file.read_bytes() for file in files] == bodies
+    assert [path for path in kept if not Path(table.uri, path).exists()] == []
+    is_sound(table, every_row(table))
+
+
+def test_nothing_that_a_savepoint_of_hudis_own_tools_keeps_is_undone(table: Table) -> None:
+    before, done = states(table), list(commits(table))
+    files, _ = by_hudis_tools(table)
+    for back in (table.rollback, partial(table.restore, done[2])):
+        for dry_run in (True, False):
+            with pytest.raises(UsageError, match=r"of Hudi's own tools keeps .* would be undone"):
+                back(dry_run=dry_run)
+    table.upsert(arrow(rows(0, 3, 99)))
+    table.rollback()
+    is_sound(table, before[done[0]])
+    for file in files:
+        file.unlink()
+    table.restore(done[2])
+    is_sound(table, before[done[2]])
 
 
 def test_what_only_a_savepoint_keeps_may_be_kept_under_another_name(table: Table) -> None:
