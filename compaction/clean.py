@@ -126,7 +126,7 @@ class Clean(Service[CleanPlan]):
         signs = Signs.of(store, newest.options.lease_seconds, now)
         newest = load_newest(store) or newest
         told = left(kept.on(newest), signs, found)
-        plan = CleanPlan(kept.oldest, told, signs, _border(store, newest, signs), now)
+        plan = CleanPlan(kept.oldest, told, signs, _border(store, newest, signs, told.ends), now)
         if plan.archived or plan.deletes(newest):
             return plan
         return NothingDue("nothing to clean")
@@ -175,7 +175,7 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     store.delete(service_path(name) for name in newest.fenced if name in signs.services)
     done = replace(plan, left=Left(tuple(sure))).facts
     _log.info("clean: %(files_deleted)d files deleted, %(bytes_deleted)d bytes", done)
-    return _archived(store, newest.version), done
+    return _archived(store, newest.version, plan.left.ends), done
 
 
 def _in_turn(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
@@ -188,8 +188,9 @@ def _in_turn(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
             yield paths[start : start + DELETED_TOGETHER]
 
 
-def _archived(store: Store, version: int) -> int:
-    """Publish a border of Hudi's timeline, if one can be drawn; the table's version then.
+def _archived(store: Store, version: int, ends: Collection[str]) -> int:
+    """Publish a border of Hudi's timeline, if one can be drawn; the table's version then. `ends`:
+    instants that it does not pass.
 
     Where others are always first it is left to the next one, or to upkeep.
     """
@@ -197,7 +198,7 @@ def _archived(store: Store, version: int) -> int:
         with suppress(ConflictError, StaleError), Transaction.begin(store) as transaction:
             newest = transaction.base
             signs = Signs.of(store, newest.options.lease_seconds, 0.0)
-            border = _border(store, newest, signs)
+            border = _border(store, newest, signs, ends)
             if not border:
                 return max(version, newest.version)
             transaction.serve("clean")
@@ -214,24 +215,25 @@ def _archiving(border: str, signs: Signs) -> Change:
     )
 
 
-def _border(store: Store, newest: Manifest, signs: Signs) -> str:
+def _border(store: Store, newest: Manifest, signs: Signs, ends: Collection[str]) -> str:
     """Where Hudi's timeline may begin, once what is garbage now is gone. Withdrawn instants may be
-    passed, for what they left is among that; and replacecommits of whose groups no file is left,
-    nor is one told by a commit that stays: a resize that waited is older than commits to them.
+    passed, for what they left is among that, but for `ends`; and replacecommits of whose groups no
+    file is left, nor is one told by a commit that stays: a resize that waited is older than commits
+    to them.
 
     Neither while somebody carries out what was scheduled: whatever has become of it meanwhile, he
     may still write a file of its instant, which would come to light behind the border."""
-    keep, ends = newest.options.timeline_commits, signs.writers | newest.held
+    keep, held = newest.options.timeline_commits, signs.writers.union(newest.held, ends)
     if signs.carry_out(newest.fenced):
-        return archivable(signs.timeline, keep, ends.union(newest.withdrawn))
+        return archivable(signs.timeline, keep, held.union(newest.withdrawn))
     settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
-    border = archivable(signs.timeline, keep, ends, settled)
+    border = archivable(signs.timeline, keep, held, settled)
     waited = {one.time for one in signs.timeline if one.action == CLUSTERING and one.time < border}
     passed = [signs.replaced[one] for one in settled if one in waited]
     if not passed or not _told_since(store, signs, border) & frozenset().union(*passed):
         return border
     left = [one for one in settled if one not in waited]
-    return archivable(signs.timeline, keep, ends, left)
+    return archivable(signs.timeline, keep, held, left)
 
 
 def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str, str]]:

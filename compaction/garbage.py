@@ -15,7 +15,8 @@ withdrawn: then nobody can take it again and write a file of that very name.
 What could be rows is deleted for a reason, never for the lack of one: its commit was undone or
 never published, its group has a later slice, or a replacecommit has replaced it; and none goes that
 a savepoint of Hudi's own tools keeps. Any other data file that nobody names (an entry that was
-lost, say) stays, and is counted.
+lost, say) stays, and is counted; so is one to which a link leads out of the table, which no delete
+reaches, and past whose instant, if it does not count, the timeline is not archived.
 """
 
 from __future__ import annotations
@@ -95,6 +96,10 @@ class Suspect:
     owner: str = ""
     """Whose it is: an instant, or the name of a service's `Owner`."""
 
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -104,7 +109,9 @@ class Left:
     orphans: frozenset[str] = frozenset()
     """Instants of garbage that were never published and are not withdrawn yet."""
     unknown: tuple[Suspect, ...] = ()
-    """Data files that no version names, and that there is no reason to delete."""
+    """Data files that no version names, and that there is no reason to delete, or no way to."""
+    ends: frozenset[str] = frozenset()
+    """Instants that do not count, of data files that there is no way to delete."""
 
 
 def suspects(store: Store, kept: Kept, now: float) -> list[Suspect]:
@@ -127,24 +134,36 @@ def suspects(store: Store, kept: Kept, now: float) -> list[Suspect]:
 def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     """The second and the third look, at what the first has found. `kept`: the newest version's,
     loaded after the signs; its steps are done."""
-    fenced = kept.newest.fenced.keys() | signs.dead
+    newest = kept.newest
+    fenced = newest.fenced.keys() | signs.dead
     dead = [one for one in found if not signs.lives(one.owner, fenced) and not _is_named(one, kept)]
     unsaved = [one for one in dead if one.kind is FileKind.DATA and one.path not in signs.saved]
-    data = _still_unnamed(unsaved, kept)
-    others = (one for one in dead if one.kind is not FileKind.DATA)
+    spared = _spared(kept.store, dead)
+    data, lasting = list[Suspect](), list[Suspect]()
+    for one in _still_unnamed(unsaved, kept):
+        (lasting if one.folder in spared else data).append(one)
+    others = (one for one in dead if one.kind is not FileKind.DATA and one.folder not in spared)
     garbage = [one for one in others if not is_needed(one, kept, signs)]
     named = [one for one in garbage if one.kind in NAMED_BY_INSTANT]
-    orphans = {one.owner for one in named if _is_orphan(one.owner, kept.newest, signs)}
+    orphans = {one.owner for one in named if _is_orphan(one.owner, newest, signs)}
     unknown = []
     for one, is_garbage in zip(data, _may_go(data, kept, signs), strict=True):
         if is_garbage:
             garbage.append(one)
-        elif _is_orphan(one.owner, kept.newest, signs):
+        elif _is_orphan(one.owner, newest, signs):
             orphans.add(one.owner)
             garbage.append(one)
         else:
             unknown.append(one)
-    return Left(tuple(garbage), frozenset(orphans), tuple(unknown))
+    owners = {one.owner for one in lasting}
+    ends = {one for one in owners if one in newest.withdrawn or _is_orphan(one, newest, signs)}
+    return Left(tuple(garbage), frozenset(orphans), (*unknown, *lasting), frozenset(ends))
+
+
+def _spared(store: Store, found: Sequence[Suspect]) -> frozenset[str]:
+    """Folders of these files to which a link leads out of the table: nothing is deleted there."""
+    of_folder = {one.folder: one.path for one in found}
+    return frozenset(folder for folder, path in of_folder.items() if store.spares(path))
 
 
 def _still_unnamed(data: Sequence[Suspect], kept: Kept) -> list[Suspect]:

@@ -98,6 +98,10 @@ class Backend(Protocol):
         """Delete a file, if it is there."""
         ...
 
+    def spares(self, path: str) -> bool:
+        """Whether `delete` leaves a file alone that is there."""
+        return False
+
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         """What the calls return, in their order: made at once where that takes less time."""
         ...

@@ -286,15 +286,19 @@ class LocalFiles:
 
     def delete(self, path: str) -> None:
         target = self._at(path)
+        if self.spares(path):
+            _log.warning("not deleted, as a link leads to it out of the table: path=%s", path)
+            return
         with self._asking(path):
-            if leads_out(self._root, path):
-                _log.warning("not deleted, as a link leads to it out of the table: path=%s", path)
-                return
             try:
                 os.unlink(target)
             except (FileNotFoundError, NotADirectoryError):
                 return
         self._drop_empty_folders(os.path.dirname(target))
+
+    def spares(self, path: str) -> bool:
+        with self._asking(path):
+            return leads_out(self._root, path)
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls)

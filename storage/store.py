@@ -304,6 +304,11 @@ class Store:
             self._count("deletes")
             self.backend.delete(_file(path))
 
+    def spares(self, path: str) -> bool:
+        """Whether a file is not deleted, whoever asks for it: a link leads to it out of the table,
+        or no path of ours is like its own."""
+        return "\\" in path or self.backend.spares(_file(path))
+
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete files in any order, some at a time."""
         left = iter(paths)

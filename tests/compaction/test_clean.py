@@ -327,6 +327,57 @@ def test_files_of_others_and_of_a_far_future_stay(table: Table) -> None:
     assert set(strange(table)) == set(kept)
 
 
+def linked_out(table: Table, folder: str, tmp_path: Path) -> None:
+    """A table partition lies elsewhere, and a link leads to it."""
+    there = tmp_path / "elsewhere"
+    shutil.move(Path(table.uri, folder), there)
+    Path(table.uri, folder).symlink_to(there)
+
+
+def test_files_to_which_a_link_leads_out_are_no_garbage_and_told(
+    table: Table, tmp_path: Path
+) -> None:
+    expected = scanned(table)
+    linked_out(table, "city=ny", tmp_path)
+    before = {path for path in files(table) if path.startswith("city=ny/")}
+    assert "left alone" in clean(table).reason
+    assert before <= files(table)
+    version = table.version
+    told = clean(table, dry_run=True)
+    assert (told.files_deleted, told.bytes_deleted, table.version) == (0, 0, version)
+    assert clean(table).reason == "nothing to clean"
+    assert table.describe(listing=True).usage["reclaimable"] == 0
+    is_sound(table, expected)
+
+
+def test_a_file_of_which_no_path_of_ours_is_like_the_path_ends_no_clean(table: Table) -> None:
+    instant = next_instant(after=newest(table).latest_instant)
+    strange_one = Path(table.uri, "city=n\\y", f"made-up-0_0-0-0_{instant}.parquet")
+    strange_one.parent.mkdir()
+    strange_one.write_bytes(b"whatever")
+    assert "left alone" in clean(table).reason
+    assert strange_one.exists()
+
+
+def test_the_timeline_is_not_archived_past_what_no_delete_reaches(
+    table_uri: str, tmp_path: Path
+) -> None:
+    """Hudi takes what is older than its timeline for committed, and so does `repair`."""
+    table = made(table_uri, **SMALL)
+    table.insert(arrow(rows(0, 12, 1)))
+    linked_out(table, "city=ny", tmp_path)
+    folder = Path(table.uri, "city=ny")
+    held = {*folder.iterdir()}
+    dies(table, rows(0, 12, 2), BEFORE_PUT)
+    assert (left := {*folder.iterdir()} - held)
+    for v in range(KEEP + 3):
+        table.upsert(arrow(rows(20, 24, v, "sf")))
+    for _ in range(2):
+        clean(table)
+    assert left <= {*folder.iterdir()}
+    is_sound(table, scanned(table))
+
+
 def test_rows_whose_entry_is_lost_are_left_alone_and_told(table: Table) -> None:
     """A data file of a published commit that no version names: damage, and no garbage."""
     instant = sorted(completed(table.uri))[-1]
