@@ -246,12 +246,14 @@ def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str,
 
 
 def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:
-    for path in {path for path, _ in groups}:
-        here = [group for folder, group in groups if folder == path]
-        ids = *(f"{group}_" for group in here), *(f".{group}_" for group in here)  # of logs
-        if any(one.name.startswith(ids) for one in store.list(path)):
-            return True
-    return False
+    ids: dict[str, set[str]] = {}
+    for folder, group in groups:
+        ids.setdefault(folder, set()).add(group)
+    return any(
+        one.name.removeprefix(".").partition("_")[0] in held  # a log's name begins with a dot
+        for folder, held in ids.items()
+        for one in store.list(folder)
+    )
 
 
 def _readable(store: Store, newest: Manifest, oldest: int) -> Kept:

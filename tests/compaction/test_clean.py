@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
-from metatable.compaction.clean import Clean
+from metatable.compaction.clean import Clean, _have_files
 from metatable.compaction.compact import Compact
 from metatable.compaction.log_compaction import ScheduleLogs
 from metatable.compaction.log_sizes import LogSizes
@@ -865,6 +865,37 @@ def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str, in
     assert newest(table).archived > instant
     assert not list(Path(table.uri, ".hoodie").glob(f"{instant}*"))
     assert read_by_hudi(table.uri) == by_hudi
+
+
+class Looked(frozenset[tuple[str, str]]):
+    """Counts how often it is looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        Looked.looks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_group"),
+    [
+        ("g7_0-0-0_20260101000000000.parquet", True),
+        (".g7_20260101000000000.log.1_0-0-0", True),
+        ("g70_0-0-0_20260101000000000.parquet", False),
+        (".g70_20260101000000000.log.1_0-0-0", False),
+        ("g7.parquet", False),
+    ],
+)
+def test_what_was_replaced_is_looked_through_once_however_many_partitions_there_are(
+    tmp_path: Path, name: str, is_of_group: bool
+) -> None:
+    store = Store(tmp_path, FAST)
+    store.put(f"city=7/{name}", b"rows")
+    store.put("city=8/g7_0-0-0_20260101000000000.parquet", b"of another group")
+    groups, Looked.looks = Looked((f"city={n}", f"g{n}") for n in range(20)), 0
+    assert _have_files(store, groups) == is_of_group
+    assert Looked.looks == 1
 
 
 def test_nor_past_that_of_a_replacecommit_when_what_it_replaced_is_gone(table: Table) -> None:
