@@ -18,7 +18,7 @@ import numpy as np
 from metatable.compaction.service import Plan
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.slices import FileSlice
-from metatable.metadata.overlap import Overlap, overlap
+from metatable.metadata.overlap import Neighbours, Overlap, overlap
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.arrays import Bools, Float64s, Int64s
 
@@ -123,16 +123,23 @@ def _within(
     least, whatever they are."""
     left, taken = np.zeros(len(sizes), np.bool_), list[int]()
     left[order] = True
+    place = np.zeros(len(sizes), np.int64)
+    place[order] = np.arange(len(order))
+    near = [Neighbours(one, order) for one in found]
     room = most_bytes
     for seed in order.tolist():
         if not left[seed]:
             continue
         folder = found[0].files.folder_of[seed]
-        by = [one for one, cuts in zip(found, cutting, strict=True) if cuts[folder]]
-        met = left & np.logical_and.reduce([one.met(seed) for one in by])
-        ours = order[met[order]]
+        first, *others = (number for number, cuts in enumerate(cutting) if cuts[folder])
+        met = near[first].met(seed)
+        for number in others:
+            met = met[found[number].shares(seed, met)]
+        ours = met[left[met]]
+        ours = ours[np.argsort(place[ours])]
         fit = np.cumsum(sizes[ours]) <= room
         fit[:2] |= not taken
+        by = [found[number] for number in (first, *others)]
         if fit.sum() < 2 or _excess([one.among(ours[fit]) for one in by]) <= DUE:
             left[seed] = False
             continue

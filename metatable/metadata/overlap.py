@@ -34,7 +34,7 @@ from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Bools, Int32s, Int64s
 from metatable.storage.errors import UsageError
 
-__all__ = ["Overlap", "check_clustered", "mean_depths", "overlap"]
+__all__ = ["Neighbours", "Overlap", "check_clustered", "mean_depths", "overlap"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,16 +48,34 @@ class Overlap:
     low: Int64s
     high: Int64s
 
-    def met(self, row: int) -> Bools:
-        """Which files share a part of this one's range, itself included."""
-        files = self.files.folder_of
-        shares = (self.low < self.high[row]) & (self.low[row] < self.high)
-        shares[row] = True
-        return np.asarray(shares & (files == files[row]))
+    def shares(self, row: int, rows: Int64s) -> Bools:
+        """Which of these share a part of this one's range, in one table partition; itself does."""
+        shared = (self.low[rows] < self.high[row]) & (self.low[row] < self.high[rows])
+        return np.asarray(shared | (rows == row))
 
     def among(self, rows: Int64s) -> Int64s:
         """The depth of some files, as if there were no others."""
         return _swept(self.files.folder_of[rows], self.low[rows], self.high[rows])[0]
+
+
+class Neighbours:
+    """Finds those of some files (`rows`) that one of them meets, without a look at all: in the
+    order of their lower bounds, from the first on behind which a range has not ended yet."""
+
+    def __init__(self, found: Overlap, rows: Int64s) -> None:
+        span = 1 + max(int(one.max(initial=0)) for one in (found.low, found.high))
+        first = found.files.folder_of.astype(np.int64) * span
+        self._found, self._low, self._high = found, first + found.low, first + found.high
+        self._rows = rows[np.argsort(self._low[rows], kind="stable")]
+        self._begin = self._low[self._rows]
+        self._reach = np.maximum.accumulate(self._high[self._rows])
+
+    def met(self, row: int) -> Int64s:
+        """Those that share a part of its range, itself included, in no order."""
+        begin = int(np.searchsorted(self._reach, self._low[row], "right"))
+        near = self._rows[begin : int(np.searchsorted(self._begin, self._high[row]))]
+        near = near[self._found.shares(row, near)]
+        return near if (near == row).any() else np.append(near, row)
 
 
 def mean_depths(view: TableView, columns: Sequence[str]) -> Mapping[str, float]:

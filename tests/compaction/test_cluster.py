@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ import pytest
 import metatable
 from metatable import AddColumn, ConflictError, Table, UsageError, col
 from metatable.compaction.cluster import Cluster
+from metatable.compaction.cluster_plan import _within
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.index import BucketIndex
+from metatable.metadata.overlap import Overlap, _swept
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import once, watched
@@ -342,3 +345,31 @@ def test_columns_of_one_value_alone_are_never_due(table_uri: str) -> None:
     table = made(table_uri)
     table.insert(arrow([one | {"v": 7} for one in rows()]))
     assert cluster(table, "v", "city").reason.startswith("nothing to cluster")
+
+
+class Counted(np.ndarray[Any, Any]):
+    """Counts the numbers that are compared."""
+
+    count = 0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **how: Any) -> Any:
+        Counted.count += max(np.size(one) for one in given)
+        return getattr(ufunc, method)(*map(np.asarray, given), **how)
+
+
+def test_of_files_that_hardly_overlap_each_is_looked_at_a_few_times() -> None:
+    """A long history in the order of time, which only touches, with small files of late rows in
+    it, and what has just come in no order."""
+    count, new = 2000, 40
+    low = np.append(np.arange(count) * 10, np.full(new, count * 10))
+    high = np.append(low[:count] + np.where(np.arange(count) % 2, 2, 11), np.full(new, 1 << 20))
+    folder = np.zeros(count + new, np.int32)
+    depth, meets = _swept(folder, low, high)
+    files: Any = SimpleNamespace(folder_of=folder)
+    bounds = [one.view(Counted) for one in (low, high)]
+    found = Overlap(files, depth, meets, *bounds)
+    order, Counted.count = np.argsort(-meets, kind="stable"), 0
+    sizes = np.ones(count + new, np.int64)
+    taken = _within([found], [np.array([True])], order, sizes, 1 << 30)
+    assert sorted(taken) == [*range(count, count + new)]
+    assert Counted.count < 1000 * count

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from metatable.metadata.overlap import _ranks, _swept
+from metatable.metadata.overlap import Neighbours, Overlap, _ranks, _swept
 from metatable.metadata.view import StatsColumn
 
 ONE = np.zeros(9, np.int32)
@@ -73,3 +74,19 @@ def test_what_bounds_cannot_tell_is_one_value() -> None:
         low, high = _ranks(StatsColumn(files, *texts, *counts), "a")
         assert low[0] == high[0] == low[1] == high[1]
         assert low[2] < high[2]
+
+
+def test_neighbours_are_those_of_a_look_at_every_pair() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        low = draw.integers(0, 6, 12)
+        high, folder = low + draw.integers(0, 4, 12), draw.integers(0, 3, 12).astype(np.int32)
+        files: Any = SimpleNamespace(folder_of=folder)
+        found = Overlap(files, *_swept(folder, low, high), low, high)
+        rows = np.flatnonzero(draw.random(12) < 0.8)
+        near = Neighbours(found, rows)
+        for row in rows.tolist():
+            shares = (low < high[row]) & (low[row] < high) & (folder == folder[row])
+            shares[row] = True
+            expected = np.intersect1d(np.flatnonzero(shares), rows)
+            assert np.sort(near.met(row)).tolist() == expected.tolist()
