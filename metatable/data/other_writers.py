@@ -250,9 +250,16 @@ def _data_files(listed: Iterable[Listed]) -> Iterable[DataFile]:
         if one.path.startswith(".hoodie/"):
             continue
         try:
-            yield DataFile.decode(one.path, one.size_bytes)
+            file = DataFile.decode(one.path, one.size_bytes)
         except CorruptError:  # no data file of Hudi's
             continue
+        if "\\" in one.path:
+            raise UpgradeError(
+                "this table cannot be adopted, no path of ours has a backslash: create one from its"
+                " rows",
+                path=one.path,
+            )
+        yield file
 
 
 def _check_sure(file: DataFile, timeline: OtherTimeline) -> None:

@@ -797,6 +797,11 @@ def test_two_slices_of_one_instant_are_refused(theirs: str) -> None:
     check_refused(theirs, CorruptError, "two slices of one instant")
 
 
+def test_a_partition_path_with_a_backslash_is_refused_with_the_way_out(theirs: str) -> None:
+    Path(theirs, "city=ny").rename(Path(theirs, "city=n\\y"))
+    check_refused(theirs, UpgradeError, "no path of ours has a backslash: create one from its rows")
+
+
 def test_a_footer_that_denies_its_own_keys_is_not_believed(theirs: str) -> None:
     ny, sf = (
         max(Path(theirs, folder).glob("*.parquet"), key=lambda path: path.name[-25:])
