@@ -27,7 +27,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import stage
-from metatable.metadata.versions import load_version
+from metatable.metadata.versions import load_version, newest_of
 from metatable.storage import clock
 from metatable.storage.errors import StaleError, UsageError
 
@@ -196,10 +196,11 @@ def _check_none_behind(snapshot: Snapshot, pin: Pin) -> None:
 def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     """No commit that came with the version, or before it, may be later by its instant, and none
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
-    newest = snapshot.manifest
-    actions = Timeline(snapshot.store).load()
+    store, newest = snapshot.store, snapshot.manifest
+    actions = Timeline(store).load()
+    since = {one.instant for one in back_from(store, newest_of(store), newest.version)}
     done = [one.time for one in actions if one.changes_data and one.action not in PLANNED]
-    commits = commits_back(snapshot.store, newest)
+    commits = commits_back(store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
     if any(instant < pin.instant for instant in later):
         raise UsageError(
@@ -207,7 +208,7 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
             version=pin.version,
             found=min(later),
         )
-    if len([one for one in done if one > pin.instant]) != len(later):
+    if len([one for one in done if one > pin.instant and one not in since]) != len(later):
         raise UsageError(
             "this version holds a commit of a later instant than its own: keep a later version",
             version=pin.version,

@@ -504,6 +504,23 @@ def test_what_lay_ready_for_a_savepoint_is_made_anew(table: Table) -> None:
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_commit_that_is_published_while_a_savepoint_is_planned_is_none_of_its_version(
+    table: Table, dry_run: bool
+) -> None:
+    version, expected = table.version, every_row(table)
+    listed, upsert = r"list \.hoodie", partial(table.upsert, arrow(rows(0, 3, 9)))
+    begins = [] if dry_run else [(listed, lambda: None)]
+    store, seen = acting(table, *begins, (listed, upsert))
+    execute(store, LocalEngine(1), Savepoint("one"), dry_run=dry_run)
+    assert len(seen) == 1 + len(begins)
+    if not dry_run:
+        assert [one.version for one in table.savepoints()] == [version]
+        assert table.verify().findings == ()
+        table.restore(savepoint="one")
+        is_sound(table, expected)
+
+
 def test_a_version_that_is_kept_again_while_a_clean_deletes_stays(table: Table) -> None:
     """Its root's second copy, left by a savepoint that was dropped, is none of the garbage as long
     as the version can be kept by another one."""
