@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from metatable.results import Fault, TableFinding
 
@@ -35,6 +36,14 @@ class Findings:
         kept = self._kept.setdefault(fault, [])
         if len(kept) < KEPT:
             kept.append(TableFinding(fault, where, detail, remedy, rows))
+
+    def leave(self, fault: Fault, where: str, why: str) -> None:
+        """Nothing could be done about one that was found here."""
+        self.left += 1
+        kept = self._kept[fault]
+        for place, one in enumerate(kept):
+            if one.where == where:
+                kept[place] = replace(one, detail=f"{one.detail}; {why}", remedy="")
 
     def plus(self, later: Findings) -> Findings:
         """These and those of a later look, which has found none of these again."""

@@ -62,7 +62,7 @@ from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import newest_of
-from metatable.results import ServiceResult
+from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
 
@@ -258,7 +258,12 @@ def _finish(store: Store, found: Examined) -> None:
             store.put(ring.path, ring.body)
     instants = {one.partition_path: one.instant for one in found.live.there}
     for folder in found.live.unmarked:
-        store.create(partition_metadata_path(folder), partition_metadata(instants[folder], folder))
+        path = partition_metadata_path(folder)
+        if not store.create(path, partition_metadata(instants[folder], folder)) and (
+            store.size(path) is None
+        ):
+            what = "something that is no file lies in its place: delete that"
+            found.findings.leave(Fault.PARTITION_METADATA, path, what)
 
 
 def _retrace(store: Store, instant: str, action: str) -> None:

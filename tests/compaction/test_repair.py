@@ -424,6 +424,23 @@ def test_what_cannot_be_mended_is_told_and_all_else_is_mended(
     assert "column-stats" not in left
 
 
+def test_what_is_no_file_in_the_place_of_hudis_partition_file_is_left_and_told(
+    sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    path = hurt.path("city=ny/.hoodie_partition_metadata")
+    path.unlink()
+    path.mkdir()
+    done = hurt.table.repair(dry_run=False)
+    [left] = done.unmended
+    assert (left.kind, left.where) == ("partition-metadata", "city=ny/.hoodie_partition_metadata")
+    assert left.detail.endswith("something that is no file lies in its place: delete that")
+    assert done.reason.endswith("0 mended, 1 not")
+    path.rmdir()
+    assert hurt.table.repair(dry_run=False).unmended == ()
+    assert hurt.table.verify().findings == ()
+
+
 @pytest.mark.parametrize("sign", ["lease", "fresh"])
 def test_a_commit_that_may_be_under_way_is_left_alone(
     sign: str, sound: Callable[[str], Path], tmp_path: Path
