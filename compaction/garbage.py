@@ -134,8 +134,7 @@ def suspects(store: Store, kept: Kept, now: float) -> list[Suspect]:
 def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     """The second and the third look, at what the first has found. `kept`: the newest version's,
     loaded after the signs; its steps are done."""
-    newest = kept.newest
-    fenced = newest.fenced.keys() | signs.dead
+    fenced = kept.newest.fenced.keys() | signs.dead
     dead = [one for one in found if not signs.lives(one.owner, fenced) and not _is_named(one, kept)]
     unsaved = [one for one in dead if one.kind is FileKind.DATA and one.path not in signs.saved]
     spared = _spared(kept.store, dead)
@@ -145,18 +144,18 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     others = (one for one in dead if one.kind is not FileKind.DATA and one.folder not in spared)
     garbage = [one for one in others if not is_needed(one, kept, signs)]
     named = [one for one in garbage if one.kind in NAMED_BY_INSTANT]
-    orphans = {one.owner for one in named if _is_orphan(one.owner, newest, signs)}
+    orphans = {one.owner for one in named if _is_orphan(one.owner, kept, signs)}
     unknown = []
     for one, is_garbage in zip(data, _may_go(data, kept, signs), strict=True):
         if is_garbage:
             garbage.append(one)
-        elif _is_orphan(one.owner, newest, signs):
+        elif _is_orphan(one.owner, kept, signs):
             orphans.add(one.owner)
             garbage.append(one)
         else:
             unknown.append(one)
     owners = {one.owner for one in lasting}
-    ends = {one for one in owners if one in newest.withdrawn or _is_orphan(one, newest, signs)}
+    ends = {one for one in owners if one in kept.withdrawn or _is_orphan(one, kept, signs)}
     return Left(tuple(garbage), frozenset(orphans), (*unknown, *lasting), frozenset(ends))
 
 
@@ -179,9 +178,7 @@ def _may_go(data: Sequence[Suspect], kept: Kept, signs: Signs) -> list[bool]:
     files = [decoded(one.path) for one in data]
     replaced = frozenset().union(*signs.replaced.values())
     return [
-        later
-        or one.owner in kept.newest.withdrawn
-        or (file.partition_path, file.file_id) in replaced
+        later or one.owner in kept.withdrawn or (file.partition_path, file.file_id) in replaced
         for one, file, later in zip(data, files, kept.superseded(files), strict=True)
     ]
 
@@ -269,11 +266,11 @@ def _may_be_of_service(one: Suspect, kept: Kept, signs: Signs) -> bool:
     return bool(alive) and not one.path.endswith(".json")
 
 
-def _is_orphan(instant: str, newest: Manifest, signs: Signs) -> bool:
+def _is_orphan(instant: str, kept: Kept, signs: Signs) -> bool:
     """Whether no version has ever published it: the timeline would tell. A log that is damaged
     tells no instant, and is nobody's."""
-    seen = newest.archived <= instant <= _latest(newest)
-    known = instant in signs.done or instant in newest.withdrawn
+    seen = kept.newest.archived <= instant <= _latest(kept.newest)
+    known = instant in signs.done or instant in kept.withdrawn
     return bool(instant) and seen and not known
 
 

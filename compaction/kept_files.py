@@ -55,7 +55,9 @@ class Kept:
             refs = in_order(lambda page: _refs(store, page, needed), pages.values())
             self.hfiles = frozenset(ref.path for held in refs for ref in held)
         late = {root.instant for root in self.roots[1:] if root.instant}
-        self.instants = frozenset(late.difference(newest.withdrawn))
+        self.withdrawn = frozenset(newest.withdrawn)
+        """Instants that never count: of a large restore they are as many as its commits."""
+        self.instants = frozenset(late - self.withdrawn)
         """Data commits of kept versions: their files are named, also where a later one of those
         versions has replaced them."""
 

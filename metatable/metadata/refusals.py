@@ -108,7 +108,8 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
         if one.action in UNDOING and one.time < base.archived:
             Timeline(store).withdraw(one.time, action=one.action)
     done = {one.time: one.action for one in timeline if one.changes_data}
-    for instant in sorted(one for one in done if one in base.withdrawn or one < base.archived):
+    withdrawn = frozenset(base.withdrawn)
+    for instant in sorted(one for one in done if one in withdrawn or one < base.archived):
         Timeline(store).withdraw(instant, ("completed",), done.pop(instant))
     return done
 

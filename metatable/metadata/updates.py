@@ -79,5 +79,4 @@ class Withdraw:
     instants: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
-        fresh = [one for one in self.instants if one not in draft.withdrawn]
-        draft.withdrawn = (*draft.withdrawn, *fresh)
+        draft.withdrawn = tuple(dict.fromkeys((*draft.withdrawn, *self.instants)))

@@ -18,9 +18,12 @@ import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
 from metatable.compaction.clean import Clean, _have_files
 from metatable.compaction.compact import Compact
+from metatable.compaction.garbage import left, suspects
+from metatable.compaction.kept_files import Kept
 from metatable.compaction.log_compaction import ScheduleLogs
 from metatable.compaction.log_sizes import LogSizes
 from metatable.compaction.service import execute
+from metatable.compaction.signs import Signs
 from metatable.data.commit_metadata import CommitMetadata
 from metatable.data.operations import action_of
 from metatable.data.savepoint_metadata import savepoint_metadata
@@ -32,6 +35,7 @@ from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import LEASES, SERVICES, StoredLease, lease_path
 from metatable.metadata.manifest import Manifest, version_path
+from metatable.metadata.refusals import check_timeline
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
@@ -896,6 +900,24 @@ def test_what_was_replaced_is_looked_through_once_however_many_partitions_there_
     groups, Looked.looks = Looked((f"city={n}", f"g{n}") for n in range(20)), 0
     assert _have_files(store, groups) == is_of_group
     assert Looked.looks == 1
+
+
+class Searched(tuple[str, ...]):
+    """Is not looked through for one of its own."""
+
+    __slots__ = ()
+
+    def __contains__(self, one: object) -> bool:
+        raise AssertionError(f"looked through for {one}")
+
+
+def test_withdrawn_instants_are_not_looked_through_for_each_file_and_commit(table: Table) -> None:
+    """Those of a large restore are many, and stay until the timeline is archived past them."""
+    store, base = Store(table.uri, FAST), newest(table)
+    base = replace(base, withdrawn=Searched(base.withdrawn))
+    kept, signs = Kept(store, base, base.version), Signs.of(store, 60, 0.0)
+    assert left(kept, signs, suspects(store, kept, 0.0)).garbage
+    check_timeline(store, base, Timeline(store).load())
 
 
 def test_nor_past_that_of_a_replacecommit_when_what_it_replaced_is_gone(table: Table) -> None:
