@@ -24,12 +24,19 @@ class GoBack:
     def apply(self, draft: Draft) -> None:
         draft.content = load_version(draft.store, self.version)
         draft.pages = dict(draft.content.pages)
-        names = TableSchema.decode(draft.content.schema, draft.content.path).arrow.names
+        names = _same_columns(draft.content, draft.newest)
         draft.options = draft.content.options.as_set_in(draft.options, names)
         draft.compactions = draft.content.compactions
         draft.schema = _taken_back(draft.content, draft.newest)
         draft.restored_at = draft.version
         draft.dropped |= set(self.undone)
+
+
+def _same_columns(content: Manifest, newest: Manifest) -> list[str]:
+    """Names that stand for the same columns in both: one that went may have left its own to
+    another, of another type."""
+    then, now = (TableSchema.decode(one.schema, one.path).ids() for one in (content, newest))
+    return [name for name, number in then.items() if now.get(name) == number]
 
 
 def _taken_back(content: Manifest, newest: Manifest) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -147,6 +148,21 @@ def test_going_back_goes_back_to_rows_and_leaves_options(table_uri: str) -> None
     table.restore(version=2)
     assert (table.options.file_rows, table.options.cluster_by) == (8, ())
     check(table, model)
+
+
+def test_going_back_to_another_column_of_the_name_files_are_not_cut_by_it(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    version = table.alter(AddColumn("w", pa.list_(pa.string()))).version
+    table.alter(DropColumn("w"))
+    table.alter(AddColumn("w", pa.int64()))
+    table.set_options({"cluster_by": "w", "file_rows": 8})
+    table.restore(version=version)
+    assert (table.options.file_rows, table.options.cluster_by) == (8, ())
+    more = rows(40, 60)
+    table.insert(arrow(more))
+    model.upsert(more)
+    assert table.scan(SCHEMA.names).to_arrow().num_rows == len(model.rows)
+    assert table.describe().depths == {}
 
 
 def test_who_began_before_is_not_in_the_way(table_uri: str) -> None:
