@@ -194,8 +194,11 @@ def _stored_size(store: Store, data_file: DataFile) -> int:
 def _encode_pieces(
     sink: Any, pieces: Iterator[pa.Table], form: FileForm, grown: GrownFilter | None
 ) -> None:
-    """The first piece tells which columns are worth a dictionary."""
+    """The first piece with rows tells which columns are worth a dictionary. One without rows before
+    it would be a row group of none, in which no page lies."""
     first = next(pieces)
+    while not first.num_rows and (more := next(pieces, None)) is not None:
+        first = more
     with form.writer(sink, first) as writer:
         keys: list[pa.Array] = []
         for piece in chain([first], pieces):

@@ -432,3 +432,15 @@ def test_pages_end_by_rows_or_by_bytes() -> None:
     }
     assert pages["n"] == pages["short"] == [*range(0, count, PAGE_ROWS)]
     assert pages["id"] == [*range(0, count, PAGE_ROWS // 2)]
+
+
+def test_pieces_without_rows_leave_no_trace(store: Store) -> None:
+    """As where a commit takes away all of the first rows of a large file."""
+    table, nothing = rows(25), rows(25).slice(0, 0)
+    pieces = iter([nothing, nothing, table, nothing])
+    told = {"options": options(), "columns": None, "with_nan": ()}
+    base_file_writer.stream_to_base_file(store, FILE, pieces, **told)
+    body = store.get(FILE.path)
+    assert body == base_file_writer.encoded_base_file(table, options(), None)
+    footer = pq.read_metadata(io.BytesIO(body))
+    assert [footer.row_group(one).num_rows for one in range(footer.num_row_groups)] == [10, 10, 5]
