@@ -209,7 +209,7 @@ def _is_bounded(chunk: ToldChunk) -> bool:
     """Whether it tells bounds, or has no values that could have some."""
     told = chunk.statistics
     if told is None:
-        return False
+        return not chunk.num_values
     return bool(told.has_min_max or (told.has_null_count and told.null_count == chunk.num_values))
 
 

@@ -165,7 +165,9 @@ class _Plan:
         for number, count in enumerate(counts):
             here = slice(ends[number], ends[number] + count)
             is_hit = bool((merge.source[here] >= len(merge.source)).any())
-            is_whole = not merge.kept[here].all() or (fills_last and number == len(counts) - 1)
+            loses = not merge.kept[here].all()
+            fills = fills_last and number == len(counts) - 1
+            is_whole = not count or loses or fills  # of no rows nothing is copied, nor made
             groups.append(_Group(number, here, is_hit, is_whole))
         decoded = [held.group_bytes(one.number) for one in groups if one.is_hit or one.is_whole]
         many = sum(is_short) * 2 > len(is_short) + 1  # as deletes leave them

@@ -19,7 +19,7 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.data import merge
+from metatable.data import base_file_writer, merge
 from metatable.data.key_footer import sound_filter
 from metatable.metadata.home import HOME
 from metatable.metadata.snapshot import Snapshot
@@ -495,3 +495,29 @@ def test_a_footer_that_only_copying_goes_by_is_damaged_and_rows_are_decoded(
     with watched(monkeypatch) as spliced:
         table.upsert(rows([50], 10))
     assert spliced == [True]
+
+
+def beginning_with_none(sink: Any, pieces: Any, form: Any, grown: Any) -> None:
+    """A file as one was made piece by piece, of which the first piece had lost all of its rows."""
+    every = pa.concat_tables(pieces)
+    with form.writer(sink, every) as writer:
+        writer.write_table(every.slice(0, 0))
+        writer.write_table(every, row_group_size=form.options.row_group_rows)
+        writer.add_key_value_metadata(form.words(every["_hoodie_record_key"], grown))
+
+
+@pytest.mark.parametrize("names", [["id", "n", "t"], SCHEMA.names], ids=["no floats", "floats"])
+def test_a_row_group_without_rows_is_not_copied(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    table = make(table_uri, pa.schema([SCHEMA.field(name) for name in names]))
+    with monkeypatch.context() as patched:
+        patched.setattr(base_file_writer, "_encode_pieces", beginning_with_none)
+        table.insert(rows(range(50)).select(names))
+    assert row_groups(table) == [[0, 20, 20, 10]]
+    with watched(monkeypatch) as seen:
+        table.upsert(rows([5, 51], value=1).select(names))
+    assert seen == [True]
+    assert row_groups(table) == [[20, 20, 10, 1]]
+    assert table.scan().count() == 51
+    assert table.verify().findings == ()
