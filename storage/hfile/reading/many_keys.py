@@ -145,8 +145,9 @@ class ManyKeys:
         """`found`, with the first entry of keys that open a block and may lie in the one before."""
         if not self._opened.may_spread_rows or not len(index) or not len(wanted):
             return found
-        firsts = bound(wanted, index.keys)[1:].tolist()
-        stops = bound(wanted, index.keys, right=True)[1:].tolist()
+        # the first of these blocks, too: of some levels only what was asked for is here
+        firsts = bound(wanted, index.keys).tolist()
+        stops = bound(wanted, index.keys, right=True).tolist()
         mask, values = np.zeros(len(wanted), bool), []
         for first, stop in sorted({*zip(firsts, stops, strict=True)}):
             if first < stop:

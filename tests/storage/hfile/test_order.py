@@ -16,7 +16,7 @@ from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.hfile.verify import verify
 from metatable.storage.hfile.writing.block_writer import BlockWriter
-from metatable.storage.hfile.writing.index_writer import encode_root
+from metatable.storage.hfile.writing.index_writer import encode_inner, encode_root
 from metatable.storage.store import Store
 from tests.storage.hfile.making import binary, cold, entries_of
 from tests.storage.hfile.sound_files import record
@@ -28,18 +28,28 @@ JAVA = ["a", "b", "c", "\U00010000", "\U00010001", "\ue000", "\ue001", "\ue002"]
 KEYS = [one.encode() for one in JAVA]
 
 
-def opened(*blocks: Entries) -> HFileReader:
+def opened(*blocks: Entries, leaf_blocks: int = 0) -> HFileReader:
     """A file of these blocks, whatever their order; index keys are those that open them."""
     payloads = [b"".join(record(key, value) for key, value in block) for block in blocks]
-    return put(payloads, [block[0][0] for block in blocks], sum(map(len, blocks)))
+    index_keys = [block[0][0] for block in blocks]
+    return put(payloads, index_keys, sum(map(len, blocks)), leaf_blocks)
 
 
-def put(payloads: Sequence[bytes], index_keys: Sequence[bytes], entry_count: int) -> HFileReader:
+def put(
+    payloads: Sequence[bytes], index_keys: Sequence[bytes], entry_count: int, leaf_blocks: int = 0
+) -> HFileReader:
+    """`leaf_blocks`: the index has two levels, and leaves lead to so many blocks each."""
     store = Store("memory://order")
     with store.sink("a.hfile") as sink:
         file = BlockWriter(sink, Codec.NONE, HBASE)
         places = [file.emit(BlockType.DATA, payload) for payload in payloads]
         entries = [(*place, full_key(key)) for place, key in zip(places, index_keys, strict=True)]
+        if leaf_blocks:
+            cuts = range(0, len(entries), leaf_blocks)
+            leaves = [entries[at : at + leaf_blocks] for at in cuts]
+            entries = [
+                (*file.emit(BlockType.LEAF_INDEX, encode_inner(one)), one[0][2]) for one in leaves
+            ]
         root, _ = file.emit(BlockType.ROOT_INDEX, encode_root(entries))
         file.emit(BlockType.ROOT_INDEX, b"")
         facts = {file_info.KEY_VALUE_VERSION: b"\0\0\0\1"}
@@ -50,6 +60,7 @@ def put(payloads: Sequence[bytes], index_keys: Sequence[bytes], entry_count: int
             total_uncompressed_bytes=1,
             data_index_count=len(entries),
             entry_count=entry_count,
+            num_data_index_levels=2 if leaf_blocks else 1,
             first_data_block_offset=0,
             last_data_block_offset=places[-1][0],
         )
@@ -97,10 +108,12 @@ SPREAD: list[Entries] = [
 """Rows over several blocks, as HBase may have cells of other columns or times."""
 
 
-def test_of_a_row_over_several_blocks_lookups_give_the_first_entry() -> None:
-    found = opened(*SPREAD)
+@pytest.mark.parametrize("leaf_blocks", [0, 1, 2, 3])
+def test_of_a_row_over_several_blocks_lookups_give_the_first_entry(leaf_blocks: int) -> None:
+    found = opened(*SPREAD, leaf_blocks=leaf_blocks)
     firsts = {b"a": b"0", b"k": b"1", b"m": b"5", b"z": b"7", b"l": None}
     assert {key: found.get(key) for key in firsts} == firsts
+    assert {key: found.find(binary([key]))[0].as_py() for key in firsts} == firsts
     asked = sorted([*firsts, b"k", b"m"])
     assert found.get_sorted(binary(asked)).to_pylist() == [firsts[key] for key in asked]
     assert found.find(binary(reversed(asked))).to_pylist() == [
@@ -108,8 +121,9 @@ def test_of_a_row_over_several_blocks_lookups_give_the_first_entry() -> None:
     ]
 
 
-def test_of_a_row_over_several_blocks_scans_and_prefixes_give_all_entries() -> None:
-    found = opened(*SPREAD)
+@pytest.mark.parametrize("leaf_blocks", [0, 1, 2, 3])
+def test_of_a_row_over_several_blocks_scans_and_prefixes_give_all_entries(leaf_blocks: int) -> None:
+    found = opened(*SPREAD, leaf_blocks=leaf_blocks)
     assert found.prefix(b"k")["value"].to_pylist() == [b"1", b"2", b"3", b"4"]
     assert found.prefix(b"m")["value"].to_pylist() == [b"5", b"6"]
     assert [value for _, value in entries_of(found, b"k")] == [b"%d" % n for n in range(1, 8)]
