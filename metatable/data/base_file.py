@@ -202,10 +202,7 @@ def _key_leaf(footer: pq.FileMetaData) -> int:
 def _may_hold(statistics: pq.Statistics | None, low: bytes | None, high: bytes | None) -> bool:
     if statistics is None or not statistics.has_min_max:
         return True
-    below = high is not None and _bytes(statistics.min) > high
-    above = low is not None and _bytes(statistics.max) < low
+    least, most = statistics.min_raw, statistics.max_raw  # which may end within a character
+    below = high is not None and least > high
+    above = low is not None and most < low
     return not below and not above
-
-
-def _bytes(bound: str | bytes) -> bytes:
-    return bound.encode() if isinstance(bound, str) else bound

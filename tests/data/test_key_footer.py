@@ -20,12 +20,13 @@ from metatable.data.parquet import open_parquet
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
-from metatable.storage.parquet.fields import Column, Footer, Group, Meta
+from metatable.storage.parquet.fields import Column, Footer, Group, Meta, Statistics
 from metatable.storage.parquet.footer import read_footer
+from metatable.storage.parquet.thrift import BINARY
 from metatable.storage.parquet.told_bounds import ToldBounds
 from metatable.storage.store import Store
 from tests.storage.parquet.files import footer_of as footer_struct
-from tests.storage.parquet.files import with_footer
+from tests.storage.parquet.files import with_footer, with_statistics
 
 FILE = DataFile("city=sf", "f-0", "0-0-0", "20250102030405006")
 MIN, MAX = "hoodie_min_record_key", "hoodie_max_record_key"
@@ -319,3 +320,18 @@ def test_bounds_of_another_type_than_the_schema_s_say_nothing(tmp_path: Path, ki
     assert [one.column for one in found] == ["other"]
     with pytest.raises(CorruptError, match="column chunk of another type"):
         ToldBounds.read(store, file.path, file.size_bytes)
+
+
+def test_bounds_that_end_within_a_character_are_bounds_of_bytes(tmp_path: Path) -> None:
+    """As of a writer that cuts them off at so many bytes: the greatest is raised then."""
+    store, file = write(tmp_path, ["ka", "kb", "kä"])
+    path = Path(store.uri, file.path)
+    raw = with_statistics(
+        path.read_bytes(),
+        "_hoodie_record_key",
+        lambda told: told.changed((Statistics.GREATEST, BINARY, b"k\xc4")),
+    )
+    path.write_bytes(raw)
+    file = DataFile.decode(FILE.path, len(raw))
+    for first, last, expected in (("kä", "kä", ["ka", "kb", "kä"]), ("l", "m", [])):
+        assert read_record_keys(store, file, first, last)[0].to_pylist() == expected
