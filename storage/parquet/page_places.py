@@ -289,7 +289,9 @@ def _group_pages(file: PagedFile, pages: Int64s, borders: Int64s) -> GroupPages:
 def _bounded(file: PagedFile, name: str) -> int | None:
     """The leaf of a column of texts whose pages all have bounds."""
     shape = file.shape
-    [column] = [one for own, one in zip(shape.names, shape.columns, strict=True) if own == name][:1]
+    if name not in shape.names:
+        return None
+    column = shape.columns[shape.names.index(name)]
     leaf = column.start
     element = shape.leaves[leaf].elements[0]
     if len(column) > 1 or element.get(Element.TYPE) != _BYTE_ARRAY:

@@ -347,6 +347,10 @@ def test_places_that_are_known_are_not_decoded_again(
     assert all(map(operator.is_, chain(*again), chain(*known)))
 
 
+def test_a_column_that_is_not_there_tells_no_bounds(store: Store) -> None:
+    assert key_pages(store, [opened(store, written(ROWS, **KEYS))], "absent") == [None]
+
+
 def test_pages_of_keys_are_those_of_all_row_groups(store: Store) -> None:
     texts = [f"{n:04}" for n in range(600)]
     rows = pa.table({"key": texts, "n": range(600)})
