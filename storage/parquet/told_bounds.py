@@ -4,7 +4,7 @@ Readers leave out row groups and pages by it, and none of it has a checksum: whe
 lost they find fewer rows than there are, and nobody notices.
 
     row groups   least and greatest value, and how many nulls
-    pages        the same, where they begin, whether bounds ascend, and which have no values
+    pages        the same, where they begin and lie, whether bounds ascend, and which have no values
 
 A bound may be wider than the values, and one that is no number says nothing. Nested columns, times
 of 96 bits, floats of 16, bounds without an order and page indexes longer than any writer makes them
@@ -26,7 +26,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.made_once import made_once
 from metatable.storage.parquet.fields import Bounds, Element, Meta, Statistics
-from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
+from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE, decode_offset_indexes
 from metatable.storage.parquet.paged_file import MOST_INDEX_BYTES
 from metatable.storage.parquet.parts import Chunk, ParquetParts, Span, number
 from metatable.storage.parquet.thrift import Struct, decode_struct
@@ -71,13 +71,17 @@ class ToldBounds:
         if parts is None:
             return None
         groups = [parts.chunks(group) for group in range(len(parts.groups))]
-        indexes = [chunk.page_index for group in groups for chunk in group if chunk.page_index]
+        indexed = [chunk for group in groups for chunk in group if chunk.page_index]
+        indexes = [chunk.page_index for chunk in indexed]
         if sum(size for spans in indexes for _, size in spans) > MOST_INDEX_BYTES:
-            indexes = []
+            indexed, indexes = [], []
         bounds, places = [one for one, _ in indexes if one[1]], [one for _, one in indexes]
         raws = store.read(path, [*bounds, *places])
         counts, pages = decode_offset_indexes(raws[len(bounds) :])
-        rows = np.split(pages[:, ROW], np.cumsum(counts.clip(0))[:-1])
+        found = np.split(pages, np.cumsum(counts.clip(0))[:-1])
+        for chunk, own in zip(indexed, found if indexed else [], strict=True):
+            _check_places(chunk, own)
+        rows = [own[:, ROW] for own in found]
         told = dict(zip(bounds, raws[: len(bounds)], strict=True))
         return cls(parts, groups, told, dict(zip(places, rows, strict=True)) if places else {})
 
@@ -174,6 +178,18 @@ def _of_pages(chunk: Chunk, index: Struct, rows: Int64s) -> list[_Part]:
         _Part(*span, None if none else low, None if none else high, none, count)
         for span, none, low, high, count in told
     ]
+
+
+def _check_places(chunk: Chunk, pages: Int64s) -> None:
+    """Raises CorruptError unless the pages of a chunk with rows lie one behind the other, up to its
+    end."""
+    begins, ends = pages[:, OFFSET], pages[:, OFFSET] + pages[:, SIZE]
+    behind = np.append(begins[1:], chunk.offset + chunk.size)
+    is_sound = len(pages) and begins[0] >= chunk.offset and np.array_equal(ends, behind)
+    if chunk.rows and not is_sound:
+        what, expected = "offset index tells other pages", f"up to {chunk.offset + chunk.size}"
+        found = pages[-1:].tolist()
+        raise chunk.wrong(what, chunk.page_index[1][0], expected=expected, found=found)
 
 
 def _listed(chunk: Chunk, index: Struct, field: int, kind: type[_T]) -> list[_T]:

@@ -17,7 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet.fields import Bounds, Column, Footer, Group, Statistics
+from metatable.storage.parquet.fields import (
+    Bounds,
+    Column,
+    Footer,
+    Group,
+    Location,
+    Statistics,
+)
 from metatable.storage.parquet.thrift import (
     BINARY,
     I32,
@@ -25,6 +32,8 @@ from metatable.storage.parquet.thrift import (
     LIST,
     Elements,
     Struct,
+    decode_struct,
+    encode_struct,
 )
 from metatable.storage.parquet.told_bounds import ToldBounds
 from metatable.storage.store import Store
@@ -214,6 +223,22 @@ def test_pages_that_begin_at_other_rows_are_found(tmp_path: Path) -> None:
     raw[at + 1] = 2 * 41
     [fault] = faults(tmp_path, bytes(raw))
     assert "rows 20 to 41 are told to have " in fault
+
+
+def test_pages_that_lie_elsewhere_are_found(tmp_path: Path) -> None:
+    """Of columns without bounds, too: by these places readers find the rows that others leave."""
+    lists = pa.array([[n] for n in range(200)])
+    raw = written(WHOLE.append_column("l", lists), **PAGES)
+    assert faults(tmp_path, raw) == []
+    for place in (0, 2):
+        chunk = footer_of(raw)[Footer.GROUPS][0][Group.COLUMNS][place]
+        start, size = chunk[Column.OFFSET_INDEX], chunk[Column.OFFSET_INDEX_SIZE]
+        for page, field in ((0, Location.OFFSET), (5, Location.SIZE), (9, Location.SIZE)):
+            index, _ = decode_struct(raw, "", start)
+            index[Location.ALL][page][field] ^= 1
+            hurt = raw[:start] + encode_struct(index) + raw[start + size :]
+            with pytest.raises(CorruptError, match="offset index tells other pages"):
+                faults(tmp_path, hurt)
 
 
 @pytest.mark.parametrize("bound", [b"", np.float64("nan").tobytes()], ids=["none", "no number"])
