@@ -81,7 +81,7 @@ def spliced_file(
     known: Known,
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
-    is worth copying. Raises CorruptError."""
+    is worth copying, or what would be is damaged. Raises CorruptError."""
     if base.logs or base.base.size_bytes < LEAST_BYTES:
         return None
     columns, ordering = view.table_schema, view.options.ordering
@@ -104,7 +104,19 @@ def spliced_file(
         changing = entering.changing(_changing(view))
         takes = entering.taker(schema), changing, entering.step
         made = _Made(view, held, merge, plan, *takes, target, paged)
-        return _filed(made, stored and stored[KEY], entering)
+        try:
+            return _filed(made, stored and stored[KEY], entering)
+        except CorruptError as error:  # pages have checksums, footers have none: who decodes judges
+            if _is_of_lists(held, error):
+                raise
+            return None
+
+
+def _is_of_lists(held: StoredParts, error: CorruptError) -> bool:
+    """Whether what is damaged is a column of lists: that one of them has lost values, the number of
+    rows does not tell to who decodes it."""
+    lists = {leaf.name for leaf in held.parts.leaves if leaf.is_repeated}
+    return error.facts.get("column") in lists
 
 
 def _changing(view: TableView) -> pa.Schema:

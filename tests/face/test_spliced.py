@@ -27,10 +27,13 @@ from metatable.metadata.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.fields import Column, Footer, Group, Location, Meta
+from metatable.storage.parquet.thrift import Struct, decode_struct, encode_struct
 from metatable.storage.store import Store
 from metatable.write import group_maker, spliced_slice
 from tests.every_kind import SCHEMA as EVERY_KIND
 from tests.every_kind import made_rows
+from tests.storage.parquet.files import footer_of, with_footer
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
@@ -521,3 +524,82 @@ def test_a_row_group_without_rows_is_not_copied(
     assert row_groups(table) == [[20, 20, 10, 1]]
     assert table.scan().count() == 51
     assert table.verify().findings == ()
+
+
+def hurt(file: Path, path: list[bytes], change: Callable[[Struct], None]) -> None:
+    """Change what the footer tells of a chunk of the second row group."""
+    raw = file.read_bytes()
+    footer = footer_of(raw)
+    chunks = footer[Footer.GROUPS][1][Group.COLUMNS]
+    [meta] = [one[Column.META] for one in chunks if one[Column.META][Meta.PATH] == path]
+    change(meta)
+    rewrite(file, with_footer(raw, footer))
+
+
+def rewrite(file: Path, raw: bytes) -> None:
+    assert len(raw) == file.stat().st_size
+    file.chmod(0o644)
+    file.write_bytes(raw)
+    cache.clear()
+
+
+def other_sum(file: Path) -> None:
+    def change(meta: Struct) -> None:
+        meta[Meta.UNCOMPRESSED] ^= 1
+
+    hurt(file, [b"id"], change)
+
+
+def other_encodings(file: Path) -> None:
+    def change(meta: Struct) -> None:
+        meta[Meta.ENCODINGS][meta[Meta.ENCODINGS].index(0)] = 4
+
+    hurt(file, [b"id"], change)
+
+
+def other_place(file: Path) -> None:
+    raw = file.read_bytes()
+    chunks = footer_of(raw)[Footer.GROUPS][1][Group.COLUMNS]
+    [chunk] = [one for one in chunks if one[Column.META][Meta.PATH] == [b"id"]]
+    at, size = chunk[Column.OFFSET_INDEX], chunk[Column.OFFSET_INDEX_SIZE]
+    index, _ = decode_struct(raw, "", at)
+    index[Location.ALL][0][Location.SIZE] ^= 1
+    rewrite(file, raw[:at] + encode_struct(index) + raw[at + size :])
+
+
+@pytest.mark.parametrize("happens", [other_sum, other_encodings, other_place])
+def test_what_is_told_of_sound_pages_is_not_needed_to_write_them(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Path], None]
+) -> None:
+    """One bit of it: rows are decoded, and the next file tells what is so."""
+    make(table_uri).insert(rows(range(100)))
+    table = metatable.open(table_uri)
+    [file] = files(table)
+    happens(file)
+    found = table.verify().findings
+    assert [str(one.kind) for one in found] == ["footer"] * (happens is other_place)
+    for number, spliced in ((5, False), (6, True)):
+        with watched(monkeypatch) as seen:
+            assert table.upsert(rows([number], value=1)).updated == 1
+        assert seen == [spliced]
+    assert pc.sum(everything(table)["n"]).as_py() == sum(one // 3 for one in range(100)) + 2
+    assert table.verify().findings == ()
+
+
+def test_lists_that_may_have_lost_values_are_not_written_anew(table_uri: str) -> None:
+    """Who decodes them counts rows, and these are all there."""
+
+    def with_lists(numbers: Any) -> pa.Table:
+        lists = [[one, one] for one in numbers]
+        return rows(numbers).append_column("l", pa.array(lists, pa.list_(pa.int64())))
+
+    def one_less(meta: Struct) -> None:
+        meta[Meta.VALUES] -= 1
+
+    table = make(table_uri, with_lists([]).schema)
+    table.insert(with_lists(range(100)))
+    [file] = files(table)
+    hurt(file, [b"l", b"list", b"element"], one_less)
+    with pytest.raises(CorruptError, match="pages add up to other sums"):
+        metatable.open(table_uri).upsert(with_lists([5]))
+    assert files(metatable.open(table_uri)) == [file]
