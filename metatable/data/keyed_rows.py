@@ -8,6 +8,7 @@ index is read whole, and so is one of which so much is asked that it costs less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, pairwise
@@ -92,27 +93,54 @@ class Searched:
 def rows_of_keys(store: Store, asked: Sequence[Asked], read: ReadColumns) -> Iterator[pa.Table]:
     """For each slice the rows of the keys that are asked of it, in their order in the slice. The
     column `read.key` is not read where the keys were found. Raises CorruptError."""
-    with_key = read.with_key()
     for some in together(asked):
-        found = _rows_to_read(store, some)
-        there = [held for held in found if held is not None]
-        if any(one.of.logs for one in some):
-            tables = iter(_rows_at(store, there, with_key.deciding, read.table))
+        yield from _rows_of_some(store, some, read)
+
+
+def _rows_of_some(store: Store, asked: Sequence[Asked], read: ReadColumns) -> list[pa.Table]:
+    """`rows_of_keys` of slices whose pages are read together; of each by itself where one is
+    damaged, and of that one without its pages, for what tells of these has no checksum."""
+    try:
+        return [*_rows_of_each(store, asked, read, _rows_to_read(store, asked))]
+    except CorruptError as error:
+        if len(asked) > 1:
+            return [rows for one in asked for rows in _rows_of_some(store, [one], read)]
+        with _told_instead(error):
+            return [*_rows_of_each(store, asked, read, [None])]
+
+
+@contextmanager
+def _told_instead(error: CorruptError) -> Iterator[None]:
+    """Raises this one, which names a place, where there is damage without pages, too."""
+    try:
+        yield
+    except CorruptError:
+        raise error from None
+
+
+def _rows_of_each(
+    store: Store, asked: Sequence[Asked], read: ReadColumns, found: Sequence[Found | None]
+) -> Iterator[pa.Table]:
+    """`rows_of_keys` of slices of which these rows of base files are read; None: all."""
+    with_key = read.with_key()
+    there = [held for held in found if held is not None]
+    if any(one.of.logs for one in asked):
+        tables = iter(_rows_at(store, there, with_key.deciding, read.table))
+    else:
+        tables = iter(_rows_with_keys(store, there, read))
+    shared = logs_together(store, (one.of for one in asked), with_key)
+    for one, held, (_, logs) in zip(asked, found, shared, strict=True):
+        if held is None:
+            rows = _of_keys(read_slice(store, one.of, with_key, logs), one.keys)
+        elif one.of.logs:
+            rows = merge_logs(store, one.of, next(tables), with_key, logs)
+            rows = _of_keys(rows, one.keys)
+            if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
+                # bounds of pages were wrong
+                rows = _of_keys(read_slice(store, one.of, with_key), one.keys)
         else:
-            tables = iter(_rows_with_keys(store, there, read))
-        shared = logs_together(store, (one.of for one in some), with_key)
-        for one, held, (_, logs) in zip(some, found, shared, strict=True):
-            if held is None:
-                rows = _of_keys(read_slice(store, one.of, with_key, logs), one.keys)
-            elif one.of.logs:
-                rows = merge_logs(store, one.of, next(tables), with_key, logs)
-                rows = _of_keys(rows, one.keys)
-                if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
-                    # bounds of pages were wrong
-                    rows = _of_keys(read_slice(store, one.of, with_key), one.keys)
-            else:
-                rows = next(tables)
-            yield rows.select(read.schema.names)
+            rows = next(tables)
+        yield rows.select(read.schema.names)
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
@@ -142,8 +170,26 @@ def places_of_keys(
 def _places_of_share(
     store: Store, read: ReadColumns, workers: int | None, asked: Sequence[Asked]
 ) -> list[tuple[Asked, Int64s, Int64s]]:
-    """`places_of_keys` of slices whose pages of keys are read together."""
-    searched = _searched(store, asked, FOUND_ROWS)
+    """`places_of_keys` of slices whose pages of keys are read together. Where one is damaged, as in
+    `_rows_of_some`."""
+    try:
+        return _places_of_each(store, read, workers, asked, _searched(store, asked, FOUND_ROWS))
+    except CorruptError as error:
+        if len(asked) > 1:
+            alone = (_places_of_share(store, read, workers, [one]) for one in asked)
+            return [*chain.from_iterable(alone)]
+        with _told_instead(error):
+            return _places_of_each(store, read, workers, asked, [None])
+
+
+def _places_of_each(
+    store: Store,
+    read: ReadColumns,
+    workers: int | None,
+    asked: Sequence[Asked],
+    searched: Sequence[Searched | None],
+) -> list[tuple[Asked, Int64s, Int64s]]:
+    """`places_of_keys` of slices of which these rows were searched; None: all are."""
     find = partial(_places_in_slice, store, read)
     shared = logs_together(store, (one.of for one in asked), read)
     some = zip(asked, searched, (logs for _, logs in shared), strict=True)

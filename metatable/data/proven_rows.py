@@ -17,6 +17,7 @@ from metatable.data.keyed_rows import Asked, paged_for_rows, raw_texts, rows_of_
 from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.stored_columns import IDS_ARE_OURS, AskedColumns, StoredColumns
+from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.chosen_pages import read_found
 from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape
@@ -32,7 +33,10 @@ def rows_of_proven_keys(
 ) -> Iterator[pa.Table]:
     """What `rows_of_keys` gives, at once where that is possible. Raises CorruptError."""
     for some in together(asked):
-        made = _at_once(store, some, read)
+        try:
+            made = _at_once(store, some, read)
+        except CorruptError:  # of what may not be needed
+            made = [None] * len(some)
         left = [one for one, rows in zip(some, made, strict=True) if rows is None]
         others = rows_of_keys(store, left, read)
         yield from (next(others) if rows is None else rows for rows in made)

@@ -16,6 +16,7 @@ from metatable.data import base_file_writer, keyed_rows, proven_rows
 from metatable.storage import cache
 from metatable.storage.parquet import column_pages
 from metatable.storage.parquet.page_places import KeyPages
+from metatable.storage.parquet.parts import ParquetParts
 from tests.index.rows import SCHEMA, expected_tags, fitting, index_of, rows, told_tags
 
 FAST = {"durable": "false"}
@@ -214,6 +215,29 @@ def test_a_damaged_page_is_told_with_its_place(tmp_path: Path) -> None:
     cache.clear()
     with pytest.raises(metatable.CorruptError, match=r"page.* path='city=.*column='.*offset="):
         table.read_keys(rows(0, 300))
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+@pytest.mark.parametrize("column", ["_hoodie_record_key", "note"])
+@pytest.mark.parametrize("part", [0, 1], ids=["bounds", "places"])
+def test_page_indexes_that_are_damaged_are_not_needed(
+    tmp_path: Path, index: str, column: str, part: int
+) -> None:
+    """They have no checksum, and who decodes whole files does without."""
+    table = made(tmp_path, index)
+    for file in tmp_path.rglob("*.parquet"):
+        raw = bytearray(file.read_bytes())
+        parts = ParquetParts.of_bytes(bytes(raw))
+        for group in range(len(parts.groups)):
+            [chunk] = [one for one in parts.chunks(group) if one.leaf.name == column]
+            at, size = chunk.page_index[part]
+            raw[at : at + size] = b"\xff" * size
+        file.write_bytes(raw)
+    cache.clear()
+    asked = pa.concat_tables([rows(50, 53), rows(290, 310)])
+    found = table.read_keys(asked).sort_by("id").to_pylist()
+    assert found == asked.slice(0, 13).to_pylist()
+    assert table.filter_exists(asked)["id"].to_pylist() == asked["id"].to_pylist()[:13]
 
 
 @pytest.mark.parametrize("asked", [[], ["b"], ["b", "a", "b"], ["c", "x", "\u00e4", ""]], ids=str)
