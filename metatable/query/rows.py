@@ -31,8 +31,8 @@ class Rows(ABC):
 
     @abstractmethod
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some at a time. Raises StaleError where files of the version are gone,
-        CorruptError where they are damaged.
+        """The rows, some at a time. Raises StaleError where the version is not kept any more, or
+        was undone, CorruptError where its files are damaged or lost.
         """
 
     def to_reader(self) -> pa.RecordBatchReader:

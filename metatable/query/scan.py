@@ -27,7 +27,6 @@ from metatable.data.slices import FileSlice
 from metatable.data.slices_ahead import Begin, slices_ahead
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.metadata.overlap import mean_depths
-from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where
@@ -37,7 +36,7 @@ from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError, StaleError, UsageError
+from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.made_once import made_once
 
 __all__ = ["Scan"]
@@ -86,8 +85,8 @@ class Scan(Rows):
         return self._within_limit(self._counted(self._selection, self._view))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some row groups at a time. Raises StaleError where the version's files are
-        gone, CorruptError where they are damaged.
+        """The rows, some row groups at a time. Raises StaleError where the version is not kept any
+        more, or was undone, CorruptError where its files are damaged or lost.
         """
         return _first(self._limit, self._rows(self._slices, self.schema))
 
@@ -228,10 +227,15 @@ class Scan(Rows):
         return pa.schema([every[name] for name in needed] or [META_FIELDS[0]])
 
     def _rows(self, files: Iterable[FileSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of the files for which the condition is true."""
+        """The rows of the files for which the condition is true. Raises as `to_batches`."""
         read = self._with_condition(schema)
-        batches = chain.from_iterable(self._opened(files, read))
+        batches = self._told(chain.from_iterable(self._opened(files, read)))
         return batches if self._where is None else _matching(self._where, batches, schema)
+
+    def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; of a file that is gone it is told whether that is damage."""
+        with self._view.reading():
+            yield from batches
 
     def _opened(
         self, files: Iterable[FileSlice], schema: pa.Schema
@@ -241,26 +245,9 @@ class Scan(Rows):
         key = key_column(view.options, schema)
         read = read_columns(view, schema, key)
         if self._limit is None:
-            return (self._read(*one) for one in slices_ahead(view.store, files, read))
+            return (_batches(begin) for _, begin in slices_ahead(view.store, files, read))
         begin = partial(stream_slice, view.store, read=read, in_place=False)
-        return (self._read(one, partial(begin, one)) for one in files)
-
-    def _read(self, file: FileSlice, begin: Begin) -> Iterator[pa.RecordBatch]:
-        """The rows of a slice. A file that is damaged or gone where there is a newer version may
-        have been cleaned away: then StaleError."""
-        try:
-            for table in begin():
-                yield from table.to_batches()
-        except CorruptError as error:
-            newest = load_newest(self._view.store)
-            if newest is not None and newest.version > self._view.version:
-                raise StaleError(
-                    "a file of this version is gone: open the table again",
-                    path=file.path,
-                    version=self._view.version,
-                    newest=newest.version,
-                ) from error
-            raise
+        return (_batches(partial(begin, one)) for one in files)
 
     def __repr__(self) -> str:
         told = [repr(self._view.store.uri), f"version={self._view.version}"]
@@ -301,6 +288,11 @@ def _rows_or_none(limit: Any) -> int | None:
     if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:
         raise UsageError("limit is no number of rows", expected="0 or more, or None", found=limit)
     return min(int(limit), MOST_ROWS)
+
+
+def _batches(begin: Begin) -> Iterator[pa.RecordBatch]:
+    for table in begin():
+        yield from table.to_batches()
 
 
 def _matching(

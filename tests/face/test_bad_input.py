@@ -586,6 +586,19 @@ def test_a_damaged_data_file_is_reported_by_whoever_reads_it(
         table.scan().to_arrow()
 
 
+@pytest.mark.parametrize("damage", ["flip", "gone"])
+def test_a_damaged_data_file_is_damage_also_where_others_have_committed(
+    one: metatable.Table, damage: str
+) -> None:
+    begun, version = one.scan(), one.version
+    one.upsert(rows(100, 103))
+    for file in begun.files():
+        damaged(Path(one.uri, file.path), damage)
+    for scan in (begun, one.scan(version=version), one.scan(version=version, limit=9)):
+        with refused(one.uri, metatable.CorruptError, ".parquet"):
+            scan.to_arrow()
+
+
 @pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"hoodie.table.version=x\n"])
 def test_damaged_properties_are_reported(one: metatable.Table, raw: bytes) -> None:
     properties_of(one).write_bytes(raw)
