@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,9 @@ _SPOOL_BYTES = 64 << 20
 
 _MEMORY: dict[str, MemoryStore] = {}
 """`memory://name` means the same store throughout the process."""
+
+_asked: dict[str, int] = {}
+"""The process in which a store was asked first: obstore's threads are in it."""
 
 _NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound")
 """What services call an object that is missing; a 404 of another name tells of something else."""
@@ -214,9 +218,23 @@ class Objects(Backend):
     def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
         return call if isinstance(self._store, MemoryStore) else begun(call)
 
+    def _refuse_forked(self, path: str) -> None:
+        """Raises UsageError in a process that was forked from one which has asked a store: the
+        threads that wait for answers are not in it, and no call would ever end."""
+        process = os.getpid()
+        if _asked.setdefault("in", process) == process or isinstance(self._store, MemoryStore):
+            return
+        raise UsageError(
+            "a process forked from one that has asked an object store cannot ask one",
+            path=path,
+            store=self._uri,
+            expected="processes that are started by spawn or forkserver",
+        )
+
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:
         """The one place where errors of obstore become ours."""
+        self._refuse_forked(path)
         try:
             yield
         except (BaseError, OSError, ValueError) as error:

@@ -8,8 +8,16 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from metatable.storage.errors import AccessError, CorruptError, MetatableError, StoreError
+from metatable.storage.errors import (
+    AccessError,
+    CorruptError,
+    MetatableError,
+    StoreError,
+    UsageError,
+)
 from metatable.storage.store import Store
+from tests.storage.s3_server import serving
+from tests.storage.test_threads import forked, needs_fork
 
 FAR = 1 << 20
 
@@ -80,3 +88,22 @@ def test_object_that_azure_did_not_delete_is_asked_for_again_unless_that_is_refu
         with pytest.raises(kind, match=code):
             store.delete(["a"])
         assert asked == ["a"]
+
+
+@needs_fork
+def test_a_forked_child_is_told_that_the_threads_of_its_parent_s_client_are_not_there() -> None:
+    with serving() as server:
+        store = Store(f"{server.uri}/t", server.options)
+        near = Store(f"memory://{server.bucket}")
+        for one in (store, near):
+            one.put("a", b"x")
+
+        def is_told() -> bool:
+            try:
+                Store(store.uri, store.options).get("a")
+            except UsageError as error:
+                return "spawn or forkserver" in str(error) and near.get("a") == b"x"
+            return False
+
+        assert forked(is_told) == 0
+        assert store.get("a") == b"x"
