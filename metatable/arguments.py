@@ -68,7 +68,8 @@ def noted(note: Mapping[str, Any] | None) -> dict[str, str]:
     if SCHEMA in note:
         raise UsageError("a note cannot be called so", found=SCHEMA)
     texts = {
-        name: value if type(value) is str else json.dumps(value) for name, value in note.items()
+        name: str.__str__(value) if isinstance(value, str) else json.dumps(value)
+        for name, value in note.items()
     }
     _check_short(json.dumps(texts, ensure_ascii=False))
     return texts

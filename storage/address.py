@@ -71,5 +71,11 @@ def texts(options: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str | int | float):
             kind = type(value).__name__
             raise UsageError("bad storage option", option=name, expected="a text", found=kind)
-        told[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        told[name] = _text(value)
     return told
+
+
+def _text(value: str | int | float) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)  # that of an enumeration prints its name
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -156,10 +156,9 @@ def _string(value: Any, _: pa.DataType) -> Fitted | None:
     if not isinstance(value, str):
         return None
     try:
-        value.encode()
+        return Fitted(value.encode().decode())  # that of an enumeration prints its name
     except UnicodeEncodeError:
         return None
-    return Fitted(str(value))
 
 
 def _binary(value: Any, _: pa.DataType) -> Fitted | None:

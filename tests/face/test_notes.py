@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,14 @@ def test_what_is_no_note_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=words):
         table.insert(arrow([ROW]), note=note)
     assert table.version == 1
+
+
+class Job(str, Enum):  # noqa: UP042  (which would print what it holds)
+    """Texts that print as their names."""
+
+    NIGHTLY = "nightly"
+
+
+def test_a_text_of_an_enumeration_is_noted_as_what_it_holds(table: Table) -> None:
+    done = table.insert(arrow([ROW]), note={"job": Job.NIGHTLY})
+    assert table.history(1)[0].note == on_timeline(table, done.instant) == {"job": "nightly"}

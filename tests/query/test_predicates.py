@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,22 @@ def test_scalars_of_numpy_pandas_and_arrow_are_what_they_hold() -> None:
         )
     for null in (None, pandas.NaT, pandas.NA, np.datetime64("NaT"), pa.scalar(None)):
         assert bind(Comparison("clock", "=", null), SCHEMA) == Constant(False)
+
+
+class Town(str, Enum):  # noqa: UP042  (which would print what it holds)
+    """Texts that print as their names."""
+
+    ULM = "Ulm"
+
+
+def test_texts_of_an_enumeration_are_what_they_hold() -> None:
+    text = col("text")
+    for one, plain in (
+        (text == Town.ULM, text == "Ulm"),
+        (text.is_in([Town.ULM]), text.is_in(["Ulm"])),
+        (text.starts_with(Town.ULM), text.starts_with("Ulm")),
+    ):
+        assert repr(bind(one, SCHEMA)) == repr(bind(plain, SCHEMA))
 
 
 def test_empty_lists_and_nulls_among_the_values_are_as_in_spark() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_refused_call_of_a_create_is_not_looked_after(tmp_path: Path) -> None:
 def test_options_become_texts_and_texts_keep_their_case() -> None:
     given = {"allow_http": True, "secret_access_key": "SeCrEt", "timeout": 5}
     assert texts(given) == {"allow_http": "true", "secret_access_key": "SeCrEt", "timeout": "5"}  # type: ignore[arg-type]
+
+
+class Region(str, Enum):  # noqa: UP042  (which would print what it holds)
+    """Texts that print as their names."""
+
+    IRELAND = "eu-west-1"
+
+
+def test_options_of_an_enumeration_are_what_they_hold() -> None:
+    assert texts({"region": Region.IRELAND}) == {"region": "eu-west-1"}
 
 
 def test_ranges_of_no_bytes_are_not_asked_for(tmp_path: Path) -> None:
