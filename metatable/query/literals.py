@@ -11,12 +11,14 @@
 
 numpy's, pandas' and Arrow's scalars count as what they hold. Integers, decimals and timestamps
 are compared exactly: a literal that the type has no room for lies just above one of its values,
-or below all of them. Floats are compared as doubles, and their literals are made double.
+or below all of them. Floats are compared as doubles, and their literals are made double; beyond all
+finite ones they lie short of the infinite ones.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -57,16 +59,25 @@ def fit(literal: Any, kind: pa.DataType, column: str) -> Fitted | None:
         fitted = fitter(plain, kind)
         if fitted is None:
             what = "literal is not of the column's kind"
-            raise UsageError(what, column=column, expected=expected, found=repr(literal))
+            raise UsageError(what, column=column, expected=expected, found=_told(literal))
         return fitted
     what = "columns of this type are not compared"
     raise UsageError(what, column=column, expected="is null, is not null", found=str(kind))
 
 
+def _told(literal: Any) -> str:
+    """A literal as messages tell it; of one that has no text (a number of thousands of digits, a
+    day of Arrow's in no year of Python's) its type."""
+    try:
+        return repr(literal)
+    except (ValueError, OverflowError):
+        return type(literal).__name__
+
+
 def _plain(literal: Any) -> Any:
     """The Python value of a scalar of Arrow's, numpy's or pandas'; None for their nulls."""
     if isinstance(literal, pa.Scalar):
-        literal = literal.as_py()
+        literal = _plain_arrow(literal)
     if isinstance(literal, np.datetime64):
         return _plain_time(literal)
     if isinstance(literal, np.generic):
@@ -74,6 +85,14 @@ def _plain(literal: Any) -> Any:
     if type(literal).__module__.partition(".")[0] == "pandas":
         return _plain_pandas(literal)
     return literal
+
+
+def _plain_arrow(literal: pa.Scalar) -> Any:
+    """A Python value; what Python cannot hold stays as it is, and fits no column."""
+    try:
+        return literal.as_py()
+    except (ValueError, OverflowError):
+        return literal
 
 
 def _plain_time(literal: np.datetime64) -> date | datetime | np.datetime64 | None:
@@ -124,10 +143,16 @@ def _integer(value: Any, kind: pa.DataType) -> Fitted | None:
 
 
 def _float(value: Any, _: pa.DataType) -> Fitted | None:
-    try:
-        return Fitted(float(value)) if _is_number(value) else None
-    except OverflowError:
+    if not _is_number(value):
         return None
+    try:
+        made = float(value)
+    except OverflowError:
+        made = -math.inf if value < 0 else math.inf
+    if math.isfinite(made) or isinstance(value, float):
+        return Fitted(made)
+    # beyond all finite doubles, and short of the infinite ones
+    return Fitted(sys.float_info.max if made > 0 else made, exact=False)
 
 
 def _decimal(value: Any, kind: pa.DataType) -> Fitted | None:

@@ -107,3 +107,35 @@ def test_any_nan_is_the_greatest_number_and_minus_zero_is_zero() -> None:
     assert ranks[0] == ranks[1] == ranks[2] > ranks[3] > ranks[4] > ranks[5] == ranks[6] > ranks[7]
     assert ranks[7] > ranks[8]
     assert ranks[9] is None
+
+
+def test_numbers_beyond_all_doubles_lie_short_of_the_infinite_ones() -> None:
+    held = [1.0, float("inf"), float("-inf"), NAN, None]
+    batch = pa.record_batch({"double": pa.array(held, pa.float64())})
+    double = col("double")
+
+    def rows(one: Expression) -> list[bool]:
+        return [bool(one) for one in matches(bind(one, SCHEMA), batch).to_pylist()]
+
+    for huge in (10**400, 10**5000, Decimal("1E+400")):
+        assert rows(double < huge) == [True, False, True, False, False]
+        assert rows(double >= huge) == [False, True, False, True, False]
+        assert rows(double > -huge) == [True, True, False, True, False]
+        assert rows(double <= -huge) == [False, False, True, False, False]
+        assert rows(double.is_in([huge, -huge])) == [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("column", "literal"),
+    [
+        ("text", 10**5000),
+        ("day", pa.scalar(10**7, pa.date32())),
+        ("clock", pa.scalar(10**18, pa.timestamp("us"))),
+    ],
+    ids=["many digits", "a day of no year", "a moment of no year"],
+)
+def test_literals_that_python_has_no_text_of_are_refused_like_others(
+    column: str, literal: Any
+) -> None:
+    with pytest.raises(metatable.UsageError, match="literal is not of the column's kind"):
+        bind(Comparison(column, "=", literal), SCHEMA)
