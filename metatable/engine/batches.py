@@ -47,7 +47,7 @@ def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
     """
     try:
         found = _as_arrow(data)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         what = "rows cannot be taken over as Arrow"
         raise UsageError(what, found=type(data).__name__, reason=str(error)) from error
     if found is None:

@@ -307,6 +307,14 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         LocalEngine().rows(pa.table([[1], [2]], ["n", "n"]))
 
 
+def test_a_data_frame_of_which_arrow_makes_no_rows_is_refused() -> None:
+    twice = pd.DataFrame([[1, 2]], columns=["n", "n"])
+    wide = pd.DataFrame({"n": [2**70]}, dtype=object)
+    for given in (twice, wide):
+        with pytest.raises(UsageError, match="cannot be taken over as Arrow: found='DataFrame'"):
+            LocalEngine().rows(given)
+
+
 def test_a_stream_is_read_once_and_not_before_it_is_needed() -> None:
     pulled: list[int] = []
 
