@@ -90,7 +90,7 @@ def given_rows(
 def given_keys(words: Sequence[str], columns: Sequence[str], schema: pa.Schema) -> pa.Table:
     """Keys as they were typed, in the table's types: of several columns, a line of CSV each."""
     single = len(columns) == 1
-    lines = [[word] if single else next(csv.reader([word]), []) for word in words]
+    lines = [[word] if single else _cells(word) for word in words]
     for word, line in zip(words, lines, strict=True):
         if len(line) != len(columns):
             raise UsageError("not a key of this table", found=word, expected=",".join(columns))
@@ -100,6 +100,14 @@ def given_keys(words: Sequence[str], columns: Sequence[str], schema: pa.Schema) 
     body = io.BytesIO(os.fsencode(text.getvalue()))
     _, batches = csv_rows.read(pa.PythonFile(body, "r"), known, "the keys")
     return pa.Table.from_batches(batches)
+
+
+def _cells(word: str) -> list[str]:
+    """The cells of a line of CSV; none where it is no line."""
+    try:
+        return next(csv.reader([word]), [])
+    except csv.Error:
+        return []
 
 
 def inferred_schema(path: str, format_: str | None = None) -> pa.Schema:
@@ -242,10 +250,12 @@ def _check_columns(path: str, found: pa.Schema, expected: pa.Schema) -> None:
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    """The rows in the types of the first file. Whether there may be nulls the table decides."""
     try:
-        return batch.select(schema.names).cast(schema)
+        columns = [batch[field.name].cast(field.type) for field in schema]
     except pa.ArrowException as error:
         raise UsageError("files of different types", file=path, found=_line(error)) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import MAX_EMAX, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -167,7 +167,7 @@ class _Parser:
             return _fitting(token.text[1:-1].replace("''", "'"), kind, column)
         if token.kind == "number":
             self._place += 1
-            return _number(token.text, kind)
+            return _number(token.text, kind, column)
         if token.kind == "word" and token.text.lower() in ("true", "false"):
             self._place += 1
             return token.text.lower() == "true"
@@ -204,11 +204,17 @@ def _tokens(text: str) -> list[_Token]:
     return [*found, _Token("end", "", len(text))]
 
 
-def _number(text: str, kind: pa.DataType) -> int | float | Decimal:
-    """The number as it was written: only a float column rounds it."""
+def _number(text: str, kind: pa.DataType, column: str) -> int | float | Decimal:
+    """The number as it was written: only a float column rounds it. Raises UsageError."""
     if re.fullmatch(r"[+-]?\d+", text):
         return int(text) if len(text) < 1000 else Decimal(text)
-    return float(text) if pa.types.is_floating(kind) else Decimal(text)
+    if pa.types.is_floating(kind):
+        return float(text)
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        what, expected = "not a value of this column", f"an exponent of {MAX_EMAX} or less"
+        raise UsageError(what, column=column, expected=expected, found=text) from error
 
 
 def _fitting(text: str, kind: pa.DataType, column: str) -> Any:

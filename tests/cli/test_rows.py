@@ -224,6 +224,26 @@ def test_merge_takes_no_absent_field_for_a_null(run: Words, rides: str, tmp_path
     run("upsert", rides, write(tmp_path / "c.jsonl", lines))
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_null_in_a_later_file_is_refused_as_one_in_the_first(
+    run: Words, table_uri: str, tmp_path: Path, form: str
+) -> None:
+    run("create", table_uri, "--schema", "id: string, n: int64 not null", "--key", "id")
+    schema = metatable.open(table_uri).schema
+    files = []
+    for name, n in (("a", 1), ("b", None)):
+        path = tmp_path / f"{name}.{form}"
+        if form == "jsonl":
+            path.write_text(json.dumps({"id": name, "n": n}) + "\n")
+        else:
+            nullable = schema if n else schema.set(1, schema.field(1).with_nullable(True))
+            pq.write_table(pa.table([[name], [n]], schema=nullable), path)
+        files.append(str(path))
+    run("insert", table_uri, *files, code=2)
+    assert "column must not be null: column='n'" in run.told.err
+    assert metatable.open(table_uri).version == 1
+
+
 def test_null_is_what_the_user_says(run: Words, rides: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "id\tcity\tn\na\tNA\tNA\n")
     run("upsert", rides, path, "--null", "NA")
@@ -290,6 +310,8 @@ def test_keys_of_several_columns_are_lines_of_csv(run: Words, table_uri: str) ->
     assert row == {"a": 1, "b": "x,y", "p": "2026-01-01"}
     run("lookup", table_uri, "--key", "1", code=2)
     assert "expected='a,b,p'" in run.told.err
+    run("lookup", table_uri, "--key", "1,x\ny,2026-01-01", code=2)
+    assert "not a key of this table" in run.told.err
 
 
 def test_delete_tells_first_what_would_go(run: Words, rides: str, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def test_a_text_is_the_expression(text: str, expected: Expression) -> None:
         ("day = 'yesterday'", "2026-01-31"),
         ("n = 1; drop", "at=5"),
         ("n = 1abc", "not a condition"),
+        ("n > 1e9999999999999999999", "an exponent of"),
         ("(" * 500 + "n = 1" + ")" * 500, "brackets in brackets"),
         ("not " * 500 + "n = 1", "brackets in brackets"),
     ],
