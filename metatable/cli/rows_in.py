@@ -43,7 +43,8 @@ _SUFFIXES = {
 }
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
-BATCH_ROWS = 1 << 16
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 64 << 20
+"""Of Parquet that is read at once, at most; bytes as its footer tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def _parquet(source: IO[bytes], path: str) -> _OpenFile:
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal done
         try:
-            for batch in file.iter_batches(BATCH_ROWS):
+            for batch in file.iter_batches(_rows_at_once(file.metadata)):
                 done += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:
@@ -191,6 +192,13 @@ def _parquet(source: IO[bytes], path: str) -> _OpenFile:
     size = source.seek(0, os.SEEK_END)
     rows = max(file.metadata.num_rows, 1)
     return _OpenFile(file.schema_arrow, batches(), lambda: size * done / rows)
+
+
+def _rows_at_once(footer: pq.FileMetaData) -> int:
+    """Rows of a batch: fewer where they are wide."""
+    groups = (footer.row_group(place) for place in range(footer.num_row_groups))
+    width = max((one.total_byte_size / max(one.num_rows, 1) for one in groups), default=0)
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(width, 1))))
 
 
 def _form(path: str, given: Given) -> tuple[str, str | None]:

@@ -38,6 +38,9 @@ __all__ = ["print_rows"]
 GROUP_ROWS = 128 << 10
 """Rows of a row group of Parquet."""
 
+GROUP_BYTES = 128 << 20
+"""Bytes of the same, in memory: rows may be of any width."""
+
 SHOWN_ROWS = 100
 """On a terminal, where nobody said how many."""
 
@@ -203,23 +206,24 @@ class _JsonLines:
 
 
 class _Parquet:
-    """Row groups of GROUP_ROWS rows, whatever batches come."""
+    """Row groups of GROUP_ROWS rows, or of GROUP_BYTES, whatever batches come."""
 
     def __init__(self, sink: IO[bytes], schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(sink, schema, compression="zstd")
         self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= GROUP_ROWS:
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.Table.from_batches(self._held), self._rows)
-        self._held, self._rows = [], 0
+        self._held, self._rows, self._bytes = [], 0, 0
 
     def close(self) -> None:
         self._flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import bz2
 import gzip
 import io
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.cli import chunks, csv_rows, json_rows, rows_out
+from metatable.cli import chunks, csv_rows, json_rows, rows_in, rows_out
 from metatable.cli.column_types import parse_columns
 from metatable.cli.main import main
 from metatable.cli.rows_in import inferred_schema
@@ -729,3 +730,28 @@ def test_moments_in_json_lines_are_those_that_are_written_and_drop_no_zone(
         line = f'{{"id": 1}}\n{{"id": 2, "{name}": "2024-01-01T{text}"}}\n'
         run("upsert", table_uri, write(tmp_path / "b.jsonl", line), code=2)
         assert "line=2 found=" in run.told.err
+
+
+def test_wide_rows_make_small_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_out, "GROUP_BYTES", 2000)
+    batches = [pa.record_batch({"x": ["a" * 100] * 10})] * 5
+    path = tmp_path / "a.parquet"
+    args = argparse.Namespace(output=str(path), format=None, limit=None, quiet=True, json=False)
+    assert rows_out.print_rows(batches[0].schema, batches, args) == 50
+    found = pq.ParquetFile(path)
+    assert (found.metadata.num_rows, found.num_row_groups) == (50, 3)
+
+
+def test_wide_rows_of_parquet_come_few_at_a_time(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"{n:03d}" * 1000 for n in range(100)]
+    pq.write_table(pa.table({"id": texts, "n": range(100)}), path, use_dictionary=False)
+    monkeypatch.setattr(rows_in, "BATCH_BYTES", 32 << 10)
+    with path.open("rb") as file:
+        sizes = [batch.num_rows for batch in rows_in._parquet(file, str(path)).batches]
+    assert sum(sizes) == 100
+    assert 5 <= max(sizes) <= 10
+    [done] = run.objects("insert", rides, str(path))
+    assert done["inserted"] == 100
