@@ -199,7 +199,7 @@ class MakeNullable:
 def changed(schema: TableSchema, changes: Sequence[ColumnChange], options: Options) -> TableSchema:
     """The schema after all of these, one after the other. Raises UsageError."""
     for one in changes:
-        if not hasattr(one, "apply"):
+        if isinstance(one, type) or not hasattr(one, "apply"):
             expected = "AddColumn, RenameColumn, WidenColumn, DropColumn, MoveColumn, MakeNullable"
             raise UsageError("not a change of a column", expected=expected, found=one)
         schema = one.apply(schema, options)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from metatable.data.option_checks import check_types
 from metatable.data.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -120,6 +121,7 @@ def _dropped(
 def _other_options(snapshot: Snapshot, index: str, given: Mapping[str, Any]) -> Options:
     """The table's options with another index, checked as for a new table. Raises UsageError."""
     held = snapshot.options
+    check_types(given)
     words = {one.name: one for one in dataclasses.fields(held)}
     for word, value in given.items():
         if word not in OF_THE_INDEX and (word not in words or getattr(held, word) != value):

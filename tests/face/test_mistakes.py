@@ -463,6 +463,20 @@ MISTAKES = [
         "['record']",
     ),
     of(
+        "adopt: a number of buckets",
+        lambda place: metatable.adopt(place / "t", options={"buckets": 4}),
+        UsageError,
+        "option='buckets'",
+        "found=4",
+    ),
+    of(
+        "alter: a kind of change",
+        verb("alter", metatable.AddColumn),
+        UsageError,
+        "not a change of a column",
+        "AddColumn",
+    ),
+    of(
         "create: a set for a key",
         lambda place: create(place, key={"id", "value"}),
         UsageError,
