@@ -77,10 +77,18 @@ class LogSizes:
 
     def _old(self, snapshot: Snapshot, files: FileSystemView, due: Bools) -> Bools:
         found = np.zeros(len(files), np.bool_)
-        if self.hours is not None:
-            border = next_instant(clock.now() - timedelta(hours=self.hours))
+        border = None if self.hours is None else _hours_ago(self.hours)
+        if border is not None:
             rows = np.flatnonzero(~due)
             firsts = [files[row].logs[0] for row in rows.tolist()]
             told = in_order(partial(writer_of, snapshot.store), firsts)
             found[rows] = [instant <= border for instant in told]
         return found
+
+
+def _hours_ago(hours: float) -> str | None:
+    """The instant of then; None: before there were any."""
+    try:
+        return next_instant(clock.now() - timedelta(hours=float(hours)))
+    except OverflowError:
+        return None

@@ -7,6 +7,7 @@ does not put logs on a base file that is yet to come, and shows rows of before.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import re
@@ -18,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -344,7 +346,8 @@ def test_due_is_by_bytes_by_number_and_by_age(table_uri: str) -> None:
     assert due(count=3) == ["city=ny"]
     assert due(count=1) == ["city=ny", "city=sf"]
     assert due(hours=0) == ["city=ny", "city=sf"]
-    assert due(hours=1) == []
+    assert due(hours=1) == due(hours=30_000_000) == due(hours=math.inf) == []
+    assert due(hours=np.int64(0)) == ["city=ny", "city=sf"]
     assert due(ratio=0, partitions=("city=sf",)) == ["city=sf"]
     assert due(ratio=0, most_bytes=1) == ["city=ny"]
     assert due(ratio=0, most_bytes=1 << 30) == ["city=ny", "city=sf"]
