@@ -651,9 +651,9 @@ class Table:
         """The buckets of a table that has rings of them, one per row.
 
         Columns are `partition_path`, the range of hashes from `after` (without it) to `upto`,
-        `file_id`, `bytes` and `rows` (null where there is no file yet), and how often the
-        partition was `resized`. `partitions`: only these (paths). Raises UsageError where there are
-        no rings.
+        `file_id`, `bytes` and `rows` (null where there is no file yet, `rows` also where only
+        merged logs could tell), and how often the partition was `resized`. `partitions`: only these
+        (paths). Raises UsageError where there are no rings.
         """
         snapshot = self._snapshot(version)
         with snapshot.reading():

@@ -158,15 +158,16 @@ def _buckets(args: argparse.Namespace) -> int:
     mean = sum(sizes) / (len(sizes) or 1)
     heads = ("bytes", "x mean", "rows", "hashes after", "up to", "resized", "partition")
     print(columns(heads, [_bucket(one, mean) for one in found], left=("partition",)))
-    print(terminal.dim(f"{count(len(found))} buckets, {size(sum(sizes))}"))
+    shown = sum(one["bytes"] or 0 for one in found)
+    print(terminal.dim(f"{count(len(found))} buckets, {size(shown)}"))
     return FINE
 
 
 def _bucket(one: Mapping[str, Any], mean: float) -> tuple[str, ...]:
     share = "-" if one["bytes"] is None else f"{one['bytes'] / mean:.2f}"
-    rows = "-" if one["rows"] is None or one["rows"] < 0 else count(one["rows"])
     ends = str(one["after"]), str(one["upto"]), count(one["resized"])
-    return (size(one["bytes"]), share, rows, *ends, printable(one["partition_path"]) or ".")
+    told = size(one["bytes"]), share, count(one["rows"])
+    return (*told, *ends, printable(one["partition_path"]) or ".")
 
 
 def _version(facts: Description) -> str:

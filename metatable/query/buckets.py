@@ -28,7 +28,8 @@ BUCKETS = pa.schema(
     ]
 )
 """A bucket holds the hashes in (after, upto], around the end where `after` is not below `upto`.
-`bytes` and `rows` are null where it has no file yet; `resized`: how often its partition was."""
+`bytes` and `rows` are null where it has no file yet, `rows` also where logs would have to be merged
+to tell them; `resized`: how often its partition was."""
 
 
 def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = None) -> pa.Table:
@@ -38,7 +39,8 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
         raise UsageError("the buckets of this table have no rings", index=snapshot.options.index)
     files = snapshot.slices()
     file_ids = files.file_ids()
-    sizes, rows = pa.array(files.slice_sizes), pa.array(snapshot.row_counts(files))
+    counts = snapshot.row_counts(files)
+    sizes, rows = pa.array(files.slice_sizes), pa.array(counts, mask=counts < 0)
     parts = []
     for number, path in enumerate(files.folders.to_pylist()):
         if partition_paths is not None and path not in partition_paths:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
@@ -210,6 +211,10 @@ def test_buckets_prints_a_line_for_each_or_the_largest(
     assert last.startswith("2 buckets, ")
     told = run(capsys, "buckets", rings.uri, "--largest", "1", "--json")[0]
     assert json.loads(told) == max(rings.buckets().to_pylist(), key=lambda one: one["bytes"] or 0)
+    rings.insert(rows(1, 30))
+    largest = pc.max(rings.buckets()["bytes"]).as_py()
+    told = run(capsys, "buckets", rings.uri, "--largest", "1")[0]
+    assert told.endswith(f"1 buckets, {render.size(largest)}\n")
     chosen = "--partition", "city=amsterdam", "--version", "1"
     assert run(capsys, "buckets", rings.uri, *chosen)[0].endswith("0 buckets, 0 B\n")
     _, err = run(capsys, "buckets", table.uri, code=2)

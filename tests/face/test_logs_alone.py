@@ -270,6 +270,7 @@ def test_such_a_bucket_is_split_while_writers_go_on(table_uri: str, way: str) ->
         model.upsert(given)
     [held] = table.buckets().to_pylist()
     assert held["bytes"] == slices(table)[0].size_bytes
+    assert held["rows"] is None  # before its logs are merged
     how: dict[str, Any] = {"split_above": 1, "merge_below": 0, "writers": way}
     plan = table.resize_buckets(**how, schedule=True).plan
     body = Path(table_uri, f".hoodie/{plan}.replacecommit.requested").read_bytes()
