@@ -86,7 +86,7 @@ def _register_savepoint(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _rollback(args: argparse.Namespace) -> int:
     table = open_table(args)
-    instant = args.instant or table.instant
+    instant = table.instant if args.instant is None else args.instant
     try:
         with at_work("rollback", args):
             done = table.rollback(instant, dry_run=args.dry_run)

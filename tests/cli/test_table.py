@@ -299,6 +299,9 @@ def test_rollback_undoes_the_last_data_commit(
     assert instant is not None
     assert "is undone already" in run(capsys, "rollback", table.uri, "--instant", instant)[0]
     assert table.scan().count() == 90
+    nothing = run(capsys, "rollback", table.uri, "--instant", "", code=2)[1]
+    assert "only the last commit can be rolled back" in nothing
+    assert table.scan().count() == 90
 
 
 def test_a_rollback_without_an_answer_tells_how_to_repeat_it(
