@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from metatable.cli.verb import at_least_one
+from metatable.storage.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +92,14 @@ def add_moment(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(names: str | None) -> list[str] | None:
-    """Columns of `a,b,c`."""
-    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    """Columns of `a,b,c`. Raises UsageError where there are none: a variable of a shell may be
+    empty."""
+    if names is None:
+        return None
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if not found:
+        raise UsageError("no column is named", found=names, expected="such as a,b,c")
+    return found
 
 
 def parsed_where(text: str | None, schema: pa.Schema) -> Any:

@@ -335,6 +335,21 @@ def test_savepoints_can_be_tried(run: Words, rides: str, tmp_path: Path) -> None
     assert [one["name"] for one in run.objects("savepoint", rides)] == ["june"]
 
 
+def test_an_option_that_names_no_column_is_refused(run: Words, rides: str, tmp_path: Path) -> None:
+    file, new = write(tmp_path / "a.csv", COLUMNS), str(tmp_path / "new")
+    schema = ("--schema", "id: string", "--key", "id")
+    for words in (
+        ("create", new, *schema, "--partition-by", ""),
+        ("create", new, *schema, "--cluster-by", " , "),
+        ("bulk-insert", rides, file, "--sort-by", ""),
+        ("scan", rides, "--columns", ","),
+    ):
+        run(*words, code=2)
+        assert "no column is named" in run.told.err
+    assert not Path(new).exists()
+    assert metatable.open(rides).version == 1
+
+
 def test_options_are_set_by_name(run: Words, rides: str) -> None:
     told = run("set-options", rides, "file_rows=9", 'cluster_by=["fare"]', "--dry-run")
     assert "dry run, nothing was done: file_rows: 500000 -> 9, cluster_by: none -> fare" in told
